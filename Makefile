@@ -1,0 +1,47 @@
+# Two commands do everything: `make demo` shows the product, `make test` checks it.
+# The virtual environment is made on first use and again whenever the pinned versions change.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP_FLAGS ?= --quiet --disable-pip-version-check
+
+.PHONY: demo up test check unit install install-dev clean
+
+demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
+	@$(BIN)/adapm-bench demo
+
+up: $(VENV)/.installed  ## start the service on the results so far
+	@$(BIN)/adapm-bench up
+
+test: check unit  ## everything that CI checks
+
+install: $(VENV)/.installed
+
+install-dev: $(VENV)/.installed-dev
+
+check: $(VENV)/.installed-dev  ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.installed-dev  ## all tests
+	$(BIN)/python -m pytest
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=python3.x" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing pinned packages into $(VENV): a minute or two, once"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:  ## remove the virtual environment and caches; results in .adapm-bench stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build ./*.egg-info
