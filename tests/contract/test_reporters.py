@@ -1,0 +1,179 @@
+"""What every reporter promises, whoever listens: one suite over memory, files and the service."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.reference.attempt_service import TOKEN, AttemptService
+from tests.reference.made_record import made_result
+from tests.reference.made_spec import made_spec
+from worker.http_reporter import HttpReporter
+from worker.meters.clock import DeviceClock
+from worker.protocol import Assignment, CheckpointNotice, Command, Failure, FailureKind, Stopped
+from worker.record import Point, Record
+from worker.reporter import FileReporter, MemoryReporter, Reporter, read_points
+from worker.service import ServiceClient
+
+
+class Listener(Protocol):
+    """One run's reporters, an attempt after the other, and what the listener knows in the end."""
+
+    def attempt(self) -> Reporter:
+        """The reporter of the next attempt; the one before is gone, as after a kill."""
+
+    def points(self) -> list[Point]:
+        """What is known: for each step the newest attempt's."""
+
+    def ending(self) -> Record | None:
+        """The result, the stop or the failure."""
+
+
+class MemoryListener:
+    def __init__(self) -> None:
+        self.reporter = MemoryReporter()
+
+    def attempt(self) -> Reporter:
+        return self.reporter
+
+    def points(self) -> list[Point]:
+        return self.reporter.points
+
+    def ending(self) -> Record | None:
+        return self.reporter.result or self.reporter.ending
+
+
+class FileListener:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def attempt(self) -> Reporter:
+        return FileReporter(self.folder)
+
+    def points(self) -> list[Point]:
+        return read_points(self.folder)
+
+    def ending(self) -> Record | None:
+        if (self.folder / "result.json").exists():
+            return type(made_result()).model_validate_json((self.folder / "result.json").read_bytes())
+        text = (self.folder / "ending.json").read_bytes()
+        return (Stopped if b"command" in text else Failure).model_validate_json(text)
+
+
+class HttpListener:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        assignment = Assignment(
+            run_id="r1",
+            attempt=0,
+            spec=made_spec(),
+            lease_seconds=30,
+            heartbeat_seconds=5,
+            run_folder=str(folder),
+            dataset_folder=str(folder),
+        )
+        self.service = stack.enter_context(AttemptService(assignment))
+        self.folder, self.stack, self.number = folder, stack, 0
+        self.reporters = ExitStack()
+        stack.push(self.reporters)
+
+    def attempt(self) -> Reporter:
+        self.reporters.close()
+        self.number += 1
+        self.service.begin_attempt(self.number)
+        client = self.reporters.enter_context(ServiceClient(self.service.url, "r1", self.number, TOKEN))
+        reporter = HttpReporter(
+            client,
+            attempt=self.number,
+            run_folder=self.folder,
+            heartbeat_seconds=5,
+            clock=DeviceClock(),
+            flush_seconds=0.02,
+        )
+        return self.reporters.enter_context(reporter)
+
+    def points(self) -> list[Point]:
+        return [self.service.points[step] for step in sorted(self.service.points)]
+
+    def ending(self) -> Record | None:
+        return self.service.ending
+
+
+@pytest.fixture(params=["memory", "file", "http"])
+def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
+    with ExitStack() as stack:
+        if request.param == "memory":
+            yield MemoryListener()
+        elif request.param == "file":
+            yield FileListener(tmp_path)
+        else:
+            yield HttpListener(tmp_path, stack)
+
+
+def point(step: int, loss: float = 3.0) -> Point:
+    return Point(step=step, tokens=step * 128, train_loss=loss, lr=1e-3)
+
+
+def test_points_and_result_arrive_whole_and_in_order(listener: Listener) -> None:
+    """After `finish` returns, nothing is on its way any more."""
+    reporter = listener.attempt()
+    reporter.begin(None)
+    for step in range(50):
+        reporter.point(point(step))
+    reporter.finish(made_result())
+
+    assert listener.points() == [point(step) for step in range(50)]
+    assert listener.ending() == made_result()
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Stopped(command=Command.PAUSE, step=3, device_seconds=1.5),
+        Failure(kind=FailureKind.PROGRAM, message="it broke", device_seconds=1.5),
+    ],
+)
+def test_a_stop_and_a_failure_arrive_behind_the_points(listener: Listener, ending: Stopped | Failure) -> None:
+    """The points up to then are kept."""
+    reporter = listener.attempt()
+    reporter.begin(None)
+    reporter.point(point(0))
+    if isinstance(ending, Stopped):
+        reporter.stopped(ending)
+    else:
+        reporter.fail(ending)
+
+    assert listener.points() == [point(0)]
+    assert listener.ending() == ending
+
+
+@pytest.mark.parametrize("after_step", [None, 0, 3])
+def test_a_later_attempt_replaces_what_an_earlier_one_took_beyond_its_checkpoint(
+    listener: Listener, after_step: int | None
+) -> None:
+    """Up to the checkpoint the first attempt's points stay, from there on the second's count."""
+    first = listener.attempt()
+    first.begin(None)
+    for step in range(6):
+        first.point(point(step, loss=1.0))
+    first.persist()
+
+    second = listener.attempt()
+    second.begin(after_step)
+    resumed_at = -1 if after_step is None else after_step
+    for step in range(resumed_at + 1, 8):
+        second.point(point(step, loss=2.0))
+    second.finish(made_result())
+
+    assert listener.points() == [point(step, loss=1.0 if step <= resumed_at else 2.0) for step in range(8)]
+
+
+def test_without_a_command_a_run_goes_on_and_checkpoints_may_be_told(listener: Listener) -> None:
+    """Neither call waits or fails."""
+    reporter = listener.attempt()
+    reporter.begin(None)
+
+    reporter.checkpoint(CheckpointNotice(step=1, path="/somewhere", size_bytes=1, sha256="0" * 64))
+
+    assert reporter.command() is Command.CONTINUE

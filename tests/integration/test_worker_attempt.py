@@ -1,0 +1,96 @@
+"""Worker and service with real processes between them: a worker killed at any moment costs nothing but time."""
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.reference.attempt_service import TOKEN, AttemptService
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from worker.attempt import execute
+from worker.http_reporter import HttpReporter
+from worker.meters.clock import DeviceClock
+from worker.protocol import Assignment, Failure, FailureKind
+from worker.record import Result
+from worker.reporter import MemoryReporter
+from worker.run import Folders, run
+from worker.service import ServiceClient
+
+SPEC = made_spec(steps=90, optimizer="adapm")
+
+
+def attempt_with_many_checkpoints(url: str, attempt: int) -> None:
+    """What `execute` does, with a checkpoint every 0.2 s instead of every 10."""
+    clock = DeviceClock()
+    with ServiceClient(url, "r1", attempt, TOKEN) as service:
+        assignment = service.hello()
+        folders = Folders(run_folder=Path(assignment.run_folder), dataset_folder=Path(assignment.dataset_folder))
+        with HttpReporter(
+            service,
+            attempt=attempt,
+            run_folder=folders.run_folder,
+            heartbeat_seconds=assignment.heartbeat_seconds,
+            clock=clock,
+            flush_seconds=0.1,
+        ) as reporter:
+            run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, checkpoint_seconds=0.2)
+
+
+def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp_path: Path) -> None:
+    """kill -9 after a checkpoint, with the service away at that moment; then SIGTERM; then a quiet end."""
+    prepare_made_dataset(tmp_path / "datasets")
+    whole = MemoryReporter()
+    run(SPEC, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=tmp_path / "datasets"))
+    assignment = Assignment(
+        run_id="r1",
+        attempt=1,
+        spec=SPEC,
+        lease_seconds=30,
+        heartbeat_seconds=0.1,
+        run_folder=str(tmp_path / "run"),
+        dataset_folder=str(tmp_path / "datasets"),
+    )
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories"])
+
+    with AttemptService(assignment) as service:
+        first = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, 1))
+        first.start()
+        _until(lambda: len(service.checkpoints) == 1)
+        service.status = 503
+        time.sleep(0.7)
+        assert first.pid is not None
+        first.kill()
+        first.join()
+        assert first.exitcode == -signal.SIGKILL
+        service.status = None
+
+        service.begin_attempt(2)
+        second = processes.Process(target=execute, args=(service.url, "r1", 2, TOKEN))
+        second.start()
+        _until(lambda: service.heartbeats[-1].step >= 30)
+        second.terminate()
+        second.join()
+        assert second.exitcode == 0
+        assert isinstance(service.ending, Failure)
+        assert service.ending.kind is FailureKind.INTERRUPTED
+        stopped_at = service.checkpoints[-1].step
+
+        service.begin_attempt(3)
+        third = processes.Process(target=execute, args=(service.url, "r1", 3, TOKEN))
+        third.start()
+        third.join()
+
+    assert isinstance(service.ending, Result)
+    assert service.ending.resumed_from_step == stopped_at
+    curve = [(p.step, p.train_loss, p.val_loss, p.grad_norm) for _, p in sorted(service.points.items())]
+    assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)

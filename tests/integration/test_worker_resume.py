@@ -1,0 +1,112 @@
+"""A run that is killed with kill -9, again and again, gives the same losses to the bit as one that was left alone."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from worker.protocol import CheckpointNotice
+from worker.record import Point, Result
+from worker.reporter import FileReporter, MemoryReporter, read_points
+from worker.run import Folders, run
+
+
+class MortalReporter(FileReporter):
+    """Kills its own process, as the kernel would, when a step reaches a moment of its life."""
+
+    def __init__(self, folder: Path, moment: str, step: int) -> None:
+        super().__init__(folder)
+        self.moment, self.deadly_step, self.step = moment, step, 0
+
+    def point(self, point: Point) -> None:
+        super().point(point)
+        self.step = point.step
+        self._perhaps_die("reported")
+
+    def persist(self) -> None:
+        super().persist()
+        self._perhaps_die("about to save")
+        if self.moment == "while saving" and self.step == self.deadly_step:
+            threading.Timer(0.004, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        super().checkpoint(notice)
+        self._perhaps_die("saved")
+
+    def _perhaps_die(self, moment: str) -> None:
+        if (moment, self.step) == (self.moment, self.deadly_step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_in_a_process(optimizer: str, model: str, folder: str, datasets: str, moment: str, step: int) -> None:
+    reporter = MortalReporter(Path(folder), moment, step)
+    folders = Folders(run_folder=Path(folder), dataset_folder=Path(datasets))
+    run(made_spec(optimizer=optimizer, model=model), reporter, folders, checkpoint_seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Fresh processes that have torch imported already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["worker.run", "optim.factories"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets")
+    prepare_made_dataset(folder)
+    return folder
+
+
+def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None, float | None]]:
+    return [(point.step, point.train_loss, point.val_loss, point.grad_norm, point.lr) for point in points]
+
+
+DEATHS = [("reported", 2), ("about to save", 4), ("while saving", 6), ("saved", 9)]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "model"),
+    [("adamw", "gpt2-tiny"), ("adapm", "gpt2-tiny"), ("adapm-mini", "gpt2-tiny"), ("adapm", "llama-tiny")],
+)
+def test_four_kills_and_a_damaged_checkpoint_change_no_bit(
+    optimizer: str, model: str, processes: ForkServerContext, dataset_folder: Path, tmp_path: Path
+) -> None:
+    """Killed after a point, before, during and after the writing of a checkpoint; then the newest is damaged."""
+    whole = MemoryReporter()
+    folders = Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder)
+    expected = run(made_spec(optimizer=optimizer, model=model), whole, folders)
+
+    folder = tmp_path / "killed"
+    for moment, step in [*DEATHS, ("never", 0)]:
+        arguments = (optimizer, model, str(folder), str(dataset_folder), moment, step)
+        process = processes.Process(target=run_in_a_process, args=arguments)
+        process.start()
+        process.join()
+        assert process.exitcode == (0 if moment == "never" else -signal.SIGKILL)
+        if moment == "saved":
+            newest = sorted((folder / "checkpoints").glob("*.pt"))[-1]
+            assert newest.name == "step-000000009.pt"
+            content = bytearray(newest.read_bytes())
+            content[5_000] ^= 1
+            newest.write_bytes(content)
+
+    assert losses(read_points(folder)) == losses(whole.points)
+    result = Result.model_validate_json((folder / "result.json").read_bytes())
+    assert result.resumed_from_step == 8
+    measured = {
+        "peak_memory": result.peak_memory,
+        "step_seconds_median": result.step_seconds_median,
+        "optimizer_seconds_median": result.optimizer_seconds_median,
+        "tokens_per_second": result.tokens_per_second,
+        "device_seconds": result.device_seconds,
+        "resumed_from_step": 8,
+    }
+    assert result == expected.model_copy(update=measured), "all but the times and sizes is equal"

@@ -1,0 +1,84 @@
+"""Batches are a pure function of (seed, step); validation is the same for everybody."""
+
+import numpy as np
+import pytest
+import torch
+
+from worker.data.batches import Batches, validation_sequences
+from worker.data.shards import TokenShards
+from worker.errors import DataError
+
+COUNTING = TokenShards([np.arange(5_000, dtype=np.uint16), np.arange(5_000, 6_000, dtype=np.uint16)])
+
+
+def batches(seed: int = 3) -> Batches:
+    return Batches(COUNTING, seed=seed, sequences=4, length=16)
+
+
+def test_any_step_can_be_revisited_in_any_order() -> None:
+    """A fresh object asked for step 7 alone gives what one asked for steps 0 to 9 gave."""
+    walked = [batches().batch(step) for step in range(10)]
+
+    assert torch.equal(batches().batch(7), walked[7])
+    assert [torch.equal(walked[step], batches().batch(step)) for step in reversed(range(10))] == [True] * 10
+
+
+def test_a_batch_is_windows_of_the_data_as_int64() -> None:
+    """Each row is length + 1 consecutive tokens."""
+    batch = batches().batch(0)
+
+    assert batch.dtype == torch.int64
+    assert batch.shape == (4, 17)
+    assert torch.equal(batch[:, 1:] - batch[:, :-1], torch.ones(4, 16, dtype=torch.int64))
+
+
+def test_seeds_and_steps_give_different_batches() -> None:
+    """No two of 3 seeds × 50 steps are alike."""
+    drawn = {tuple(batches(seed).batch(step)[:, 0].tolist()) for seed in range(3) for step in range(50)}
+
+    assert len(drawn) == 150
+
+
+def test_every_window_is_about_equally_likely() -> None:
+    """Starts over 2,000 steps fill ten equal parts of the data evenly: chi-square below its 99.9 % point, 27.9."""
+    starts = torch.cat([batches().batch(step)[:, 0] for step in range(2_000)]).numpy()
+    first = starts[starts < 4_984]
+
+    counts, _ = np.histogram(first, bins=10, range=(0, 4_984))
+    expected = len(first) / 10
+    assert ((counts - expected) ** 2 / expected).sum() < 27.9
+
+
+def test_the_draw_is_the_one_of_ever() -> None:
+    """Recorded from the first version: a change would silently break every resume and every pairing."""
+    assert batches().batch(5)[:, 0].tolist() == RECORDED_STARTS
+
+
+def test_validation_sequences_are_evenly_spread_from_end_to_end() -> None:
+    """The first starts at the first window, the last at the last, gaps differ by at most one."""
+    shards = TokenShards([np.arange(1_000, dtype=np.uint16)])
+
+    starts = validation_sequences(shards, sequences=9, length=31)[:, 0]
+
+    assert starts[0] == 0
+    assert starts[-1] == 1_000 - 32
+    gaps = starts.diff()
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_one_validation_sequence_is_the_first_window() -> None:
+    """A single sequence is legal."""
+    assert validation_sequences(COUNTING, sequences=1, length=7).tolist() == [list(range(8))]
+
+
+def test_data_shorter_than_a_sequence_is_refused_with_the_way_out() -> None:
+    """Both splits say which they are."""
+    short = TokenShards([np.arange(16, dtype=np.uint16)])
+
+    with pytest.raises(DataError, match=r"training data \(16 tokens\) holds no sequence of 17 tokens. Use a shorter"):
+        Batches(short, seed=0, sequences=1, length=16)
+    with pytest.raises(DataError, match="validation data"):
+        validation_sequences(short, sequences=1, length=16)
+
+
+RECORDED_STARTS = [5003, 143, 1998, 4083]

@@ -1,0 +1,78 @@
+"""Preparing a dataset: once, complete or not at all."""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reference.made_dataset import MadeSource
+from worker.data import preparation
+from worker.data.documents import Document
+from worker.data.preparation import ensure_dataset, prepare
+from worker.errors import DataError
+
+
+class SlowSource(MadeSource):
+    """Leaves a mark each time it is read, slowly enough that all workers arrive meanwhile."""
+
+    def __init__(self, marks: Path) -> None:
+        super().__init__()
+        self.marks = marks
+
+    def documents(self) -> Iterator[Document]:
+        with self.marks.open("a") as file:
+            file.write("read\n")
+        time.sleep(0.3)
+        return super().documents()
+
+
+def open_in_another_process(folder: Path, marks: Path) -> str:
+    preparation.SOURCES["python-stdlib"] = lambda: SlowSource(marks)
+    return ensure_dataset("python-stdlib", "byte", folder).manifest.data_hash
+
+
+def test_three_processes_at_once_prepare_it_once_and_all_open_it(tmp_path: Path) -> None:
+    """The source is read one time; every process sees the same data; nothing unfinished is left."""
+    folder, marks = tmp_path / "datasets", tmp_path / "marks"
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        hashes = pool.starmap(open_in_another_process, [(folder, marks)] * 3, chunksize=1)
+
+    assert len(set(hashes)) == 1
+    assert marks.read_text() == "read\n"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"python-stdlib-byte", "python-stdlib-byte.lock"}
+
+
+def test_a_preparation_that_breaks_off_leaves_no_dataset_and_the_next_one_succeeds(tmp_path: Path) -> None:
+    """The final name appears only over complete data, and remains of the broken one do not get into it."""
+
+    class Broken(MadeSource):
+        def documents(self) -> Iterator[Document]:
+            yield from list(super().documents())[:50]
+            raise OSError("no space left on device")
+
+    folder = tmp_path / "python-stdlib-byte"
+    with pytest.raises(OSError, match="no space"):
+        prepare(Broken(), "python-stdlib", "byte", folder)
+    assert not folder.exists()
+
+    whole = prepare(MadeSource(), "python-stdlib", "byte", folder)
+    again = prepare(MadeSource(), "python-stdlib", "byte", tmp_path / "elsewhere")
+    assert whole == again, "the same documents give the same manifest, data hash included"
+
+
+def test_a_dataset_without_text_is_refused(tmp_path: Path) -> None:
+    """A Python shipped without its library source is said, not trained on."""
+    with pytest.raises(DataError, match=r"has no train tokens \(0 readable documents.*Check that its files"):
+        prepare(MadeSource(0), "python-stdlib", "byte", tmp_path / "empty")
+    assert not (tmp_path / "empty").exists()
+
+
+def test_unknown_names_are_refused_with_the_known_ones(tmp_path: Path) -> None:
+    """Both catalogs are closed."""
+    with pytest.raises(DataError, match="no reader for the dataset 'c5'; there are: python-stdlib"):
+        ensure_dataset("c5", "byte", tmp_path)
+    with pytest.raises(DataError, match="no encoder for the tokenizer 'word'; there are: byte"):
+        ensure_dataset("python-stdlib", "word", tmp_path)

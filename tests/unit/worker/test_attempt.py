@@ -1,0 +1,176 @@
+"""One attempt from hello to its end, in this process, against a real server."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partialmethod
+from pathlib import Path
+
+import pytest
+
+from tests.reference.attempt_service import TOKEN, AttemptService
+from tests.reference.made_spec import made_spec
+from worker.attempt import execute, failure_kind
+from worker.errors import DataError, TerminatedError
+from worker.protocol import Assignment, Command, Failure, FailureKind, Stopped
+from worker.record import Result
+from worker.service import ServiceClient
+
+
+@pytest.fixture
+def service(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AttemptService]:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the attempt sets it; this brings the old value back
+    assignment = Assignment(
+        run_id="r1",
+        attempt=1,
+        spec=made_spec(steps=30),
+        lease_seconds=30,
+        heartbeat_seconds=0.05,
+        run_folder=str(tmp_path / "run"),
+        dataset_folder=str(dataset_folder),
+    )
+    with AttemptService(assignment) as running:
+        yield running
+
+
+def change(service: AttemptService, **fields: object) -> None:
+    service.assignment = service.assignment.model_copy(update=fields)
+
+
+def test_an_attempt_ends_with_its_result_and_hides_the_gpus_from_a_cpu_run(service: AttemptService) -> None:
+    """All points and the result arrive."""
+    assert execute(service.url, "r1", 1, TOKEN) == "succeeded"
+
+    assert isinstance(service.ending, Result)
+    assert sorted(service.points) == list(range(31))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize("command", [Command.CANCEL, Command.PAUSE])
+def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(
+    service: AttemptService, command: Command
+) -> None:
+    """Paused somewhere before the end, then resumed from exactly there."""
+    change(service, spec=made_spec(steps=100))
+    service.command = command
+    assert execute(service.url, "r1", 1, TOKEN) == "stopped"
+    stopped = service.ending
+    assert isinstance(stopped, Stopped)
+    assert stopped.command is command
+    assert stopped.step < 100
+    assert [notice.step for notice in service.checkpoints] == [stopped.step]
+
+    service.command = Command.CONTINUE
+    service.begin_attempt(2)
+    change(service, checkpoint=service.checkpoints[-1])
+    assert execute(service.url, "r1", 2, TOKEN) == "succeeded"
+    assert isinstance(service.ending, Result)
+    assert service.ending.resumed_from_step == stopped.step
+    assert sorted(service.points) == list(range(101))
+
+
+def test_sigterm_is_reported_as_an_interruption_so_that_another_attempt_goes_on(service: AttemptService) -> None:
+    """With a checkpoint of the step it stopped at."""
+    change(service, spec=made_spec(steps=400))
+
+    def send_when_training() -> None:
+        deadline = time.monotonic() + 20
+        while not service.heartbeats or service.heartbeats[-1].step < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send_when_training)
+    sender.start()
+    outcome = execute(service.url, "r1", 1, TOKEN)
+    sender.join()
+
+    assert outcome == "terminated"
+    assert isinstance(service.ending, Failure)
+    assert service.ending.kind is FailureKind.INTERRUPTED
+    assert "SIGTERM" in service.ending.message
+    assert len(service.checkpoints) == 1
+    assert service.checkpoints[0].step >= 2
+
+
+def test_a_fault_of_the_run_is_reported_in_words(service: AttemptService, tmp_path: Path) -> None:
+    """Damaged data: our own error, with its way out and no traceback; another attempt would meet it again."""
+    folder = tmp_path / "damaged" / "python-stdlib-byte"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{")
+    change(service, dataset_folder=str(folder.parent))
+
+    assert execute(service.url, "r1", 1, TOKEN) == "failed"
+
+    assert isinstance(service.ending, Failure)
+    assert service.ending.kind is FailureKind.PROGRAM
+    assert "Delete the folder" in service.ending.message
+    assert "Traceback" not in service.ending.message
+
+
+def test_trouble_with_the_disk_is_infrastructure_and_keeps_its_traceback(
+    service: AttemptService, tmp_path: Path
+) -> None:
+    """The dataset folder is a file."""
+    (tmp_path / "a-file").write_text("")
+    change(service, dataset_folder=str(tmp_path / "a-file" / "datasets"))
+
+    assert execute(service.url, "r1", 1, TOKEN) == "failed"
+
+    assert isinstance(service.ending, Failure)
+    assert service.ending.kind is FailureKind.INFRASTRUCTURE
+    assert "NotADirectoryError" in service.ending.message
+
+
+def test_a_lost_lease_ends_the_attempt_without_a_word(service: AttemptService) -> None:
+    """At the hello, and in the middle of training."""
+    assert execute(service.url, "r1", 1, "a-stale-token") == "lease_lost"
+
+    change(service, spec=made_spec(steps=2_000))
+
+    def take_away() -> None:
+        while not service.heartbeats:
+            time.sleep(0.01)
+        service.begin_attempt(2)
+
+    thief = threading.Thread(target=take_away)
+    thief.start()
+    assert execute(service.url, "r1", 1, TOKEN) == "lease_lost"
+    thief.join()
+    assert service.ending is None
+
+
+def test_a_service_that_never_answers_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens on the discard port."""
+    monkeypatch.setattr(ServiceClient, "hello", partialmethod(ServiceClient.hello, patience_seconds=0.1))
+
+    assert execute("http://127.0.0.1:9", "r1", 1, TOKEN) == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(28, "No space left on device"), FailureKind.INFRASTRUCTURE),
+        (MemoryError(), FailureKind.INFRASTRUCTURE),
+        (TerminatedError("told to leave"), FailureKind.INTERRUPTED),
+        (ValueError("wrong"), FailureKind.PROGRAM),
+        (DataError("no data"), FailureKind.PROGRAM),
+    ],
+)
+def test_what_may_pass_is_told_from_what_would_meet_the_next_attempt_too(error: Exception, kind: FailureKind) -> None:
+    """Disk and memory trouble may pass; nobody is to blame for an interruption; the rest is the program's."""
+    assert failure_kind(error) is kind
+
+
+def test_importing_the_attempt_and_the_contracts_loads_no_torch() -> None:
+    """The scheduler and the api import them in small, fast processes."""
+    modules = "worker.attempt, worker.spec, worker.record, worker.protocol, worker.presets, worker.data.catalog"
+    code = f"import sys, {modules}; print({{'torch', 'transformers', 'numpy'}} & set(sys.modules))"
+
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "set()"

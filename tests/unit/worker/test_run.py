@@ -1,0 +1,227 @@
+"""A run from spec to result, in this process."""
+
+import logging
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.reference.made_spec import made_spec
+from worker.checkpoint import CheckpointStore
+from worker.data.preparation import ensure_dataset
+from worker.errors import CheckpointError, RunStoppedError, TerminatedError
+from worker.protocol import Command
+from worker.record import Point, Result, Verdict
+from worker.reporter import MemoryReporter
+from worker.run import Folders, run
+from worker.schedule import lr_factor
+from worker.tasks.task import Task
+
+
+class StoppingReporter(MemoryReporter):
+    """Gives a command, or sends SIGTERM, once the point of a step has arrived."""
+
+    def __init__(self, step: int, command: Command | None) -> None:
+        super().__init__()
+        self.step, self.wanted = step, command
+
+    def point(self, point: Point) -> None:
+        super().point(point)
+        if point.step == self.step:
+            if self.wanted is None:
+                os.kill(os.getpid(), signal.SIGTERM)
+            else:
+                self.next_command = self.wanted
+
+
+def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None]]:
+    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
+
+
+def test_a_run_reports_every_step_and_its_result_is_complete_and_round_trips(folders: Folders) -> None:
+    """Points from 0 to the last step, evaluation at the start, every 5 steps and at the end."""
+    spec = made_spec()
+    reporter = MemoryReporter()
+
+    result = run(spec, reporter, folders)
+
+    points = reporter.points
+    assert [point.step for point in points] == list(range(13))
+    assert [point.step for point in points if point.val_loss is not None] == [0, 5, 10, 12]
+    assert [point.tokens for point in points] == [step * 128 for step in range(13)]
+    schedule = spec.workload.schedule
+    assert [point.lr for point in points[1:]] == [2e-3 * lr_factor(step, 12, schedule) for step in range(12)]
+    assert reporter.result == result
+    assert Result.model_validate_json(result.model_dump_json()) == result
+    assert result.verdict is Verdict.CONVERGED
+    assert (result.steps, result.tokens, result.resumed_from_step) == (12, 1536, 0)
+    assert (result.initial_val_loss, result.final_val_loss) == (points[0].val_loss, points[12].val_loss)
+    assert result.final_train_loss == points[12].train_loss
+    seconds = [point.step_seconds or 0.0 for point in points[1:]]
+    assert result.tokens_per_second == pytest.approx(1536 / sum(seconds))
+    assert min(seconds) <= (result.step_seconds_median or 0.0) <= max(seconds)
+    assert all(0 < (p.optimizer_seconds or 0.0) < (p.step_seconds or 0.0) for p in points[1:])
+    assert sum(seconds) < result.device_seconds
+    assert result.spec_hash == spec.content_hash()
+    assert result.data_hash == ensure_dataset("python-stdlib", "byte", folders.dataset_folder).manifest.data_hash
+    assert (result.environment.threads, result.environment.device) == (1, "cpu")
+
+
+def test_a_repeated_run_gives_the_same_losses_to_the_bit_and_another_seed_others(
+    folders: Folders, tmp_path: Path
+) -> None:
+    """Whatever the process did before."""
+    first, again, other = MemoryReporter(), MemoryReporter(), MemoryReporter()
+    run(made_spec(steps=5), first, folders)
+    torch.rand(7)
+    for reporter, seed in ((again, 1), (other, 2)):
+        fresh = Folders(run_folder=tmp_path / f"seed{seed}", dataset_folder=folders.dataset_folder)
+        run(made_spec(steps=5, seed=seed), reporter, fresh)
+
+    assert losses(again.points) == losses(first.points)
+    assert other.points[0].val_loss != first.points[0].val_loss
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adapm", "adapm-mini"])
+def test_the_state_bytes_are_the_sum_over_the_optimizers_tensors(optimizer: str, folders: Folders) -> None:
+    """Counted anew from the checkpointed state dict, tensor by tensor."""
+    spec = made_spec(optimizer=optimizer, steps=4)
+    result = run(spec, MemoryReporter(), folders, checkpoint_seconds=0.0)
+
+    state = CheckpointStore(folders.run_folder / "checkpoints", spec.content_hash()).newest()
+    assert state is not None
+    tensors = [
+        value
+        for values in state["optimizer"]["state"].values()
+        for value in values.values()
+        if isinstance(value, torch.Tensor)
+    ]
+    assert result.optimizer_state_bytes == sum(t.numel() * t.element_size() for t in tensors)
+
+
+@pytest.mark.parametrize("lr", [1e3, 1e6])
+def test_a_learning_rate_far_too_high_is_a_result_with_its_curve(lr: float, folders: Folders) -> None:
+    """`diverged`, a reason in words, the points up to where it happened, and a valid record."""
+    reporter = MemoryReporter()
+
+    result = run(made_spec(lr=lr), reporter, folders)
+
+    assert result.verdict is Verdict.DIVERGED
+    assert result.verdict_reason.endswith(".")
+    assert reporter.result == Result.model_validate_json(result.model_dump_json())
+    assert [point.step for point in reporter.points] == list(range(result.steps + 1))
+    assert len(reporter.points) >= 2
+    assert result.initial_val_loss is not None
+
+
+class _PoisonedTask:
+    """Real training, but at one step the loss or its gradient is no number."""
+
+    def __init__(self, task: Task, step: int, kind: str) -> None:
+        self.task, self.step, self.kind = task, step, kind
+        self.model, self.tokens_per_step, self.data_hash = task.model, task.tokens_per_step, task.data_hash
+
+    def training_loss(self, step: int) -> torch.Tensor:
+        loss = self.task.training_loss(step)
+        if step != self.step:
+            return loss
+        # The square root's slope at 0 is infinite: a finite loss with a gradient norm that is no number.
+        return loss * math.nan if self.kind == "loss" else loss + (loss - loss).sqrt()
+
+    def validation_loss(self) -> float:
+        return self.task.validation_loss()
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_the_step(
+    kind: str, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps are done and kept; the fourth is not taken."""
+    from worker import run as run_module
+
+    real = run_module.TASKS["pretrain"]
+    poisoned = {"pretrain": lambda *arguments: _PoisonedTask(real(*arguments), 3, kind)}
+    monkeypatch.setattr(run_module, "TASKS", poisoned)
+    reporter = MemoryReporter()
+
+    result = run(made_spec(), reporter, folders)
+
+    assert (result.verdict, result.steps, result.final_val_loss) == (Verdict.DIVERGED, 3, None)
+    assert result.verdict_reason.startswith("At step 4 the training loss is ")
+    assert [point.step for point in reporter.points] == [0, 1, 2, 3]
+
+
+def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real allocation fails inside the third step; what was reached is in the record."""
+    from worker import run as run_module
+
+    class Hungry(_PoisonedTask):
+        def training_loss(self, step: int) -> torch.Tensor:
+            if step == self.step:
+                torch.empty(2**60, dtype=torch.uint8)
+            return self.task.training_loss(step)
+
+    real = run_module.TASKS["pretrain"]
+    monkeypatch.setattr(run_module, "TASKS", {"pretrain": lambda *arguments: Hungry(real(*arguments), 2, "")})
+    reporter = MemoryReporter()
+
+    result = run(made_spec(), reporter, folders)
+
+    assert (result.verdict, result.steps, result.final_val_loss) == (Verdict.OUT_OF_MEMORY, 2, None)
+    assert result.verdict_reason.startswith("The device ran out of memory after step 2: ")
+    assert result.optimizer_state_bytes > 2 * result.parameters * 4
+    assert reporter.result == result
+
+
+@pytest.mark.parametrize("command", [Command.PAUSE, Command.CANCEL, None])
+@pytest.mark.parametrize("step", [0, 6])
+def test_a_command_or_sigterm_stops_at_the_next_step_and_a_later_attempt_repeats_nothing(
+    command: Command | None, step: int, folders: Folders, tmp_path: Path
+) -> None:
+    """The checkpoint is of that very step, and the two halves are the uninterrupted run to the bit."""
+    whole = MemoryReporter()
+    elsewhere = Folders(run_folder=tmp_path / "whole", dataset_folder=folders.dataset_folder)
+    expected = run(made_spec(), whole, elsewhere)
+    first = StoppingReporter(step, command)
+
+    with pytest.raises(TerminatedError if command is None else RunStoppedError) as stop:
+        run(made_spec(), first, folders)
+    if isinstance(stop.value, RunStoppedError):
+        assert (stop.value.stopped.command, stop.value.stopped.step) == (command, step)
+    assert [notice.step for notice in first.checkpoints] == [step]
+    assert first.result is None
+
+    second = MemoryReporter()
+    result = run(made_spec(), second, folders, first.checkpoints[-1])
+
+    assert losses(first.points + second.points) == losses(whole.points)
+    assert result.resumed_from_step == step
+    assert (result.final_train_loss, result.final_val_loss) == (expected.final_train_loss, expected.final_val_loss)
+    assert (result.initial_val_loss, result.tokens) == (expected.initial_val_loss, expected.tokens)
+
+
+class FullDiskReporter(MemoryReporter):
+    """Cannot persist: a periodic checkpoint fails the way it does on a full disk."""
+
+    def persist(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_costs_checkpoints_but_not_the_run(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
+    """Training goes on, with a warning each time."""
+    with caplog.at_level(logging.WARNING):
+        result = run(made_spec(steps=3), FullDiskReporter(), folders, checkpoint_seconds=0.0)
+
+    assert result.steps == 3
+    assert caplog.text.count("No space left on device") == 3
+
+
+def test_the_folder_of_another_spec_is_refused(folders: Folders) -> None:
+    """Instead of going on from foreign weights."""
+    run(made_spec(steps=4), MemoryReporter(), folders, checkpoint_seconds=0.0)
+
+    with pytest.raises(CheckpointError, match="another spec"):
+        run(made_spec(steps=3), MemoryReporter(), folders)

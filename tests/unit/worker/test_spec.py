@@ -1,0 +1,114 @@
+"""A spec is closed, says every fault with its place, and hashes by content."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from worker.spec import RunSpec
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """The least that a run needs, with `a__b=value` setting `a.b`."""
+    made: dict[str, Any] = {
+        "workload": {"model": "gpt2-tiny", "budget": {"steps": 10}},
+        "optimizer": {"name": "adamw", "lr": 1e-3},
+        "seed": 1,
+    }
+    for path, value in changes.items():
+        *folders, name = path.split("__")
+        place = made
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[name] = value
+    return made
+
+
+def faults(raw: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate(raw)
+    return {".".join(map(str, error["loc"])): error["msg"] for error in refused.value.errors()}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("seed", -1, "greater than or equal to 0"),
+        ("seed", 1.0, "valid integer"),
+        ("surprise", 1, "Extra inputs are not permitted"),
+        ("workload__model", "gpt5", "unknown model 'gpt5'; known: gpt2-tiny"),
+        ("workload__surprise", 1, "Extra inputs are not permitted"),
+        ("workload__budget__steps", 0, "greater than or equal to 1"),
+        ("workload__data__dataset", "c5", "unknown dataset 'c5'; known: python-stdlib"),
+        ("workload__data__tokenizer", "word", "unknown tokenizer 'word'; known: byte"),
+        ("workload__data__sequence_length_tokens", 257, "at most 256, the positions of gpt2-tiny"),
+        ("workload__schedule__warmup_steps", 10, "must be below budget.steps = 10"),
+        ("workload__schedule__final_lr_ratio", 1.5, "less than or equal to 1"),
+        ("workload__clip_grad_norm", 0, "greater than 0"),
+        ("workload__precision", "fp8", "'fp32' or 'bf16'"),
+        ("optimizer__name", "adamx", "unknown optimizer 'adamx'; known: adamw"),
+        ("optimizer__lr", -1e-3, "greater than 0"),
+        ("optimizer__lr", float("nan"), "finite number"),
+        ("optimizer__lr", "1e-3", "valid number"),
+        ("optimizer__lr", True, "valid number"),
+        ("optimizer__options__zeta", 1, "unknown option of adamw; known: beta1"),
+        ("optimizer__options__beta1", 1.0, "must be a number in [0, 1)"),
+        ("resources__cpus", 0, "greater than or equal to 1"),
+    ],
+)
+def test_every_fault_is_refused_at_its_place_with_what_is_allowed(path: str, value: object, said: str) -> None:
+    """One fault in an otherwise good spec gives exactly one error, where it is."""
+    found = faults(spec(**{path: value}))
+
+    assert list(found) == [path.replace("__", ".")]
+    assert said in found[path.replace("__", ".")]
+
+
+def test_several_faults_are_said_at_once() -> None:
+    """Nobody wants to send a spec five times."""
+    raw = spec(
+        workload__data__sequence_length_tokens=300,
+        workload__schedule__warmup_steps=20,
+        optimizer__options__beta1=2,
+        optimizer__options__zeta=0,
+        seed=-1,
+    )
+
+    assert set(faults(raw)) == {
+        "workload.data.sequence_length_tokens",
+        "workload.schedule.warmup_steps",
+        "optimizer.options.beta1",
+        "optimizer.options.zeta",
+        "seed",
+    }
+
+
+def test_equal_content_has_equal_hashes_and_any_change_another() -> None:
+    """Defaults written out, another order, and whole numbers for fractions do not matter; every field does."""
+    base = RunSpec.model_validate(spec())
+    written_out = RunSpec.model_validate(
+        {"seed": 1, **spec(optimizer__lr=0.001, workload__task="pretrain", resources__cpus=1)}
+    )
+    assert written_out.content_hash() == base.content_hash()
+    assert RunSpec.model_validate(spec(optimizer__lr=1)) == RunSpec.model_validate(spec(optimizer__lr=1.0))
+    changes: list[dict[str, Any]] = [
+        {"seed": 2},
+        {"optimizer__lr": 2e-3},
+        {"optimizer__name": "adapm"},
+        {"optimizer__options__beta1": 0.8},
+        {"workload__model": "llama-tiny"},
+        {"workload__budget__steps": 11},
+        {"resources__cpus": 2},
+    ]
+    hashes = {RunSpec.model_validate(spec(**change)).content_hash() for change in changes}
+    assert len(hashes | {base.content_hash()}) == len(changes) + 1
+
+
+def test_a_spec_survives_json_and_cannot_be_changed() -> None:
+    """It travels to workers as JSON."""
+    base = RunSpec.model_validate(spec(optimizer__options__beta1=0.8))
+
+    assert RunSpec.model_validate_json(base.model_dump_json()) == base
+    with pytest.raises(ValidationError, match="frozen"):
+        base.seed = 2  # type: ignore[misc]  # the point of the test
+    assert base.workload.tokens() == 10 * 8 * 128

@@ -1,0 +1,1 @@
+"""The worker: one function that trains one run and reports what it measured."""

@@ -1,0 +1,112 @@
+"""One attempt from hello to its end, as the scheduler's actor calls it: in a fresh process, with a lease token.
+
+    hello ──► run ──► finish    the run has a result
+                 ├──► stopped   a cancel or a pause was obeyed
+                 └──► fail      it broke down; the service decides whether another attempt is made
+
+torch is imported after the hello, so heartbeats hold the lease while it loads.
+"""
+
+import logging
+import os
+import traceback
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from worker.errors import LeaseLostError, RunStoppedError, ServiceUnavailableError, TerminatedError, WorkerError
+from worker.http_reporter import HttpReporter
+from worker.meters.clock import DeviceClock
+from worker.protocol import Assignment, Failure, FailureKind
+from worker.service import ServiceClient
+from worker.termination import Termination
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_CHARACTERS: Final = 4_000
+"""Length of a failure's message that the protocol allows."""
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, for the scheduler's log; the service has been told already, or cannot be."""
+
+    SUCCEEDED = "succeeded"
+    STOPPED = "stopped"
+    TERMINATED = "terminated"
+    """SIGTERM: a checkpoint was written and the interruption reported, so that another attempt goes on."""
+    FAILED = "failed"
+    LEASE_LOST = "lease_lost"
+    UNREACHABLE = "unreachable"
+    """The service was away for too long; the lease runs out and another attempt follows."""
+    REFUSED = "refused"
+    """The service understood the reports in another way than they were meant: versions differ."""
+
+
+def execute(service_url: str, run_id: str, attempt: int, token: str) -> str:
+    """Carry out an attempt; returns an `Outcome`'s value and raises nothing that training code can raise."""
+    clock = DeviceClock()
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log a line a heartbeat
+    try:
+        with ServiceClient(service_url, run_id, attempt, token) as service:
+            return _attempt(service, clock).value
+    except LeaseLostError as error:
+        logger.warning("run %s, attempt %d: %s", run_id, attempt, error)
+        return Outcome.LEASE_LOST.value
+    except ServiceUnavailableError as error:
+        logger.error("run %s, attempt %d: %s", run_id, attempt, error)
+        return Outcome.UNREACHABLE.value
+    except WorkerError as error:  # what is left when even the failure could not be reported
+        logger.error("run %s, attempt %d: %s", run_id, attempt, error)
+        return Outcome.REFUSED.value
+
+
+def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
+    assignment = service.hello()
+    if assignment.spec.resources.gpus == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
+    with HttpReporter(
+        service,
+        attempt=assignment.attempt,
+        run_folder=Path(assignment.run_folder),
+        heartbeat_seconds=assignment.heartbeat_seconds,
+        clock=clock,
+    ) as reporter:
+        try:
+            _run(assignment, reporter, clock)
+        except (LeaseLostError, ServiceUnavailableError):
+            raise  # nobody is there to be told
+        except RunStoppedError as stop:
+            reporter.stopped(stop.stopped)
+            return Outcome.STOPPED
+        except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
+            reporter.fail(describe_failure(error, clock.seconds()))
+            return Outcome.TERMINATED if isinstance(error, TerminatedError) else Outcome.FAILED
+    return Outcome.SUCCEEDED
+
+
+def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> None:
+    termination = Termination()
+    with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
+        from worker.run import Folders, run
+
+    folders = Folders(run_folder=Path(assignment.run_folder), dataset_folder=Path(assignment.dataset_folder))
+    run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, termination=termination)
+
+
+def describe_failure(error: Exception, device_seconds: float) -> Failure:
+    """Our own errors in their own words; any other with the end of its traceback."""
+    if isinstance(error, WorkerError):
+        logger.error("the run ends without a result: %s", error)
+        message = str(error)[:MESSAGE_CHARACTERS]
+    else:
+        logger.error("the run broke down", exc_info=error)
+        message = "".join(traceback.format_exception(error))[-MESSAGE_CHARACTERS:]
+    return Failure(kind=failure_kind(error), message=message, device_seconds=device_seconds)
+
+
+def failure_kind(error: Exception) -> FailureKind:
+    """Disk, network and memory trouble may pass; any other fault would meet the next attempt too."""
+    if isinstance(error, WorkerError):
+        return error.kind
+    passing = isinstance(error, OSError | MemoryError)
+    return FailureKind.INFRASTRUCTURE if passing else FailureKind.PROGRAM

@@ -1,0 +1,170 @@
+"""Checkpoints of one run: complete or absent, verified before use, the newest good one wins.
+
+step-000000120.pt     the state, loadable with `weights_only=True`
+step-000000120.json   its `CheckpointNotice` (size, SHA-256), written after it: without it there is no checkpoint
+"""
+
+import hashlib
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+from pydantic import ValidationError
+
+from worker.errors import CheckpointError
+from worker.protocol import CheckpointNotice
+
+logger = logging.getLogger(__name__)
+
+KEEP: Final = 2
+"""Checkpoints kept: the newest, and the one before in case the newest turns out damaged."""
+LARGEST_SHARE: Final = 0.02
+"""Checkpoints may take this share of the time between them, however large the model is."""
+_UNFINISHED: Final = ".unfinished"
+
+State = dict[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints in one folder, all of one spec."""
+
+    def __init__(self, folder: Path, spec_hash: str) -> None:
+        self.folder, self._spec_hash = folder, spec_hash
+
+    def save(self, step: int, state: State) -> CheckpointNotice:
+        """Write the state of `step`, then drop all but the newest two.
+
+        Raises `OSError` (disk full), with no trace left.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{step:09d}.pt"
+        digest = _write_atomically(path, lambda file: torch.save({**state, "spec_hash": self._spec_hash}, file))
+        notice = CheckpointNotice(step=step, path=str(path), size_bytes=path.stat().st_size, sha256=digest)
+        _write_atomically(path.with_suffix(".json"), lambda file: file.write(notice.model_dump_json().encode()))
+        self._drop_old()
+        return notice
+
+    def newest(self, notice: CheckpointNotice | None = None) -> State | None:
+        """The state of the newest good checkpoint here or at `notice`; None where there is none.
+
+        A damaged one is passed over with a warning. Raises `CheckpointError` where the folder belongs to another spec.
+        """
+        for leftover in self.folder.glob(f"*{_UNFINISHED}"):
+            leftover.unlink()  # of an attempt that was killed while it wrote
+        candidates = {candidate.step: candidate for candidate in self._notices()}
+        if notice is not None:
+            candidates.setdefault(notice.step, notice)
+        for step in sorted(candidates, reverse=True):
+            if (state := _load(candidates[step])) is not None:
+                return self._own(state)
+        return None
+
+    def _own(self, state: State) -> State:
+        if state["spec_hash"] != self._spec_hash:
+            raise CheckpointError(
+                f"the checkpoints in {self.folder} belong to another spec ({state['spec_hash'][:12]}, "
+                f"not {self._spec_hash[:12]}). Give this run a folder of its own, or delete that one."
+            )
+        return state
+
+    def _notices(self) -> list[CheckpointNotice]:
+        found = []
+        for path in self.folder.glob("step-*.json"):
+            try:
+                notice = CheckpointNotice.model_validate_json(path.read_bytes())
+            except (OSError, ValidationError) as error:
+                logger.warning("passed over the unreadable checkpoint notice %s: %s", path, error)
+                continue
+            # The folder may have moved since: the state lies beside its notice.
+            found.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
+        return found
+
+    def _drop_old(self) -> None:
+        # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.
+        for path in sorted(self.folder.glob("step-*.json"))[:-KEEP]:
+            path.unlink()
+        for path in self.folder.glob("step-*.pt"):
+            if not path.with_suffix(".json").exists():
+                path.unlink()
+
+
+class _Writable(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+
+class _Write(Protocol):
+    def __call__(self, file: Any, /) -> object: ...
+
+
+class _HashingFile:
+    """A file that hashes what is written to it, so that a checkpoint is read neither back nor held in memory."""
+
+    def __init__(self, file: _Writable) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None: ...
+
+
+def _write_atomically(path: Path, write: _Write) -> str:
+    """Write through a temporary file that reaches the disk before it gets its name; returns the SHA-256."""
+    # A worker that has lost its lease without knowing may write the same step: never into the same file.
+    unfinished = path.with_suffix(f"{path.suffix}.{os.getpid()}{_UNFINISHED}")
+    try:
+        with unfinished.open("wb") as file:
+            hashing = _HashingFile(file)
+            write(hashing)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    return hashing.digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _load(notice: CheckpointNotice) -> State | None:
+    """The verified state of a notice, on the CPU; None, with a warning, where it is damaged or gone."""
+    try:
+        with Path(notice.path).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        logger.warning("passed over the checkpoint %s: %s", notice.path, error)
+        return None
+    if digest != notice.sha256:
+        logger.warning("passed over the damaged checkpoint %s: its SHA-256 is %s", notice.path, digest)
+        return None
+    state: State = torch.load(notice.path, map_location="cpu", weights_only=True)
+    return state
+
+
+class CheckpointTimer:
+    """Says when the next checkpoint is due: every so often, less often where they are expensive; 0 s: always."""
+
+    def __init__(self, every_seconds: float) -> None:
+        self._every_seconds = every_seconds
+        self._due = time.monotonic() + every_seconds
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() >= self._due
+
+    def written(self, cost_seconds: float) -> None:
+        """Start to wait for the next one."""
+        bearable_seconds = cost_seconds / LARGEST_SHARE if self._every_seconds else 0.0
+        self._due = time.monotonic() + max(self._every_seconds, bearable_seconds)

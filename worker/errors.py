@@ -1,0 +1,57 @@
+"""What can go wrong in `worker`: one root, one class a kind of fault. Each message ends with the way out.
+
+A training that diverges or runs out of device memory is no error: it is a result with that verdict.
+"""
+
+from worker.protocol import FailureKind, Stopped
+
+
+class WorkerError(Exception):
+    """A run could not be trained, measured or reported."""
+
+    kind = FailureKind.PROGRAM
+    """Whether another attempt could succeed where this one broke down."""
+
+
+class DataError(WorkerError):
+    """A dataset could not be read, tokenised or cut into sequences."""
+
+
+class CorruptShardError(DataError):
+    """A prepared token shard is not what its manifest says."""
+
+
+class DeviceError(WorkerError):
+    """The run asks for a device that this process does not have."""
+
+
+class CheckpointError(WorkerError):
+    """A checkpoint could not be written, or belongs to another run."""
+
+
+class ServiceUnavailableError(WorkerError):
+    """The service did not answer within the time that a worker waits for it."""
+
+    kind = FailureKind.INFRASTRUCTURE
+
+
+class ReportRefusedError(WorkerError):
+    """The service refused a report as malformed: worker and service are of different versions."""
+
+
+class LeaseLostError(WorkerError):
+    """The service gave the run to somebody else: this worker stops at once and writes nothing more."""
+
+
+class TerminatedError(WorkerError):
+    """The process was asked to leave (SIGTERM); it wrote a checkpoint, so another attempt goes on from there."""
+
+    kind = FailureKind.INTERRUPTED
+
+
+class RunStoppedError(WorkerError):
+    """The service asked for a cancel or a pause; it was obeyed after a checkpoint."""
+
+    def __init__(self, stopped: Stopped) -> None:
+        super().__init__(f"stopped at step {stopped.step} on the command {stopped.command.value!r}")
+        self.stopped = stopped

@@ -1,0 +1,118 @@
+"""The reporter that tells the service: an outbox for what must arrive, a heartbeat for what must not be late.
+
+Both have a thread of their own; the training loop only ever appends to a queue and reads a flag.
+"""
+
+import logging
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from worker.errors import ServiceUnavailableError, WorkerError
+from worker.meters.clock import DeviceClock
+from worker.outbox import Outbox
+from worker.protocol import CheckpointNotice, Command, Failure, Heartbeat, Stopped
+from worker.record import Point, Record, Result
+from worker.reporter import still_valid
+from worker.service import CHECKPOINT, FAIL, FINISH, STOPPED, ServiceClient, Verb
+from worker.spool import Spool, read_points
+
+logger = logging.getLogger(__name__)
+
+SPOOL_FOLDER: Final = "spool"
+PATIENCE_SECONDS: Final = 3_600.0
+"""A finished run waits this long for a service that is away before it gives up its result."""
+
+
+class HttpReporter:
+    """Reports one attempt. Use it in a `with`: threads run from entry to exit."""
+
+    def __init__(
+        self,
+        service: ServiceClient,
+        *,
+        attempt: int,
+        run_folder: Path,
+        heartbeat_seconds: float,
+        clock: DeviceClock,
+        flush_seconds: float = 1.0,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._service, self._clock = service, clock
+        self._heartbeat_seconds, self._patience_seconds = heartbeat_seconds, patience_seconds
+        self._spool = Spool(run_folder / SPOOL_FOLDER, attempt)
+        self._outbox = Outbox(service.post, self._spool, flush_seconds=flush_seconds)
+        self._step = 0
+        self._command = Command.CONTINUE
+        self._error: WorkerError | None = None
+        self._leaving = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._outbox.start()
+        self._heart.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.set()
+        self._outbox.close()
+        self._heart.join()
+
+    def begin(self, after_step: int | None) -> None:
+        """Take over the unsent points of earlier attempts that still count, and drop the others."""
+        inherited = self._spool.inherited()
+        for point in still_valid([point for path in inherited for point in read_points(path)], after_step):
+            self._outbox.add_point(point)
+        self._outbox.persist()  # under this attempt's name, before the old files go
+        for path in inherited:
+            path.unlink(missing_ok=True)
+        self._step = after_step or 0
+
+    def command(self) -> Command:
+        """The last heartbeat's answer; raises `LeaseLostError` or `ReportRefusedError` where that was the answer."""
+        if (error := self._error or self._outbox.error) is not None:
+            raise error
+        return self._command
+
+    def point(self, point: Point) -> None:
+        """Queue a point."""
+        self._step = point.step
+        self._outbox.add_point(point)
+
+    def persist(self) -> None:
+        """Write all unsent points to the spool."""
+        self._outbox.persist()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Queue a notice."""
+        self._outbox.add(CHECKPOINT, notice.model_dump_json().encode())
+
+    def finish(self, result: Result) -> None:
+        """Deliver the result behind all points."""
+        self._deliver(FINISH, result)
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Deliver the stop behind all points."""
+        self._deliver(STOPPED, stopped)
+
+    def fail(self, failure: Failure) -> None:
+        """Deliver the failure behind all points."""
+        self._deliver(FAIL, failure)
+
+    def _deliver(self, verb: Verb, record: Record) -> None:
+        self._outbox.add(verb, record.model_dump_json().encode())
+        self._outbox.drain(self._patience_seconds)
+
+    def _beat(self) -> None:
+        while not self._leaving.wait(self._heartbeat_seconds):
+            heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds())
+            try:
+                self._command = self._service.heartbeat(heartbeat).command
+            except ServiceUnavailableError as error:
+                logger.warning("no answer to a heartbeat: %s", error)
+            except WorkerError as error:
+                self._error = error
+                return

@@ -1,0 +1,174 @@
+"""Messages on their way to the service: in order, none lost, never waited for by the training loop.
+
+    add ──► points waiting ──seal──► messages (memory, then disk) ──one thread──► service
+
+Points are sealed into numbered batches about once a second. While the service is away they gather in larger
+batches, the first few in memory and the rest in the spool, and are sent in order when it is back.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from worker.errors import ServiceUnavailableError, WorkerError
+from worker.protocol import PointsBatch
+from worker.record import Point
+from worker.service import POINTS, Verb, backoff
+from worker.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+BATCH_POINTS: Final = 1_000
+"""A batch of this size is about 250 kB of JSON; the protocol allows ten times as much."""
+MEMORY_MESSAGES: Final = 16
+"""Sealed messages kept in memory; later ones wait on disk."""
+
+
+@dataclass
+class _Message:
+    verb: Verb
+    body: bytes | None
+    """None once the body is on disk alone."""
+    sequence: int | None = None
+    path: Path | None = None
+
+    def read(self) -> bytes:
+        if self.body is not None:
+            return self.body
+        assert self.path is not None
+        return self.path.read_bytes()
+
+
+class Outbox:
+    """The queue and the thread that empties it. `error` is set once the service refuses for good."""
+
+    def __init__(self, post: Callable[[Verb, bytes], object], spool: Spool, *, flush_seconds: float = 1.0) -> None:
+        self.error: WorkerError | None = None
+        self._post, self._spool, self._flush_seconds = post, spool, flush_seconds
+        self._points: list[Point] = []
+        self._messages: deque[_Message] = deque()
+        self._next_sequence = 0
+        self._flush_now = self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def add_point(self, point: Point) -> None:
+        """Queue a point."""
+        with self._changed:
+            self._points.append(point)
+            if len(self._points) >= BATCH_POINTS:
+                self._seal()
+
+    def add(self, verb: Verb, body: bytes) -> None:
+        """Queue a message behind all points so far."""
+        with self._changed:
+            self._seal()
+            self._messages.append(_Message(verb, body))
+
+    def persist(self) -> None:
+        """Return when every unsent point is on disk."""
+        with self._changed:
+            self._seal()
+            for message in self._messages:
+                self._to_disk(message)
+
+    def drain(self, patience_seconds: float) -> None:
+        """Return when everything was accepted.
+
+        Raises what the service's refusal means, or `ServiceUnavailableError` when patience ends.
+        """
+        with self._changed:
+            self._seal()
+            self._flush_now = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.error or not self._messages, patience_seconds)
+            if self.error is not None:
+                raise self.error
+            if self._messages:
+                raise ServiceUnavailableError(
+                    f"{len(self._messages)} reports were not accepted within {patience_seconds:g} s. "
+                    "Unsent points stay in the run's folder for the next attempt."
+                )
+
+    def close(self) -> None:
+        """Stop sending; points that are still unsent go to disk, unless the service refused them for good."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self.error is None:
+            self.persist()
+
+    def _seal(self) -> None:
+        """Turn the waiting points into a message; the caller holds the lock."""
+        if not self._points:
+            return
+        batch = PointsBatch(sequence=self._next_sequence, points=tuple(self._points))
+        message = _Message(POINTS, batch.model_dump_json().encode(), batch.sequence)
+        self._next_sequence += 1
+        self._points = []
+        self._messages.append(message)
+        if len(self._messages) > MEMORY_MESSAGES:
+            self._to_disk(message)
+            message.body = None
+
+    def _to_disk(self, message: _Message) -> None:
+        if message.sequence is not None and message.path is None and message.body is not None:
+            message.path = self._spool.write(message.sequence, message.body)
+
+    def _work(self) -> None:
+        pauses = backoff()
+        while (message := self._next_message()) is not None:
+            try:
+                self._post(message.verb, message.read())
+            except ServiceUnavailableError as error:
+                logger.warning("%s waits: %s", message.verb, error)
+                self._pause(next(pauses))
+            except WorkerError as error:
+                self._give_up(error)
+                return
+            else:
+                pauses = backoff()
+                self._accepted(message)
+
+    def _next_message(self) -> _Message | None:
+        """Wait for the next message; None when closed."""
+        with self._changed:
+            flush_at = time.monotonic() + self._flush_seconds
+            while not self._closed:
+                if self._messages:
+                    return self._messages[0]
+                left_seconds = flush_at - time.monotonic()
+                if self._flush_now or left_seconds <= 0:
+                    self._flush_now = False
+                    self._seal()
+                    flush_at = time.monotonic() + self._flush_seconds
+                else:
+                    self._changed.wait(left_seconds)
+            return None
+
+    def _accepted(self, message: _Message) -> None:
+        with self._changed:
+            self._messages.remove(message)
+            if message.path is not None:
+                message.path.unlink(missing_ok=True)
+            self._changed.notify_all()
+
+    def _give_up(self, error: WorkerError) -> None:
+        with self._changed:
+            self.error = error
+            self._changed.notify_all()
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)

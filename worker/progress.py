@@ -1,0 +1,95 @@
+"""What a training has done so far: the part of a result that grows with its steps and goes into checkpoints."""
+
+import math
+import statistics
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from worker.record import Verdict
+
+_SERIES = ("train_losses", "step_seconds", "optimizer_seconds")
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is no finite number: records hold finite numbers only."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Counts, losses and times up to now; the three series have one value a step."""
+
+    steps: int
+    """The whole budget."""
+    step: int = 0
+    """Optimizer steps done."""
+    initial_val_loss: float | None = None
+    val_loss: float | None = None
+    """The newest validation loss."""
+    fault: str | None = None
+    """A sentence, once the loss has stopped being a number."""
+    train_losses: "array[float]" = field(default_factory=lambda: array("d"))
+    step_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    optimizer_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def finished(self) -> bool:
+        """Whether there is no further step to take."""
+        return self.fault is not None or self.step >= self.steps
+
+    def add_step(self, train_loss: float, step_seconds: float, optimizer_seconds: float) -> None:
+        """Count one optimizer step."""
+        self.step += 1
+        self.train_losses.append(train_loss)
+        self.step_seconds.append(step_seconds)
+        self.optimizer_seconds.append(optimizer_seconds)
+
+    def add_evaluation(self, val_loss: float) -> None:
+        """Take note of a validation loss at the present step."""
+        if self.step == 0:
+            self.initial_val_loss = val_loss
+        self.val_loss = val_loss
+        if not math.isfinite(val_loss):
+            self.fault = f"The validation loss after step {self.step} is {val_loss}."
+
+    def final_val_loss(self) -> float | None:
+        """The validation loss after the last step of the budget; None where that was not reached or not finite."""
+        return finite(self.val_loss) if self.step >= self.steps else None
+
+    def final_train_loss(self) -> float | None:
+        """Mean training loss over the last tenth of the steps done."""
+        tail = self.train_losses[-max(1, len(self.train_losses) // 10) :]
+        return statistics.fmean(tail) if tail else None
+
+    def productive_seconds(self) -> float:
+        """Time spent in steps, over all attempts; evaluation and checkpoints excluded."""
+        return math.fsum(self.step_seconds)
+
+    def verdict(self) -> tuple[Verdict, str]:
+        """How the training ended, and a sentence why."""
+        if self.fault is not None:
+            return Verdict.DIVERGED, self.fault
+        assert self.initial_val_loss is not None
+        assert self.val_loss is not None
+        losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f} nats in {self.steps} steps"
+        if self.val_loss < self.initial_val_loss:
+            return Verdict.CONVERGED, f"The validation loss went {losses}."
+        return Verdict.DIVERGED, f"The validation loss did not fall: it went {losses}."
+
+    def state(self) -> dict[str, Any]:
+        """Everything as tensors and plain values, for a checkpoint."""
+        series = {name: torch.tensor(getattr(self, name), dtype=torch.float64) for name in _SERIES}
+        return {
+            "step": self.step,
+            "initial_val_loss": self.initial_val_loss,
+            "val_loss": self.val_loss,
+            "fault": self.fault,
+            **series,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `state()` gave."""
+        for name, value in state.items():
+            setattr(self, name, array("d", value.tolist()) if name in _SERIES else value)

@@ -1,0 +1,104 @@
+"""The words that a worker and the service exchange over HTTP about one attempt.
+
+    POST /v1/attempts/{run_id}/{attempt}/hello       {}                → Assignment      leased  → running
+    POST /v1/attempts/{run_id}/{attempt}/heartbeat   Heartbeat         → HeartbeatReply  running → running
+    POST /v1/attempts/{run_id}/{attempt}/points      PointsBatch       → 204             idempotent by `sequence`
+    POST /v1/attempts/{run_id}/{attempt}/checkpoint  CheckpointNotice  → 204
+    POST /v1/attempts/{run_id}/{attempt}/finish      Result            → 204             running → succeeded
+    POST /v1/attempts/{run_id}/{attempt}/stopped     Stopped           → 204             cancelling → cancelled, …
+    POST /v1/attempts/{run_id}/{attempt}/fail        Failure           → 204             running → retry_wait | failed
+
+Every request carries `Authorization: Bearer <lease token>`. 409 means that the lease is gone: the worker stops at
+once and writes nothing more. Repeating a request that was already accepted, with the same token, is answered as the
+first time was.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from worker.record import Finite, Point, Record
+from worker.spec import RunSpec
+
+
+class CheckpointNotice(Record):
+    """A checkpoint that is complete on disk."""
+
+    step: Annotated[int, Field(ge=0)]
+    path: str
+    size_bytes: Annotated[int, Field(ge=0)]
+    sha256: str
+
+
+class Assignment(Record):
+    """What a worker needs to know about its attempt."""
+
+    run_id: str
+    attempt: int
+    spec: RunSpec
+    lease_seconds: Finite
+    """The lease ends this long after the last heartbeat that the service has seen."""
+    heartbeat_seconds: Finite
+    run_folder: str
+    """Checkpoints and spooled reports of this run."""
+    dataset_folder: str
+    """Prepared token shards, shared by all runs."""
+    checkpoint: CheckpointNotice | None = None
+    """The newest checkpoint of earlier attempts."""
+
+
+class Command(StrEnum):
+    """What the service wants of a running attempt."""
+
+    CONTINUE = "continue"
+    CANCEL = "cancel"
+    PAUSE = "pause"
+
+
+class Heartbeat(Record):
+    """A sign of life with the progress so far."""
+
+    step: Annotated[int, Field(ge=0)] = 0
+    device_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Time that this attempt has held its device so far."""
+
+
+class HeartbeatReply(Record):
+    """The service's answer to a sign of life."""
+
+    command: Command = Command.CONTINUE
+
+
+class PointsBatch(Record):
+    """Points in the order of their steps; `sequence` counts the batches of one attempt from 0."""
+
+    sequence: Annotated[int, Field(ge=0)]
+    points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=10_000)]
+
+
+class Stopped(Record):
+    """The attempt obeyed a command: it wrote a checkpoint and left."""
+
+    command: Command
+    step: Annotated[int, Field(ge=0)]
+    device_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class FailureKind(StrEnum):
+    """Why an attempt broke down."""
+
+    INFRASTRUCTURE = "infrastructure"
+    """Disk, network or process trouble: another attempt may succeed."""
+    PROGRAM = "program"
+    """An exception in training code: another attempt would meet it again."""
+    INTERRUPTED = "interrupted"
+    """Its process was told to end (SIGTERM) and wrote a checkpoint: another attempt goes on, and nobody is to blame."""
+
+
+class Failure(Record):
+    """The attempt ended without a result and without a command."""
+
+    kind: FailureKind
+    message: Annotated[str, Field(max_length=4_000)]
+    device_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -1,0 +1,108 @@
+"""What a run reports: points while it trains, one `Result` at its end. Frozen, closed, torch-free.
+
+Memory figures are three different quantities and never mixed: the allocator's peak, NVML's peak for the process,
+and the host's resident set. Bytes are bytes; `gb` = 1e9 and `gib` = 2**30 appear only where people read.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Record(BaseModel):
+    """The base of all records."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Verdict(StrEnum):
+    """How a training ended. Every verdict is a result; none is a crash."""
+
+    CONVERGED = "converged"
+    """The whole budget was run and the validation loss fell below its value before training."""
+    DIVERGED = "diverged"
+    """The loss stopped being a number, or ended no lower than it was before training."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device has not enough memory for this run."""
+
+
+class Point(Record):
+    """One step of a run. Losses are mean cross-entropies in nats per token; null means not taken or not finite."""
+
+    step: Annotated[int, Field(ge=0)]
+    """Optimizer steps done; 0 is before training."""
+    tokens: Annotated[int, Field(ge=0)]
+    train_loss: Finite | None = None
+    """Loss of this step's batch, before the step."""
+    val_loss: Finite | None = None
+    lr: Finite | None = None
+    grad_norm: Finite | None = None
+    """Global L2 norm before clipping."""
+    step_seconds: Finite | None = None
+    """Wall-clock time of the step: data, forward, backward, clipping and optimizer."""
+    optimizer_seconds: Finite | None = None
+    """The part of `step_seconds` inside `optimizer.step()`."""
+    host_rss_bytes: int | None = None
+
+
+class PeakMemory(Record):
+    """Peaks over the whole attempt; null where the quantity does not exist on the device."""
+
+    host_rss_bytes: int
+    """Peak resident set of the worker process (VmHWM), its libraries included."""
+    host_rss_before_bytes: int
+    """Resident set just before the model was made: what Python and the libraries take."""
+    allocator_bytes: int | None = None
+    """Peak of torch's CUDA allocator."""
+    nvml_process_bytes: int | None = None
+    """Peak of the process on the device, by NVML."""
+
+
+class Environment(Record):
+    """Where and with what a result was measured."""
+
+    device: str
+    """`cpu` or `cuda`."""
+    device_name: str
+    host: str
+    threads: int
+    python: str
+    torch: str
+    transformers: str
+    platform: str
+    commit: str | None = None
+    """The git commit of the bench, where it is known."""
+
+
+class Result(Record):
+    """The record of a finished run."""
+
+    verdict: Verdict
+    verdict_reason: str
+    """One full sentence."""
+    steps: int
+    tokens: int
+    initial_val_loss: Finite | None
+    final_val_loss: Finite | None
+    """Validation loss after the last step: the figure that ranks. Null where it is not finite."""
+    final_train_loss: Finite | None
+    """Mean training loss over the last tenth of the steps."""
+    parameters: int
+    parameter_bytes: int
+    optimizer_state_bytes: int
+    """Bytes of every tensor in the optimizer's state, each storage counted once."""
+    peak_memory: PeakMemory
+    step_seconds_median: Finite | None
+    optimizer_seconds_median: Finite | None
+    tokens_per_second: Finite | None
+    """Training tokens by productive time: evaluation and checkpoints excluded."""
+    device_seconds: Finite
+    """Time that this attempt held its device, from the worker's start to its result."""
+    spec_hash: str
+    data_hash: str
+    """SHA-256 over the token shards that were read."""
+    environment: Environment
+    resumed_from_step: int = 0

@@ -1,0 +1,175 @@
+"""The port between a training and whoever listens: points while it runs, one result at its end.
+
+Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
+         ◄── FileReporter    a folder: runs without a service
+         ◄── HttpReporter    the service (worker/http_reporter.py)
+"""
+
+import os
+from pathlib import Path
+from typing import IO, Final, Protocol
+
+from pydantic import ValidationError
+
+from worker.protocol import CheckpointNotice, Command, Failure, Stopped
+from worker.record import Point, Result
+
+
+class Reporter(Protocol):
+    """Takes what a run reports. Calls come from one thread, and none waits for a network."""
+
+    def begin(self, after_step: int | None) -> None:
+        """Training begins: from scratch (None) or after a checkpoint; points of earlier attempts beyond it are void."""
+
+    def command(self) -> Command:
+        """What the run should do now; raises `LeaseLostError` when it should not exist any more."""
+
+    def point(self, point: Point) -> None:
+        """Take a point; steps rise by one."""
+
+    def persist(self) -> None:
+        """Return when every point so far would survive the death of this process."""
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Take note of a complete checkpoint."""
+
+    def finish(self, result: Result) -> None:
+        """Deliver the result, after all points. Unlike the others this may wait for a network."""
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Deliver that a command was obeyed; may wait like `finish`."""
+
+    def fail(self, failure: Failure) -> None:
+        """Deliver that the run broke down; may wait like `finish`."""
+
+
+def still_valid(points: list[Point], after_step: int | None) -> list[Point]:
+    """Those points of earlier attempts that the attempt going on after that step does not take again."""
+    return [point for point in points if after_step is not None and point.step <= after_step]
+
+
+class MemoryReporter:
+    """Keeps everything that it is told, in plain lists."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.checkpoints: list[CheckpointNotice] = []
+        self.result: Result | None = None
+        self.ending: Stopped | Failure | None = None
+        self.next_command = Command.CONTINUE
+        """Set it to have the run stop at its next step."""
+
+    def begin(self, after_step: int | None) -> None:
+        """Forget the points that are void."""
+        self.points = still_valid(self.points, after_step)
+
+    def command(self) -> Command:
+        """The command that was set last."""
+        return self.next_command
+
+    def point(self, point: Point) -> None:
+        """Keep a point."""
+        self.points.append(point)
+
+    def persist(self) -> None:
+        """Do nothing: memory does not outlive its process."""
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Keep a notice."""
+        self.checkpoints.append(notice)
+
+    def finish(self, result: Result) -> None:
+        """Keep the result."""
+        self.result = result
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Keep the stop."""
+        self.ending = stopped
+
+    def fail(self, failure: Failure) -> None:
+        """Keep the failure."""
+        self.ending = failure
+
+
+POINTS_NAME: Final = "points.jsonl"
+RESULT_NAME: Final = "result.json"
+ENDING_NAME: Final = "ending.json"
+
+
+class FileReporter:
+    """Writes `points.jsonl` (a point a line), at the end `result.json`, or `ending.json` where there is no result."""
+
+    def __init__(self, folder: Path) -> None:
+        """Report into `folder`, which is made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._file: IO[str] | None = None
+
+    def begin(self, after_step: int | None) -> None:
+        """Rewrite the points of earlier attempts without the void ones, and drop what said how they ended."""
+        self._close()
+        for name in (RESULT_NAME, ENDING_NAME):
+            (self.folder / name).unlink(missing_ok=True)
+        kept = still_valid(read_points(self.folder), after_step)
+        _write(self.folder / POINTS_NAME, "".join(f"{point.model_dump_json()}\n" for point in kept))
+
+    def command(self) -> Command:
+        """Nobody commands a run without a service."""
+        return Command.CONTINUE
+
+    def point(self, point: Point) -> None:
+        """Append a line."""
+        if self._file is None:
+            self._file = (self.folder / POINTS_NAME).open("a")
+        self._file.write(f"{point.model_dump_json()}\n")
+
+    def persist(self) -> None:
+        """Hand all lines to the system, and the file with them: this may be the last call."""
+        self._close()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """The checkpoint folder tells it already."""
+
+    def finish(self, result: Result) -> None:
+        """Write `result.json`."""
+        self._end(RESULT_NAME, result.model_dump_json(indent=2))
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Write `ending.json`."""
+        self._end(ENDING_NAME, stopped.model_dump_json(indent=2))
+
+    def fail(self, failure: Failure) -> None:
+        """Write `ending.json`."""
+        self._end(ENDING_NAME, failure.model_dump_json(indent=2))
+
+    def _end(self, name: str, text: str) -> None:
+        self._close()
+        _write(self.folder / name, text + "\n")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_points(folder: Path) -> list[Point]:
+    """The points in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
+    try:
+        lines = (folder / POINTS_NAME).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    points = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            points.append(Point.model_validate_json(line))
+        except ValidationError:
+            if number < len(lines):
+                raise
+    return points
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once: a reader sees the old text or the new one."""
+    unfinished = path.with_suffix(path.suffix + ".unfinished")
+    unfinished.write_text(text)
+    os.replace(unfinished, path)

@@ -1,0 +1,50 @@
+"""Unsent points on disk, one file a batch, so that they outlive the service's absence and the worker's death."""
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from worker.protocol import PointsBatch
+from worker.record import Point
+
+logger = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"a(\d+)-(\d+)\.json")
+
+
+class Spool:
+    """The folder of one run's unsent batches; it writes those of one attempt and inherits those of earlier ones."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self._folder, self._attempt = folder, attempt
+
+    def write(self, sequence: int, body: bytes) -> Path:
+        """Keep a batch. Written at once or not at all; not synced, since a process that dies leaves the system up."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"a{self._attempt:04d}-{sequence:09d}.json"
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_bytes(body)
+        os.replace(unfinished, path)
+        return path
+
+    def inherited(self) -> list[Path]:
+        """The batches that earlier attempts left, in the order of attempts and sequences."""
+        found = []
+        for path in self._folder.glob("a*.json"):
+            match = _NAME.fullmatch(path.name)
+            if match and int(match[1]) < self._attempt:
+                found.append((int(match[1]), int(match[2]), path))
+        return [path for _, _, path in sorted(found)]
+
+
+def read_points(path: Path) -> list[Point]:
+    """The points of a spooled batch; none, with a warning, where the file is damaged."""
+    try:
+        return list(PointsBatch.model_validate_json(path.read_bytes()).points)
+    except (OSError, ValidationError) as error:
+        logger.warning("passed over the damaged spooled batch %s: %s", path, error)
+        return []

@@ -1,0 +1,182 @@
+"""The training loop, the same for every task and optimizer: obey, step, evaluate, report, keep a checkpoint.
+
+Everything that a step depends on is in the checkpoint or a function of (seed, step), so a run that was killed and
+resumed gives the same losses to the bit on one device.
+"""
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from worker.checkpoint import CheckpointStore, CheckpointTimer
+from worker.devices import synchronize
+from worker.errors import RunStoppedError, TerminatedError
+from worker.meters.clock import DeviceClock
+from worker.meters.memory import MemoryMeter
+from worker.progress import Progress, finite
+from worker.protocol import CheckpointNotice, Command, Stopped
+from worker.randomness import load_random_state, random_state
+from worker.record import Point
+from worker.reporter import Reporter
+from worker.schedule import LearningRate
+from worker.spec import Workload
+from worker.tasks.task import Task
+from worker.termination import Termination
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a training works with but does not own."""
+
+    device: torch.device
+    reporter: Reporter
+    checkpoints: CheckpointStore
+    checkpoint_seconds: float
+    memory: MemoryMeter
+    clock: DeviceClock
+    termination: Termination
+
+
+class Training:
+    """One model under training; `progress` says how far it is."""
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: torch.optim.Optimizer,
+        workload: Workload,
+        progress: Progress,
+        surroundings: Surroundings,
+    ) -> None:
+        self.progress = progress
+        self._task, self._optimizer, self._workload, self._around = task, optimizer, workload, surroundings
+        self._parameters = [p for p in task.model.parameters() if p.requires_grad]
+        self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
+        self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
+        self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
+
+    def resume(self, notice: CheckpointNotice | None) -> int:
+        """Load the newest good checkpoint, if there is one; returns the step to go on from, 0 for a fresh start."""
+        state = self._around.checkpoints.newest(notice)
+        if state is not None:
+            self._task.model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self.progress.load_state(state["progress"])
+            load_random_state(state["random"])
+        self._around.reporter.begin(None if state is None else self.progress.step)
+        return self.progress.step
+
+    def train(self) -> None:
+        """Train to the end of the budget, or to the first loss that is no number.
+
+        Raises:
+            RunStoppedError: the service asked for it; a checkpoint was written.
+            TerminatedError: SIGTERM came; a checkpoint was written.
+            LeaseLostError: the run belongs to somebody else now; nothing was written.
+        """
+        if self.progress.initial_val_loss is None:
+            self._report_start()
+        while not self.progress.finished():
+            self._obey()
+            if self._timer.due():
+                self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
+            point = self._step()
+            if point is not None:
+                self._around.reporter.point(point)
+
+    def _report_start(self) -> None:
+        """Evaluate before the first step: the loss that training has to get below."""
+        self.progress.add_evaluation(self._task.validation_loss())
+        rss_bytes = self._around.memory.sample()
+        val_loss = finite(self.progress.val_loss)
+        self._around.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
+
+    def _step(self) -> Point | None:
+        """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
+        step = self.progress.step
+        started = time.perf_counter()
+        factor = self._rate.apply(step)
+        loss = self._task.training_loss(step)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        norm = self._clip()
+        # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
+        train_loss, grad_norm = loss.item(), norm.item()
+        if not (math.isfinite(train_loss) and math.isfinite(grad_norm)):
+            self.progress.fault = (
+                f"At step {step + 1} the training loss is {train_loss} and the gradient norm {grad_norm}."
+            )
+            return None
+        optimizer_started = time.perf_counter()
+        self._optimizer.step()
+        synchronize(self._around.device)
+        optimizer_ended = time.perf_counter()
+        self._optimizer.zero_grad(set_to_none=True)
+        step_seconds = time.perf_counter() - started
+        self.progress.add_step(train_loss, step_seconds, optimizer_ended - optimizer_started)
+        return Point(
+            step=step + 1,
+            tokens=(step + 1) * self._task.tokens_per_step,
+            train_loss=train_loss,
+            val_loss=self._evaluate_if_due(),
+            lr=self._peak_lr * factor,
+            grad_norm=grad_norm,
+            step_seconds=step_seconds,
+            optimizer_seconds=optimizer_ended - optimizer_started,
+            host_rss_bytes=self._around.memory.sample(),
+        )
+
+    def _clip(self) -> torch.Tensor:
+        """Clip all gradients to the workload's global norm; returns the norm before, a scalar."""
+        if self._workload.clip_grad_norm is None:
+            return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        return torch.nn.utils.clip_grad_norm_(self._parameters, self._workload.clip_grad_norm)
+
+    def _evaluate_if_due(self) -> float | None:
+        progress = self.progress
+        if progress.step % self._workload.evaluation.every_steps and progress.step < progress.steps:
+            return None
+        progress.add_evaluation(self._task.validation_loss())
+        return finite(progress.val_loss)
+
+    def _obey(self) -> None:
+        """Stop where the service or the system asks for it, after a checkpoint."""
+        command = self._around.reporter.command()
+        if command is not Command.CONTINUE:
+            self._save()
+            raise RunStoppedError(
+                Stopped(command=command, step=self.progress.step, device_seconds=self._around.clock.seconds())
+            )
+        if self._around.termination.requested:
+            self._save()
+            raise TerminatedError(
+                f"told to leave (SIGTERM) at step {self.progress.step}; "
+                "a checkpoint of that step was written, the next attempt goes on from it."
+            )
+
+    def _save_if_possible(self) -> None:
+        """A full disk must not end a training that is in good health; the next checkpoint may find room."""
+        started = time.monotonic()
+        try:
+            self._save()
+        except OSError as error:
+            logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
+        self._timer.written(time.monotonic() - started)
+
+    def _save(self) -> None:
+        self._around.reporter.persist()  # the points up to here must outlive this process like the state does
+        notice = self._around.checkpoints.save(self.progress.step, self._state())
+        self._around.reporter.checkpoint(notice)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "model": self._task.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "progress": self.progress.state(),
+            "random": random_state(),
+        }
