@@ -1,0 +1,69 @@
+"""The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
+
+    SecurityHeaders → Unforeseen → HostAndOrigin → BodyLimit → routes → Bench (the orchestrator's verbs)
+
+Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import APIRouter, FastAPI
+
+from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
+from api.problems import Unforeseen, handle_errors
+from api.routes import attempts, catalog, experiments, health, reference, runs
+from dashboards.live import Pulse
+from dashboards.routes import pages
+from orchestrator.service import Bench
+
+DISTRIBUTION = "adapm-bench"
+
+
+def create_app(
+    bench: Bench,
+    *,
+    allowed_hosts: tuple[str, ...] = LOOPBACK,
+    stopping: Callable[[], bool] = lambda: False,
+) -> FastAPI:
+    """The application over `bench`, for requests that name one of `allowed_hosts`.
+
+    `stopping` tells open streams that the process is about to end, so that they end first.
+    """
+    app = FastAPI(
+        title="AdaPM Bench",
+        version=_version(),
+        summary="Fair comparisons of memory-efficient LLM optimizers.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # FastAPI's pages load scripts from a CDN; routes/reference.py is ours
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.bench = bench
+    app.state.pulse = Pulse(bench.experiment_version)
+    app.state.stopping = stopping
+    app.include_router(_v1())
+    app.include_router(health.router)
+    app.include_router(reference.router)
+    app.include_router(pages(bench))
+    handle_errors(app)
+    # The last one added is the first to see a request.
+    app.add_middleware(BodyLimit)
+    app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
+    app.add_middleware(Unforeseen)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+def _v1() -> APIRouter:
+    router = APIRouter(prefix="/v1")
+    for noun in (experiments, runs, attempts, catalog):
+        router.include_router(noun.router)
+    return router
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "0+checkout"

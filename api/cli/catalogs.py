@@ -1,0 +1,86 @@
+"""What specifications may name: `optimizers`, `models`, `datasets`. They need no service."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.console import complain, console, print_json
+from api.cli.service import FAILED, Json
+
+if TYPE_CHECKING:
+    from api.pages import OptimizerInfo
+
+Name = Annotated[str | None, typer.Argument(help="Show this optimizer's options.", metavar="[NAME]")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command()(optimizers)
+    app.command()(models)
+    app.command()(datasets)
+
+
+def optimizers(name: Name = None, json: Json = False) -> None:
+    """List the optimizers, or one with its options."""
+    from api.pages import optimizer_info
+    from optim import catalog
+
+    infos = tuple(optimizer_info(entry) for entry in catalog.CATALOG)
+    if name is None:
+        print_json(infos) if json else _optimizers(infos)
+        return
+    info = next((info for info in infos if info.name == name), None)
+    if info is None:
+        complain(f"unknown optimizer {name!r}; known: {', '.join(info.name for info in infos)}")
+        raise typer.Exit(FAILED)
+    print_json(info) if json else _options(info)
+
+
+def models(json: Json = False) -> None:
+    """List the models."""
+    from api.cli.tables import text_table
+    from api.pages import model_info
+    from worker import presets
+
+    infos = tuple(model_info(preset) for preset in presets.PRESETS)
+    if json:
+        print_json(infos)
+        return
+    columns = ("model", "family", "layers", "heads", "hidden", "positions", "vocabulary", "source")
+    sizes = ("layers", "heads", "hidden_size", "max_positions", "vocabulary_size")
+    rows = [(i.name, i.family, *(f"{getattr(i, size):,}" for size in sizes), i.source) for i in infos]
+    console().print(text_table(columns, rows))
+
+
+def datasets(json: Json = False) -> None:
+    """List the datasets."""
+    from api.cli.tables import text_table
+    from api.pages import dataset_info
+    from worker.data import catalog
+
+    infos = tuple(dataset_info(entry) for entry in catalog.DATASETS)
+    if json:
+        print_json(infos)
+        return
+    rows = [(info.name, info.summary, info.licence) for info in infos]
+    console().print(text_table(("dataset", "what it is", "licence"), rows))
+
+
+def _optimizers(infos: "tuple[OptimizerInfo, ...]") -> None:
+    from api.cli.tables import text_table
+
+    rows = [(i.name, i.title, f"{i.learning_rate:g}", i.summary, i.paper) for i in infos]
+    console().print(text_table(("optimizer", "title", "usual lr", "what it is", "paper"), rows))
+    print("\nadapm-bench optimizers NAME shows the options of one.")
+
+
+def _options(info: "OptimizerInfo") -> None:
+    from rich.text import Text
+
+    from api.cli.tables import text_table
+
+    out = console()
+    out.print(Text(info.title, style="bold"))
+    out.print(f"{info.summary}\n{info.paper}; licence of the implementation: {info.licence}\n")
+    rows = [(o.name, "null" if o.default is None else str(o.default), o.allowed, o.meaning) for o in info.options]
+    out.print(text_table(("option", "default", "allowed", "meaning"), rows))

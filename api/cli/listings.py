@@ -1,0 +1,145 @@
+"""Experiments and runs as people read them: lists, and everything about one."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from api.cli.console import plain
+from api.cli.tables import text_table
+from dashboards import formats
+from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, StateCounts
+from worker.record import Result
+
+
+def experiments_table(experiments: Iterable[ExperimentRecord]) -> RenderableType:
+    """One line an experiment."""
+    rows = [
+        (e.id, e.name, counts_text(e.counts), steps_text(e), formats.moment(e.created_at), formats.moment(e.ended_at))
+        for e in experiments
+    ]
+    if not rows:
+        return Text("no experiments yet; `adapm-bench submit docs/example.yaml` makes one")
+    return text_table(("experiment", "name", "runs", "steps", "submitted", "ended"), rows)
+
+
+def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
+    """One line a run."""
+    rows = [
+        (
+            run.id,
+            run.candidate,
+            formats.rate(run.lr),
+            str(run.seed),
+            run.status.value,
+            f"{run.step}/{run.steps_total}",
+            formats.loss(run.last_train_loss),
+            formats.loss(run.last_val_loss),
+            outcome_text(run),
+        )
+        for run in runs
+    ]
+    if not rows:
+        return Text("no such runs")
+    return text_table(("run", "candidate", "lr", "seed", "state", "step", "train", "val", "outcome"), rows)
+
+
+def counts_text(counts: StateCounts) -> str:
+    """`12: 3 succeeded, 2 running, 7 queued`."""
+    states = ", ".join(f"{count} {status.value}" for status, count in counts.by_status.items() if count)
+    return f"{counts.total}: {states}" if states else str(counts.total)
+
+
+def steps_text(experiment: ExperimentRecord) -> str:
+    """How much of the budget is done: `480/2,880 (17 %)`."""
+    done, total = experiment.progress.steps_done, experiment.progress.steps_total
+    return f"{done:,}/{total:,} ({formats.percent(done / total if total else None)})"
+
+
+def outcome_text(run: RunRecord) -> str:
+    """The verdict of a run that has one, else why it is as it is."""
+    return run.result.verdict.value if run.result else run.reason or ""
+
+
+def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:
+    """An experiment and its runs."""
+    facts = (
+        ("experiment", experiment.id),
+        ("submitted", formats.moment(experiment.created_at)),
+        ("ended", formats.moment(experiment.ended_at)),
+        ("runs", counts_text(experiment.counts)),
+        ("steps", steps_text(experiment)),
+        ("time left", formats.duration(experiment.progress.seconds_left)),
+        ("baseline", experiment.spec.baseline_name()),
+        ("model", experiment.spec.workload.model),
+        ("data", experiment.spec.workload.data.dataset),
+        ("budget", f"{formats.count(experiment.spec.workload.tokens())} tokens a run"),
+    )
+    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
+
+
+def run_view(run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...]) -> RenderableType:
+    """A run, its result, its attempts and what happened to it."""
+    title = f"{run.candidate} at {formats.rate(run.lr)}, seed {run.seed}"
+    facts = (
+        ("run", run.id),
+        ("experiment", run.experiment_id),
+        ("state", run.status.value),
+        ("reason", run.reason or formats.UNKNOWN),
+        ("step", f"{run.step}/{run.steps_total}"),
+        ("device time", formats.duration(run.device_seconds)),
+        *(_result_facts(run.result) if run.result else ()),
+    )
+    parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
+    return Group(*parts, Text(), _attempts(attempts), Text(), _events(events))
+
+
+def _result_facts(result: Result) -> tuple[tuple[str, str], ...]:
+    memory = result.peak_memory
+    return (
+        ("verdict", f"{result.verdict.value}: {result.verdict_reason}"),
+        ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
+        ("parameters", f"{formats.count(result.parameters)} ({formats.size(result.parameter_bytes)})"),
+        ("optimizer state", formats.size(result.optimizer_state_bytes)),
+        ("peak host RSS", formats.size(memory.host_rss_bytes)),
+        ("peak allocator", formats.size(memory.allocator_bytes)),
+        ("peak NVML process", formats.size(memory.nvml_process_bytes)),
+        ("step", f"{formats.seconds(result.step_seconds_median)} (median)"),
+        ("of it optimizer", formats.seconds(result.optimizer_seconds_median)),
+        ("speed", f"{formats.compact(result.tokens_per_second)} tokens/s"),
+        ("device", f"{result.environment.device}: {result.environment.device_name}"),
+    )
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
+    lines = [f"{name:<18}{plain(value)}" for name, value in facts]
+    return Text("\n".join(lines))
+
+
+def _attempts(attempts: tuple[AttemptRecord, ...]) -> RenderableType:
+    rows = [
+        (
+            str(attempt.attempt),
+            formats.moment(attempt.started_at),
+            formats.moment(attempt.ended_at),
+            formats.duration(attempt.device_seconds),
+            attempt.outcome.value if attempt.outcome else formats.UNKNOWN,
+            attempt.message or "",
+        )
+        for attempt in attempts
+    ]
+    return text_table(("attempt", "started", "ended", "device time", "outcome", "message"), rows)
+
+
+def _events(events: tuple[EventRecord, ...]) -> RenderableType:
+    rows = [
+        (
+            str(event.sequence),
+            formats.moment(event.at),
+            event.from_status.value if event.from_status else formats.UNKNOWN,
+            event.to_status.value,
+            event.reason or "",
+        )
+        for event in events
+    ]
+    return text_table(("event", "at", "from", "to", "reason"), rows)

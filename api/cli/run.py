@@ -1,0 +1,71 @@
+"""`adapm-bench run FILE`: one training on this machine, without any service."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.console import complain, print_json
+from api.cli.service import BAD_INPUT, FAILED, Json, environment_settings
+from api.cli.submit import SpecFile
+
+if TYPE_CHECKING:
+    from worker.record import Result
+    from worker.spec import RunSpec
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder for points, checkpoints and result; default: by the spec's hash.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb of this file."""
+    app.command()(run)
+
+
+def run(file: SpecFile, out: Out = None, json: Json = False) -> None:
+    """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
+    from api.cli.specs import read_spec
+
+    spec = _validated(read_spec(file))
+    settings = environment_settings()
+    folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
+    result = _train(spec, folder, settings.datasets_folder(), quiet=json)
+    if json:
+        print_json(result)
+        return
+    print(f"{result.verdict.value}: {result.verdict_reason}")
+    print(f"result: {folder / 'result.json'}")
+
+
+def _validated(fields: dict[str, object]) -> "RunSpec":
+    from pydantic import ValidationError
+
+    from api.client import fault_text
+    from api.faults import validation_faults
+    from worker.spec import RunSpec
+
+    try:
+        return RunSpec.model_validate(fields)
+    except ValidationError as error:
+        faults = validation_faults(error, RunSpec)
+        complain(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:")
+        for fault in faults:
+            complain(f"  {fault_text(fault)}")
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool) -> "Result":
+    from api.cli.local import ProgressReporter
+    from worker.errors import WorkerError
+    from worker.run import Folders
+    from worker.run import run as train
+
+    started = time.monotonic()
+    reporter = ProgressReporter(folder, steps=spec.workload.budget.steps, quiet=quiet)
+    try:
+        return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets))
+    except WorkerError as error:
+        complain(f"error after {time.monotonic() - started:.0f} s: {error}")
+        raise typer.Exit(FAILED) from error

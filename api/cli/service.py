@@ -1,0 +1,74 @@
+"""How the verbs reach the service, and how its refusals become exit codes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Never
+
+import typer
+from pydantic import ValidationError
+
+from api.cli.console import complain, plain
+from orchestrator.settings import Settings
+
+if TYPE_CHECKING:
+    from api.client import Client, ClientError
+
+FAILED = 1
+"""Not found, failed, refused."""
+BAD_INPUT = 2
+UNREACHABLE = 3
+
+URL_VARIABLE = "ADAPM_BENCH_URL"
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", help=f"The service; default: ${URL_VARIABLE}, else the one on the data folder.", metavar="URL"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def environment_settings() -> Settings:
+    """The settings of the environment; variables that cannot be understood end the command with a line each."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            variable = f"ADAPM_BENCH_{str(fault['loc'][-1]).upper()}"
+            complain(f"{variable}={plain(str(fault['input']))}: {fault['msg'].replace('Input should', 'must')}")
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def service_url(given: str | None) -> str:
+    """Where the service is: as given, else by the environment, else as `up` noted it, else the default port here."""
+    if url := given or os.environ.get(URL_VARIABLE):
+        return url
+    from api.data_folder import read_note
+
+    settings = environment_settings()
+    note = read_note(settings.data_folder)
+    return note.url if note else f"http://{settings.host}:{settings.port}"
+
+
+@contextmanager
+def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
+    """A client of the service; what it raises ends the command with a sentence and an exit code."""
+    from api.client import Client, ClientError
+
+    try:
+        with Client(service_url(url), retries=retries) as client:
+            yield client
+    except ClientError as error:
+        fail(error)
+
+
+def fail(error: "ClientError") -> Never:
+    """Say what the service said, and leave with the exit code for it."""
+    for line in str(error).splitlines():
+        complain(plain(line))
+    if error.status is None:
+        complain("start one with `adapm-bench up`, or name another with --url")
+        raise typer.Exit(UNREACHABLE)
+    raise typer.Exit(BAD_INPUT if error.status in (400, 413, 422) else FAILED)

@@ -1,0 +1,151 @@
+"""Records as tables for people. The comparison's table is the product's answer: `demo` and `compare` end with it.
+
+Cells may have two lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
+"""
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.console import plain
+from dashboards import formats
+from orchestrator.records import CandidateRow, Comparison, Difference, Interval
+from worker.record import Verdict
+
+
+def comparison_table(comparison: Comparison) -> RenderableType:
+    """The leaderboard, best first, with every verdict and note below it in full."""
+    head = Text(plain(comparison.name), style="bold")
+    if not comparison.complete:
+        head.append("  (not complete: some runs have not ended)", style="yellow")
+    return Group(head, leaderboard(comparison), _sentences(comparison))
+
+
+def leaderboard(comparison: Comparison) -> Table:
+    """One line a candidate: loss, difference, memory, time, verdict."""
+    table = plain_table("optimizer")
+    delta = f"Δ to {plain(comparison.baseline)[:16]}"
+    hours = device_hours_heading(comparison.device)
+    for column in ("best lr", "validation loss", delta, "state", "peak memory", "step\n(opt.)", hours):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("runs", overflow="fold")
+    baseline = next((row for row in comparison.rows if row.is_baseline), None)
+    for position, row in enumerate(comparison.rows):
+        best = position == 0 and row.val_loss is not None
+        table.add_row(*_cells(row, baseline), style="bold green" if best and comparison.complete else None)
+    return table
+
+
+def device_hours_heading(device: str | None) -> str:
+    """`device-hours` with the kind of device: hours on a CPU are never called GPU-hours."""
+    return formats.device_hours_title(device).lower().replace("hours", "h").replace(" ", "\n")
+
+
+def plain_table(*columns: str) -> Table:
+    """A table with a rule under its head and nothing else to break in a log; columns after the first align right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left", overflow="fold")
+    return table
+
+
+def text_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """A table of words, aligned left, first column never folded."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=position == 0)
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    return table
+
+
+def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]:
+    return tuple(
+        Text(cell)
+        for cell in (
+            plain(row.candidate),
+            _rate(row),
+            _interval(row.val_loss),
+            _difference(row),
+            _state(row, baseline),
+            two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
+            _step(row),
+            formats.hours(row.device_hours),
+            verdicts_text(row.verdicts),
+        )
+    )
+
+
+def two_lines(figure: str, of_what: str) -> str:
+    """A figure over what it is of; one line where either is missing."""
+    return f"{figure}\n{of_what}" if of_what and figure != formats.UNKNOWN else figure
+
+
+def _rate(row: CandidateRow) -> str:
+    return two_lines(formats.rate(row.best_lr), "at edge" if row.edge_of_grid else "")
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return formats.UNKNOWN
+    half = interval.half_width()
+    spread = "" if half is None else f" ± {formats.loss(half)}"
+    return f"{formats.loss(interval.mean)}{spread}\nn = {interval.n}"
+
+
+def _difference(row: CandidateRow) -> str:
+    if row.is_baseline:
+        return "baseline"
+    difference = row.difference
+    if difference is None:
+        return formats.UNKNOWN
+    return two_lines(f"{formats.signed(difference.mean)}  {_p(difference)}".rstrip(), _bounds(difference))
+
+
+def _bounds(difference: Difference) -> str:
+    if difference.low is None or difference.high is None:
+        return ""
+    return f"[{formats.signed(difference.low)}, {formats.signed(difference.high)}]"
+
+
+def _p(difference: Difference) -> str:
+    holm = difference.p_value_holm
+    return formats.p_value(difference.p_value if holm is None else holm)
+
+
+def _state(row: CandidateRow, baseline: CandidateRow | None) -> str:
+    if baseline is None or row.is_baseline:
+        return formats.size(row.optimizer_state_bytes)
+    return two_lines(formats.size(row.optimizer_state_bytes), _share(row, baseline))
+
+
+def _share(row: CandidateRow, baseline: CandidateRow) -> str:
+    if row.optimizer_state_bytes is None or not baseline.optimizer_state_bytes:
+        return ""
+    return formats.percent(row.optimizer_state_bytes / baseline.optimizer_state_bytes)
+
+
+def _step(row: CandidateRow) -> str:
+    inside = "" if row.optimizer_seconds is None else f"({formats.seconds(row.optimizer_seconds)})"
+    return two_lines(formats.seconds(row.step_seconds), inside)
+
+
+def verdicts_text(verdicts: dict[Verdict, int]) -> str:
+    """How the runs of a candidate ended: `4 converged`."""
+    lines = [f"{count} {verdict.value.replace('_', ' ')}" for verdict, count in verdicts.items() if count]
+    return "\n".join(lines) or formats.UNKNOWN
+
+
+def _sentences(comparison: Comparison) -> RenderableType:
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(overflow="fold", max_width=24)
+    lines.add_column(overflow="fold")
+    for row in comparison.rows:
+        lines.add_row(Text(plain(row.candidate), style="bold"), Text(plain(row.verdict)))
+    for note in comparison.notes:
+        lines.add_row(Text("note", style="dim"), Text(plain(note), style="dim"))
+    return Padding(lines, (1, 0, 0, 0))

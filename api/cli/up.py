@@ -1,0 +1,101 @@
+"""`adapm-bench up`: the whole service on this machine; `api` and `dispatcher`: its two processes."""
+
+import socket
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.console import complain
+from api.cli.service import BAD_INPUT, FAILED, environment_settings
+from api.lifetime import stop_on_signals
+from api.supervisor import Supervisor
+from orchestrator.errors import OrchestratorError
+from orchestrator.settings import Settings
+
+Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on; loopback only, while the service has no keys.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may occupy at once; default: all.")]
+WatchStdin = Annotated[bool, typer.Option("--watch-stdin", help="End when standard input is closed.")]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command()(up)
+    app.command(name="api", hidden=True)(api_process)
+    app.command(name="dispatcher", hidden=True)(dispatcher_process)
+
+
+def up(data: Data = None, host: Host = None, port: Port = None, slots: Slots = None) -> None:
+    """Start the service: REST, dashboard, dispatcher with an embedded Ray, SQLite, MLflow. Ctrl-C stops it."""
+    settings = read_settings(data=data, host=host, port=port, slots=slots)
+    stop = threading.Event()
+    try:
+        with Supervisor(settings) as service:
+            stop_on_signals(stop.set)
+            print(f"dashboard and REST   {service.url}")
+            print(f"data folder          {settings.data_folder.absolute()}")
+            print("Ctrl-C stops the service; unfinished runs go on at its next start.", flush=True)
+            while not stop.wait(0.2):
+                service.check()
+            print("stopping: workers write checkpoints", flush=True)
+    except OrchestratorError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(FAILED) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def api_process(
+    descriptor: Annotated[int | None, typer.Option("--socket", help="Inherited listening socket.")] = None,
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    watch_stdin: WatchStdin = False,
+) -> None:
+    """The api process alone: REST and dashboard."""
+    from api.serve import serve
+    from api.supervisor import listen
+
+    settings = read_settings(data=data, host=host, port=port)
+    try:
+        listener = socket.socket(fileno=descriptor) if descriptor is not None else listen(settings.host, settings.port)
+        serve(settings, listener, watch_stdin=watch_stdin)
+    except OrchestratorError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(FAILED) from error
+
+
+def dispatcher_process(
+    service_url: Annotated[str, typer.Option(help="Where workers reach the api.")],
+    data: Data = None,
+    slots: Slots = None,
+    watch_stdin: WatchStdin = False,
+) -> None:
+    """The dispatcher process alone: Ray and the export to MLflow."""
+    from api.dispatch import dispatch
+
+    try:
+        dispatch(read_settings(data=data, slots=slots), service_url, watch_stdin=watch_stdin)
+    except OrchestratorError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(FAILED) from error
+
+
+def read_settings(
+    *, data: Path | None = None, host: str | None = None, port: int | None = None, slots: int | None = None
+) -> Settings:
+    """The environment's settings with the given flags over them; only loopback addresses, while there are no keys."""
+    flags = {"data_folder": data, "host": host, "port": port, "slots": slots}
+    settings = environment_settings().model_copy(update={key: flag for key, flag in flags.items() if flag is not None})
+    if settings.host not in LOOPBACK:
+        complain(
+            f"error: refusing to listen on {settings.host}: the service has no keys yet, so everybody who reaches it "
+            "could use it; listen on 127.0.0.1 and put an authenticating proxy or an SSH tunnel before it"
+        )
+        raise typer.Exit(BAD_INPUT)
+    return settings

@@ -1,0 +1,34 @@
+"""`adapm-bench watch ID`: follow an experiment to its end."""
+
+import typer
+
+from api.cli.console import complain, print_json
+from api.cli.look import Id
+from api.cli.service import FAILED, Json, Url, connected
+from orchestrator.jobs import RunStatus
+
+INTERRUPTED = 130
+"""What shells give a command that Ctrl-C ended: 128 + SIGINT."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb of this file."""
+    app.command()(watch)
+
+
+def watch(id: Id, url: Url = None, json: Json = False) -> None:
+    """Show progress until every run has ended; exit code 0 if all of them succeeded. Ctrl-C stops the watching only."""
+    from api.cli.follow import follow
+
+    try:
+        with connected(url, retries=4) as client:
+            experiment = list(client.watch(id))[-1] if json else follow(client, id)
+    except KeyboardInterrupt:
+        complain(f"the runs go on; `adapm-bench cancel {id}` would stop them")
+        raise typer.Exit(INTERRUPTED) from None
+    if json:
+        print_json(experiment)
+    else:
+        print(f"ended; next: adapm-bench compare {experiment.id}")
+    if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
+        raise typer.Exit(FAILED)

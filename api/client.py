@@ -1,0 +1,224 @@
+"""The typed client: three lines in a notebook, the same records that the service uses.
+
+with Client("http://127.0.0.1:8321") as client:
+    experiment = client.submit(spec).experiment
+    print(client.compare(experiment.id))
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx2
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from api.faults import Fault, Problem
+from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import RunStatus
+from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from worker.record import Point
+
+Answer = TypeVar("Answer")
+
+RETRIES = 4
+FIRST_PAUSE_SECONDS = 0.2
+"""Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
+PAGE_LIMIT = 500
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class ClientError(Exception):
+    """The service refused a request, or could not be reached; the message is made for people."""
+
+    def __init__(self, message: str, *, status: int | None, faults: tuple[Fault, ...] = ()) -> None:
+        super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
+        self.status = status
+        """The HTTP status; None where there was no answer."""
+        self.faults = faults
+        """Every fault of the request, where it was invalid."""
+
+
+def fault_text(fault: Fault) -> str:
+    """One fault in a line: where, what, what would be right."""
+    found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"
+    return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
+
+
+class Client:
+    """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
+
+    Reading, and submitting under an idempotency key, is tried again when the connection fails.
+    """
+
+    def __init__(self, url: str, *, timeout_seconds: float = 30.0, retries: int = RETRIES) -> None:
+        self.url = url.rstrip("/")
+        self._retries = retries
+        try:
+            base = httpx2.URL(self.url)
+        except httpx2.InvalidURL as error:
+            raise ClientError(f"{url!r} is not a URL: {error}; give one like http://127.0.0.1:8321", status=None) from (
+                error
+            )
+        if base.scheme not in ("http", "https") or not base.host:
+            raise ClientError(f"{url!r} is not a URL of a service; give one like http://127.0.0.1:8321", status=None)
+        # A proxy from the environment is not meant for this machine's own addresses.
+        self._http = httpx2.Client(base_url=base, timeout=timeout_seconds, trust_env=base.host not in LOOPBACK)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def health(self) -> Health:
+        """Whether the service answers and reaches its database."""
+        return self._get("/healthz", Health)
+
+    def submit(self, spec: ComparisonSpec | Mapping[str, Any], key: str | None = None) -> Submission:
+        """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
+
+        A mapping is sent as it is, so that the service names every fault in it.
+        """
+        content = spec.model_dump_json() if isinstance(spec, BaseModel) else json.dumps(dict(spec), default=str)
+        headers = {"Idempotency-Key": key or uuid4().hex, "Content-Type": "application/json"}
+        response = self._send(
+            lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
+        )
+        return _read(response, Submission)
+
+    def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
+        """Experiments, newest first; `before` is the id of the last one already seen."""
+        parameters = _given(limit=limit, before=before)
+        return self._get("/v1/experiments", Page[ExperimentRecord], parameters).items
+
+    def experiment(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment with its state."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}", ExperimentRecord)
+
+    def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
+        """Yield the experiment now and after every pause, until all of its runs have ended; the last one is done."""
+        while True:
+            experiment = self.experiment(experiment_id)
+            yield experiment
+            if experiment.counts.done():
+                return
+            time.sleep(pause_seconds)
+
+    def compare(self, experiment_id: str) -> Comparison:
+        """The leaderboard of an experiment, over the runs that have ended."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison)
+
+    def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Cancel every run that has not ended; training ones stop at their next heartbeat."""
+        return self._post(f"/v1/experiments/{_segment(experiment_id)}/cancel", ExperimentRecord)
+
+    def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
+        """Every run that matches, in order; read page by page."""
+        parameters = _given(experiment_id=experiment_id, status=status)
+        return tuple(self._all("/v1/runs", Page[RunRecord], "after", parameters))
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run with its state, and its result once there is one."""
+        return self._get(f"/v1/runs/{_segment(run_id)}", RunRecord)
+
+    def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
+        """Every execution of a run."""
+        return self._get(f"/v1/runs/{_segment(run_id)}/attempts", Page[AttemptRecord]).items
+
+    def events(self, run_id: str) -> tuple[EventRecord, ...]:
+        """Every change of a run's state."""
+        return self._get(f"/v1/runs/{_segment(run_id)}/events", Page[EventRecord]).items
+
+    def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
+        """What a run reported after a step, in order of steps; read page by page."""
+        path = f"/v1/runs/{_segment(run_id)}/points"
+        return tuple(self._all(path, Page[Point], "after_step", {"after_step": after_step}))
+
+    def cancel_run(self, run_id: str) -> RunRecord:
+        """Cancel one run."""
+        return self._post(f"/v1/runs/{_segment(run_id)}/cancel", RunRecord)
+
+    def optimizers(self) -> tuple[OptimizerInfo, ...]:
+        """The optimizers that the service can build, with their options."""
+        return self._get("/v1/optimizers", Page[OptimizerInfo]).items
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The models that the service can train."""
+        return self._get("/v1/models", Page[ModelInfo]).items
+
+    def datasets(self) -> tuple[DatasetInfo, ...]:
+        """The datasets that the service can train on."""
+        return self._get("/v1/datasets", Page[DatasetInfo]).items
+
+    def _all(
+        self, path: str, page: type[Page[Answer]], cursor: str, parameters: dict[str, str | int]
+    ) -> Iterator[Answer]:
+        parameters = {"limit": PAGE_LIMIT, **parameters}
+        while True:
+            answer = self._get(path, page, parameters)
+            yield from answer.items
+            if answer.next is None:
+                return
+            parameters[cursor] = answer.next
+
+    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, str | int] | None = None) -> Answer:
+        response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
+        return _read(response, answer)
+
+    def _post(self, path: str, answer: type[Answer]) -> Answer:
+        return _read(self._send(lambda: self._http.post(path), tries=1), answer)
+
+    def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
+        """Send a request up to `tries` times; only failed connections are worth another try."""
+        pause_seconds = FIRST_PAUSE_SECONDS
+        for left in reversed(range(tries)):
+            try:
+                return request()
+            except httpx2.TransportError as error:
+                if left == 0:
+                    raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+            time.sleep(pause_seconds)
+            pause_seconds *= 2
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _read(response: httpx2.Response, answer: type[Answer]) -> Answer:
+    if response.is_success:
+        try:
+            return TypeAdapter(answer).validate_json(response.content)
+        except ValidationError as error:
+            raise ClientError(
+                f"the answer of {response.url} is not understood; are client and service of the same version?",
+                status=response.status_code,
+            ) from error
+    raise _refusal(response)
+
+
+def _refusal(response: httpx2.Response) -> ClientError:
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
+        return ClientError(message, status=response.status_code)
+    return ClientError(problem.detail, status=response.status_code, faults=problem.errors)
+
+
+def _cause(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _given(**parameters: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _segment(identifier: str) -> str:
+    """One segment of a path, whatever a user typed as an id."""
+    return quote(identifier, safe="") or "-"

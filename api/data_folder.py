@@ -1,0 +1,115 @@
+"""The data folder of an embedded service: one service at a time, and a note of where it answers.
+
+The lock is an `flock` that the service's processes inherit, so that it lasts exactly as long as any of them lives,
+however they end.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import DataFolderError
+
+LOCK = "lock"
+NOTE = "service.json"
+LEFTOVER_SECONDS = 30.0
+"""How long the processes of a service whose supervisor was killed may take to write checkpoints and end."""
+
+
+class ServiceNote(BaseModel):
+    """Where the service of a data folder answers."""
+
+    url: str
+    pid: int
+
+
+def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
+    """Make the folder and lock it; returns the lock's file descriptor. Raises `DataFolderError`.
+
+    Where the holder is dead but its processes are still ending, wait for them and say so through `on_wait`.
+    """
+    descriptor = _open_lock(folder)
+    deadline = time.monotonic() + LEFTOVER_SECONDS
+    told = False
+    while not _try_lock(descriptor):
+        holder = _holder(descriptor)
+        if (holder is not None and _alive(holder)) or time.monotonic() > deadline:
+            os.close(descriptor)
+            raise DataFolderError(_taken(folder, holder))
+        if not told:
+            on_wait(f"waiting for the processes of an earlier service on {folder} to end")
+            told = True
+        time.sleep(0.2)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor
+
+
+def write_note(folder: Path, url: str) -> None:
+    """Tell clients on this machine where the service answers."""
+    temporary = folder / f"{NOTE}.new"
+    temporary.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    temporary.replace(folder / NOTE)
+
+
+def remove_note(folder: Path) -> None:
+    """The service no longer answers."""
+    (folder / NOTE).unlink(missing_ok=True)
+
+
+def read_note(folder: Path) -> ServiceNote | None:
+    """The note of a service whose process is alive, or None."""
+    try:
+        note = ServiceNote.model_validate_json((folder / NOTE).read_text())
+    except (OSError, ValidationError):
+        return None
+    return note if _alive(note.pid) else None
+
+
+def _open_lock(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DataFolderError(
+            f"the data folder {folder.absolute()} cannot be used: {error.strerror}; "
+            "make it writable, or choose another one with --data"
+        ) from error
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _taken(folder: Path, holder: int | None) -> str:
+    note = read_note(folder)
+    who = f"process {holder}" if holder else "another process"
+    where = f", answering at {note.url}" if note else ""
+    return (
+        f"another service ({who}{where}) uses the data folder {folder.absolute()}; "
+        "use that one, stop it, or give this one a folder of its own with --data"
+    )

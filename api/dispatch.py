@@ -1,0 +1,47 @@
+"""The dispatcher process: its composition root. Embedded Ray, the dispatcher's loop and the export to MLflow."""
+
+import os
+import threading
+
+import structlog
+
+from api.lifetime import stop_on_signals, stop_with_parent
+from orchestrator.dispatcher import Dispatcher
+from orchestrator.jobs import LeasePolicy
+from orchestrator.logs import configure_logs
+from orchestrator.ray_runner import RayRunner, start_embedded_ray, stop_embedded_ray
+from orchestrator.service import Bench
+from orchestrator.settings import Settings
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from orchestrator.tracking import Exporter
+
+log = structlog.get_logger(__name__)
+
+
+def dispatch(settings: Settings, service_url: str, *, watch_stdin: bool) -> None:
+    """Dispatch and export until told to end; then let the workers write checkpoints and leave."""
+    configure_logs("dispatcher")
+    stop = threading.Event()
+    if watch_stdin:
+        stop_with_parent(stop.set)
+    policy = LeasePolicy()
+    database = Database(settings.resolved_database_url())
+    database.migrate()
+    bench = Bench(
+        database, policy=policy, runs_folder=settings.runs_folder(), datasets_folder=settings.datasets_folder()
+    )
+    exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), settings.data_folder.resolve() / "mlflow")
+    exporter.start()
+    start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())
+    # After Ray, which installs handlers of its own.
+    stop_on_signals(stop.set)
+    dispatcher = Dispatcher(Queue(database, policy), RayRunner(service_url))
+    log.info("dispatching", service_url=service_url)
+    try:
+        dispatcher.recover()
+        dispatcher.run(stop)
+    finally:
+        dispatcher.close()
+        exporter.close()
+        stop_embedded_ray(settings.data_folder)

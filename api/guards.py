@@ -1,0 +1,132 @@
+"""Middleware that looks at a request before any route does: host, origin, size; and the headers on every answer.
+
+Against DNS rebinding: only known host names are served. Against cross-site requests: an unsafe method with an
+`Origin` must come from our own pages. Plain ASGI, because wrapping responses would break streams.
+"""
+
+import re
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.problems import RefusedError
+from dashboards.policy import CONTENT_SECURITY_POLICY
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+MIB = 2**20
+USER_BODY_BYTES = 1 * MIB
+"""A comparison of 64 candidates with 64 learning rates each is 100 KiB."""
+WORKER_BODY_BYTES = 16 * MIB
+"""10,000 points, the largest batch, are about 3 MiB."""
+WORKER_PATH = "/v1/attempts/"
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class SecurityHeaders:
+    """Put `HEADERS` on every answer that has not set them itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+class HostAndOrigin:
+    """Refuse names that are not ours (400), and unsafe requests that other sites' pages make (403)."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...]) -> None:
+        self.app = app
+        self.allowed_hosts = frozenset(host.lower().strip("[]") for host in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self.app(scope, receive, send)
+            return
+        await refusal.response()(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> RefusedError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host_name(host) not in self.allowed_hosts:
+            return RefusedError(400, "unknown-host", "This service is not known by that host name.")
+        origin = headers.get("origin")
+        if origin is None or scope.get("method") in SAFE_METHODS or _same_place(origin, host):
+            return None
+        return RefusedError(403, "cross-site", "Pages of other sites may not change anything here.")
+
+
+class BodyLimit:
+    """Refuse bodies that are too large: by their declared length at once, else when they grow past the limit."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = WORKER_BODY_BYTES if scope["path"].startswith(WORKER_PATH) else USER_BODY_BYTES
+        declared = Headers(scope=scope).get("content-length", "0")
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            refusal = too_large(limit)
+            await refusal.response()(scope, receive, send)
+            return
+        await self.app(scope, _counted(receive, limit), send)
+
+
+def too_large(limit_bytes: int) -> RefusedError:
+    """The refusal of a body above `limit_bytes`."""
+    return RefusedError(413, "too-large", f"The body is larger than {limit_bytes // MIB} MiB, the most that is read.")
+
+
+def host_name(host: str) -> str:
+    """The name in a `Host` header: without port, without the brackets of an IPv6 address, in lower case.
+
+    Empty where the header is not a host with an optional port.
+    """
+    found = HOST.fullmatch(host.lower())
+    return found["name"].strip("[]") if found else ""
+
+
+def _same_place(origin: str, host: str) -> bool:
+    """Whether `origin` is the very address that the request went to; another port of this machine is not."""
+    parts = urlsplit(origin)
+    default_port = {"http": ":80", "https": ":443"}.get(parts.scheme)
+    if default_port is None:
+        return False
+    return parts.netloc.lower().removesuffix(default_port) == host.lower().removesuffix(default_port)
+
+
+def _counted(receive: Receive, limit: int) -> Receive:
+    received = 0
+
+    async def counted() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > limit:
+            raise too_large(limit)
+        return message
+
+    return counted

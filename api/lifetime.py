@@ -1,0 +1,29 @@
+"""When a process of the service ends: on SIGTERM or SIGINT, or when the supervisor at its standard input does."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` on SIGTERM and SIGINT."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def stop_with_parent(stop: Callable[[], None]) -> None:
+    """Call `stop` once standard input is closed: even kill -9 of the supervisor closes its end of the pipe."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 64):
+            pass
+        stop()
+
+    threading.Thread(target=wait, name="parent-watch", daemon=True).start()

@@ -1,0 +1,133 @@
+"""What the service answers that is not a record by itself: pages of records, and the catalog's entries."""
+
+from typing import Any, Generic, TypeVar
+
+from optim.catalog import OptimizerEntry, Option, Scalar
+from orchestrator.records import Progress as ExperimentProgress
+from orchestrator.records import StateCounts
+from worker.data.catalog import DatasetEntry
+from worker.presets import ModelPreset
+from worker.record import Record
+
+Item = TypeVar("Item")
+
+
+class Page(Record, Generic[Item]):
+    """Some of the records that were asked for, in order."""
+
+    items: tuple[Item, ...]
+    next: str | None = None
+    """What to send as `before`, `after` or `after_step` to read on; null on the last page."""
+
+
+class ExperimentChange(Record):
+    """One event of an experiment's stream."""
+
+    experiment_id: str
+    version: int
+    """Grows with every visible change of the experiment."""
+    done: bool
+    """Whether no run can move any more."""
+    counts: StateCounts
+    progress: ExperimentProgress
+
+
+class Health(Record):
+    """The service answers and reaches its database."""
+
+    status: str = "ok"
+
+
+class OptionInfo(Record):
+    """One option of an optimizer."""
+
+    name: str
+    kind: str
+    default: Scalar
+    allowed: str
+    """The allowed values in words."""
+    meaning: str
+
+
+class OptimizerInfo(Record):
+    """One optimizer of the catalog."""
+
+    name: str
+    title: str
+    summary: str
+    paper: str
+    licence: str
+    learning_rate: float
+    """Centre of the learning-rate grid."""
+    options: tuple[OptionInfo, ...]
+    options_schema: dict[str, Any]
+    """JSON schema of a candidate's `options`."""
+
+
+class ModelInfo(Record):
+    """One model of the catalog."""
+
+    name: str
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    max_positions: int
+    vocabulary_size: int
+    source: str
+
+
+class DatasetInfo(Record):
+    """One dataset of the catalog."""
+
+    name: str
+    summary: str
+    licence: str
+
+
+def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
+    """A catalog entry as it is served."""
+    return OptimizerInfo(
+        name=entry.name,
+        title=entry.title,
+        summary=entry.summary,
+        paper=entry.paper,
+        licence=entry.licence,
+        learning_rate=entry.learning_rate,
+        options=tuple(_option_info(option) for option in entry.options),
+        options_schema={
+            "type": "object",
+            "properties": {option.name: option_schema(option) for option in entry.options},
+            "additionalProperties": False,
+        },
+    )
+
+
+def option_schema(option: Option) -> dict[str, Any]:
+    """The JSON schema of one option's values."""
+    schema: dict[str, Any] = {"description": option.meaning, "default": option.default}
+    if option.kind == "choice":
+        return schema | {"enum": [*option.choices, *([None] if option.nullable else [])]}
+    name = {"float": "number", "int": "integer", "bool": "boolean"}[option.kind]
+    schema["type"] = [name, "null"] if option.nullable else name
+    if option.minimum is not None:
+        schema["exclusiveMinimum" if option.exclusive_minimum else "minimum"] = option.minimum
+    if option.maximum is not None:
+        schema["exclusiveMaximum" if option.exclusive_maximum else "maximum"] = option.maximum
+    return schema
+
+
+def _option_info(option: Option) -> OptionInfo:
+    return OptionInfo(
+        name=option.name, kind=option.kind, default=option.default, allowed=option.allowed(), meaning=option.meaning
+    )
+
+
+def model_info(preset: ModelPreset) -> ModelInfo:
+    """A preset as it is served."""
+    return ModelInfo(**{name: getattr(preset, name) for name in ModelInfo.model_fields})
+
+
+def dataset_info(entry: DatasetEntry) -> DatasetInfo:
+    """A dataset's entry as it is served."""
+    return DatasetInfo(name=entry.name, summary=entry.summary, licence=entry.licence)

@@ -1,0 +1,162 @@
+"""Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace.
+
+Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
+"""
+
+import secrets
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.faults import Fault, Problem, Source, faults
+from orchestrator.errors import (
+    ConflictError,
+    IdempotencyError,
+    LeaseLostError,
+    NotFoundError,
+    OrchestratorError,
+    StoreError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+log = structlog.get_logger("api")
+
+KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
+    NotFoundError: (404, "not-found"),
+    LeaseLostError: (409, "lease-lost"),
+    IdempotencyError: (409, "idempotency-key-reused"),
+    ConflictError: (409, "conflict"),
+    StoreError: (503, "store-unavailable"),
+}
+"""Status and kind of each error; an error has those of its nearest ancestor here."""
+
+
+class RefusedError(HTTPException):
+    """A request that is answered with a problem before it reaches any verb.
+
+    An `HTTPException`, because FastAPI turns everything else that is raised while it reads a body into a bare 400.
+    """
+
+    def __init__(self, status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(status, detail, headers)
+        self.kind = kind
+
+    def response(self) -> Response:
+        """This refusal as a problem."""
+        return problem_response(self.status_code, self.kind, str(self.detail), headers=dict(self.headers or {}))
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Answer every exception of `app` with a problem."""
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(StarletteHTTPException, _http)
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(OrchestratorError, _orchestrator)
+
+
+def problem_response(
+    status: int,
+    kind: str,
+    detail: str,
+    *,
+    errors: tuple[Fault, ...] = (),
+    headers: dict[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """One problem as a response; `kind` names it for programs, `detail` for people."""
+    title = HTTPStatus(status).phrase
+    problem = Problem(type=problem_type(kind), title=title, status=status, detail=detail, errors=errors, **more)
+    return Response(problem.model_dump_json(), status_code=status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def problem_type(kind: str) -> str:
+    """The URI that identifies a kind of problem; nothing needs to be found at it."""
+    return f"urn:adapm-bench:problem:{kind}"
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    by_source: dict[str, list[dict[str, Any]]] = {}
+    for fault in error.errors():
+        by_source.setdefault(fault["loc"][0], []).append({**fault, "loc": fault["loc"][1:]})
+    if "path" in by_source:
+        return problem_response(404, "not-found", "There is nothing at this address.")
+    found = tuple(fault for source in by_source for fault in _faults_of(source, by_source[source], request))
+    detail = f"{len(found)} fault{'s' if len(found) != 1 else ''} in the request; nothing was changed."
+    return problem_response(422, "invalid", detail, errors=found)
+
+
+def _faults_of(source: str, errors: list[dict[str, Any]], request: Request) -> tuple[Fault, ...]:
+    known: dict[str, Source] = {"body": "body", "query": "query", "header": "header"}
+    return faults(errors, _body_model(request) if source == "body" else None, known[source])
+
+
+def _body_model(request: Request) -> type[BaseModel] | None:
+    field = getattr(request.scope.get("route"), "body_field", None)
+    annotation = field.field_info.annotation if field is not None else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StarletteHTTPException)
+    kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"There is nothing at {request.url.path}."
+    if error.status_code == 405:
+        detail = f"{request.method} is not possible here."
+    return problem_response(error.status_code, kind, detail, headers=dict(error.headers or {}))
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return error.response()
+
+
+def _orchestrator(request: Request, error: Exception) -> Response:
+    for ancestor in type(error).__mro__:
+        if ancestor in KINDS:
+            status, kind = KINDS[ancestor]
+            headers = {"Retry-After": "1"} if status == 503 else None
+            return problem_response(status, kind, str(error), headers=headers)
+    return unforeseen(error, request.method, request.url.path)
+
+
+def unforeseen(error: BaseException, method: str, path: str) -> Response:
+    """Log `error` with an id and answer with the id alone."""
+    error_id = secrets.token_hex(6)
+    log.error("request failed", error_id=error_id, method=method, path=path, exc_info=error)
+    detail = f"The service failed at this request; its log says why, under {error_id}."
+    return problem_response(500, "internal", detail, error_id=error_id)
+
+
+class Unforeseen:
+    """Middleware: an exception that no handler knows becomes a 500 problem, as long as no answer has begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception as error:  # whatever it is, the caller gets a problem and the log the trace
+            if begun:
+                raise
+            await unforeseen(error, scope["method"], scope["path"])(scope, receive, send)

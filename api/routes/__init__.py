@@ -1,0 +1,1 @@
+"""The routes of `/v1`, one noun a file."""

@@ -1,0 +1,110 @@
+"""Experiments over REST: submit, list, look, compare, cancel, and a live stream of changes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.pages import ExperimentChange, Page
+from api.routes.context import (
+    BenchDependency,
+    Cursor,
+    ExperimentIdPath,
+    Limit,
+    PulseDependency,
+    StoppingDependency,
+    problems,
+)
+from dashboards.live import INTERVAL_SECONDS
+from orchestrator.errors import OrchestratorError
+from orchestrator.experiments import ExperimentSpec
+from orchestrator.records import Comparison, ExperimentRecord, Submission
+from orchestrator.service import Bench
+
+router = APIRouter(prefix="/experiments", tags=["experiments"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,128}$",
+        description="The same key gives the same experiment, however often it is sent.",
+    ),
+]
+
+
+@router.post("", status_code=201, responses={200: {"model": Submission}, **problems(409, 413, 422)})
+def submit(spec: ExperimentSpec, bench: BenchDependency, response: Response, key: IdempotencyKey = None) -> Submission:
+    """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
+    submission = bench.submit(spec, key)
+    response.headers["Location"] = f"/v1/experiments/{submission.experiment.id}"
+    response.status_code = 201 if submission.created else 200
+    return submission
+
+
+@router.get("", responses=problems(422))
+def experiments(bench: BenchDependency, limit: Limit = 50, before: Cursor = None) -> Page[ExperimentRecord]:
+    """Experiments, newest first; `before` is the last id of the page before."""
+    items = bench.experiments(limit=limit, before=before)
+    return Page(items=items, next=items[-1].id if len(items) == limit else None)
+
+
+@router.get("/{experiment_id}", responses=problems(404))
+def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+    """One experiment with its specification, state and progress."""
+    return bench.experiment(experiment_id)
+
+
+@router.get("/{experiment_id}/comparison", responses=problems(404))
+def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Comparison:
+    """The leaderboard over the runs that have ended."""
+    return bench.compare(experiment_id)
+
+
+@router.post("/{experiment_id}/cancel", responses=problems(403, 404))
+def cancel(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+    """Cancel every run that has not ended; repeating it changes nothing."""
+    return bench.cancel_experiment(experiment_id)
+
+
+def existing(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+    """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
+    return bench.experiment(experiment_id)
+
+
+@router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404))
+async def stream(
+    known: Annotated[ExperimentRecord, Depends(existing)],
+    bench: BenchDependency,
+    pulse: PulseDependency,
+    stopping: StoppingDependency,
+) -> AsyncIterator[ServerSentEvent]:
+    """Send `changed` events with version, counts and progress: at once, then coalesced to one in 0.7 seconds.
+
+    It stays open after the last run has ended, until the listener goes; a comment every 15 seconds keeps it alive.
+    """
+    seen: int | None = None
+    while not stopping():
+        try:
+            version = await pulse.version(known.id)
+            if version != seen:
+                seen = version
+                yield await _changed(bench, known.id, version)
+        except OrchestratorError:
+            return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
+        await asyncio.sleep(INTERVAL_SECONDS)
+
+
+async def _changed(bench: Bench, experiment_id: str, version: int) -> ServerSentEvent:
+    record = await run_in_threadpool(bench.experiment, experiment_id)
+    change = ExperimentChange(
+        experiment_id=record.id,
+        version=version,
+        done=record.counts.done(),
+        counts=record.counts,
+        progress=record.progress,
+    )
+    return ServerSentEvent(event="changed", id=str(version), data=change)

@@ -1,0 +1,51 @@
+"""The api process: its composition root. It loads no torch, ray or mlflow and holds no run's state in memory."""
+
+import socket
+
+import uvicorn
+
+from api.app import create_app
+from api.lifetime import stop_with_parent
+from orchestrator.jobs import LeasePolicy
+from orchestrator.logs import configure_logs
+from orchestrator.service import Bench
+from orchestrator.settings import Settings
+from orchestrator.store.database import Database
+
+GRACEFUL_SECONDS = 3
+"""Open event streams are cut after this when the process is asked to end."""
+
+
+def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> None:
+    """Migrate the database, then answer on `listener` until told to end."""
+    configure_logs("api")
+    database = Database(settings.resolved_database_url())
+    database.migrate()
+    bench = Bench(
+        database,
+        policy=LeasePolicy(),
+        runs_folder=settings.runs_folder(),
+        datasets_folder=settings.datasets_folder(),
+    )
+    server: uvicorn.Server
+    app = create_app(bench, allowed_hosts=allowed_hosts(settings), stopping=lambda: server.should_exit)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+    server = uvicorn.Server(config)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    if watch_stdin:
+        stop_with_parent(stop)
+    server.run(sockets=[listener])
+
+
+def allowed_hosts(settings: Settings) -> tuple[str, ...]:
+    """Names that a browser may call us by: loopback and the address that we listen on."""
+    return tuple(dict.fromkeys(["127.0.0.1", "localhost", "[::1]", settings.host]))

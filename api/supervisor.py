@@ -1,0 +1,204 @@
+"""The embedded service: starts the api and the dispatcher as processes, restarts what dies, stops both in order.
+
+adapm-bench up ── supervisor ──► api process         (inherits the listening socket: a restart loses no connection)
+                     │     └───► dispatcher process  (embedded Ray, MLflow export)
+                     └ each child watches its standard input: it ends when the supervisor does, however that ends
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx2
+
+from api.data_folder import lock_data_folder, remove_note, write_note
+from orchestrator.errors import OrchestratorError
+from orchestrator.settings import Settings
+
+READY_SECONDS = 60.0
+CRASH_SECONDS = 10.0
+"""A process that ends sooner than this after its start crashed; later ones are simply restarted."""
+MAX_CRASHES = 3
+STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
+"""In this order: the workers of the dispatcher still report to the api while they leave."""
+
+
+class ServiceError(OrchestratorError):
+    """The embedded service could not be started or kept up."""
+
+
+@dataclass
+class _Child:
+    name: str
+    command: list[str]
+    pass_fds: tuple[int, ...]
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    crashes: int = 0
+
+
+class Supervisor:
+    """The embedded service as a context: on entering it answers, on leaving everything that it started has ended."""
+
+    def __init__(self, settings: Settings, *, say: Callable[[str], None] = print) -> None:
+        self._settings = settings
+        self._say = say
+        self._folder = settings.data_folder.absolute()
+        self._stopping = threading.Event()
+        self._failure: str | None = None
+        self._children: list[_Child] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._lock = lock_data_folder(self._folder, self._say)
+        try:
+            self._socket = listen(self._settings.host, self._settings.port)
+        except ServiceError:
+            os.close(self._lock)
+            raise
+        host, port = self._socket.getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+        self._children = [self._api(), self._dispatcher()]
+        for child in self._children:
+            self._start(child)
+        self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._watcher.start()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        write_note(self._folder, self.url)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait(self) -> None:
+        """Return when the service has failed; raises `ServiceError`."""
+        while self._failure is None:
+            time.sleep(0.2)
+        raise ServiceError(self._failure)
+
+    def check(self) -> None:
+        """Raise `ServiceError` if the service has failed."""
+        if self._failure is not None:
+            raise ServiceError(self._failure)
+
+    def stop(self) -> None:
+        """End every process that was started: the dispatcher first, because its workers still report to the api."""
+        self._stopping.set()
+        self._watcher.join()
+        remove_note(self._folder)
+        by_name = {child.name: child for child in self._children}
+        for name, seconds in STOP_SECONDS.items():
+            if name in by_name:
+                self._end(by_name[name], seconds)
+        self._socket.close()
+        os.close(self._lock)
+
+    def _api(self) -> _Child:
+        descriptor = self._socket.fileno()
+        command = self._command("api", "--socket", str(descriptor))
+        return self._child("api", command, (descriptor, self._lock))
+
+    def _dispatcher(self) -> _Child:
+        return self._child("dispatcher", self._command("dispatcher", "--service-url", self.url), (self._lock,))
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "api.cli", *words, "--data", str(self._folder), "--watch-stdin"]
+
+    def _child(self, name: str, command: list[str], pass_fds: tuple[int, ...]) -> _Child:
+        logs = self._folder / "logs"
+        logs.mkdir(exist_ok=True)
+        return _Child(name=name, command=command, pass_fds=pass_fds, log_path=logs / f"{name}.log")
+
+    def _start(self, child: _Child) -> None:
+        environment = os.environ | {"ADAPM_BENCH_SLOTS": str(self._settings.slots)} if self._settings.slots else None
+        with child.log_path.open("ab") as log:
+            child.process = subprocess.Popen(
+                child.command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=child.pass_fds,
+                env=environment,
+                # A group of its own: Ctrl-C reaches the supervisor alone, which stops its children in order.
+                start_new_session=True,
+            )
+        child.started_at = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(0.2):
+            for child in self._children:
+                if child.process is not None and child.process.poll() is not None:
+                    self._restart(child)
+
+    def _restart(self, child: _Child) -> None:
+        assert child.process is not None
+        crashed = time.monotonic() - child.started_at < CRASH_SECONDS
+        child.crashes = child.crashes + 1 if crashed else 1
+        if child.crashes >= MAX_CRASHES:
+            self._failure = (
+                f"the {child.name} process ended {child.crashes} times with status {child.process.returncode}; "
+                f"its log says why: {child.log_path}"
+            )
+            child.process = None
+            return
+        self._say(f"the {child.name} process ended with status {child.process.returncode}; starting it again")
+        self._start(child)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            self.check()
+            try:
+                if httpx2.get(f"{self.url}/healthz", timeout=2.0, trust_env=False).status_code == 200:
+                    return
+            except httpx2.HTTPError:
+                pass
+            time.sleep(0.1)
+        raise ServiceError(f"the service did not answer within {READY_SECONDS:.0f} s; see {self._folder / 'logs'}")
+
+    @staticmethod
+    def _end(child: _Child, seconds: float) -> None:
+        process = child.process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises `ServiceError` where the port is taken or the host is not ours."""
+    # With the protocol named, asyncio sets TCP_NODELAY on every connection; without, each answer waits 40 ms.
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        raise ServiceError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another port with --port, or 0 for any"
+        ) from error
+    return listener

@@ -1,0 +1,22 @@
+"""The real embedded service, once for all tests that only submit to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.supervisor import Supervisor
+from orchestrator.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def service_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of `service_url`."""
+    return tmp_path_factory.mktemp("service")
+
+
+@pytest.fixture(scope="session")
+def service_url(service_folder: Path) -> Iterator[str]:
+    """A running service: api and dispatcher processes, embedded Ray, SQLite, MLflow."""
+    with Supervisor(Settings(data_folder=service_folder, port=0, slots=2)) as service:
+        yield service.url

@@ -1,0 +1,25 @@
+"""A comparison that the real service finishes in seconds: six runs of twenty steps."""
+
+from orchestrator.experiments import Candidate, ComparisonSpec
+from worker.spec import Budget, DataSpec, Evaluation, Schedule, Workload
+
+
+def small_comparison(
+    *, name: str = "small", steps: int = 20, seeds: tuple[int, ...] = (1, 2), rates: tuple[float, ...] = (4e-3,)
+) -> ComparisonSpec:
+    """AdamW, AdaPM and AdaPM-mini on the tiny GPT-2 and the interpreter's own source."""
+    return ComparisonSpec(
+        name=name,
+        workload=Workload(
+            model="gpt2-tiny",
+            data=DataSpec(sequence_length_tokens=64),
+            budget=Budget(steps=steps, batch_sequences=4),
+            schedule=Schedule(warmup_steps=2),
+            evaluation=Evaluation(every_steps=10, sequences=8),
+        ),
+        candidates=tuple(
+            Candidate(optimizer=optimizer, learning_rates=rates) for optimizer in ("adamw", "adapm", "adapm-mini")
+        ),
+        seeds=seeds,
+        baseline="adamw",
+    )

@@ -1,0 +1,167 @@
+"""The typed client against the real service: records in and out, one readable error, retries that change nothing."""
+
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from api.client import Client, ClientError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import RunStatus
+from tests.integration.api_service import Service, comparison_fields, serving
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service):
+    with Client(service.url) as client:
+        yield client
+
+
+@contextmanager
+def proxy(url: str, *, cut: int) -> Iterator[str]:
+    """A way to `url` that takes the first `cut` requests, lets the service answer, and cuts the answer off."""
+    host, port = url.removeprefix("http://").split(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+    cuts = iter(range(cut))
+
+    def serve() -> None:
+        while True:
+            try:
+                incoming, _ = listener.accept()
+            except OSError:
+                return
+            with incoming, socket.create_connection((host, int(port))) as outgoing:
+                request = incoming.recv(2**16)
+                while b"\r\n\r\n" not in request or not request.partition(b"\r\n\r\n")[2]:
+                    request += incoming.recv(2**16)
+                outgoing.sendall(request)
+                answer = outgoing.recv(2**16)
+                if next(cuts, None) is None:
+                    incoming.sendall(answer)
+                    time.sleep(0.1)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+def test_every_verb_returns_the_records_of_the_service(service: Service, client: Client):
+    submission = client.submit(ComparisonSpec.model_validate(comparison_fields()))
+    experiment = submission.experiment
+    assert submission.created
+    assert client.experiment(experiment.id) == service.bench.experiment(experiment.id)
+    assert client.experiments(limit=1) == service.bench.experiments(limit=1)
+    runs = client.runs(experiment_id=experiment.id)
+    assert runs == service.bench.runs(experiment_id=experiment.id)
+    assert client.run(runs[0].id) == runs[0]
+    assert client.runs(experiment_id=experiment.id, status=RunStatus.FAILED) == ()
+    assert client.points(runs[0].id) == ()
+    assert client.attempts(runs[0].id) == ()
+    assert client.events(runs[0].id) == service.bench.events(runs[0].id)
+    assert client.compare(experiment.id) == service.bench.compare(experiment.id)
+    assert client.cancel_run(runs[0].id).status is RunStatus.CANCELLED
+    assert client.cancel_experiment(experiment.id).counts.by_status == {RunStatus.CANCELLED: 4}
+    assert client.health().status == "ok"
+    assert client.optimizers()[0].name == "adamw"
+    assert client.models()[0].name == "gpt2-tiny"
+    assert client.datasets()[0].name == "python-stdlib"
+
+
+def test_a_key_is_always_sent_and_one_given_is_used(client: Client):
+    first, again = (client.submit(comparison_fields(), key="mine") for _ in range(2))
+    others = {client.submit(comparison_fields()).experiment.id for _ in range(2)}
+    assert (first.created, again.created) == (True, False)
+    assert first.experiment == again.experiment
+    assert len(others) == 2
+
+
+def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service: Service):
+    before = len(service.bench.experiments(limit=1000))
+    with proxy(service.url, cut=2) as url, Client(url) as client:
+        submission = client.submit(comparison_fields(name="once"))
+    assert submission.created is False
+    assert len(service.bench.experiments(limit=1000)) == before + 1
+
+
+def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Client, monkeypatch):
+    monkeypatch.setattr("api.client.PAGE_LIMIT", 3)
+    spec = ComparisonSpec.model_validate(comparison_fields(seeds=list(range(5))))
+    experiment = service.bench.submit(spec).experiment
+    assert client.runs(experiment_id=experiment.id) == service.bench.runs(experiment_id=experiment.id)
+
+
+def test_watching_yields_until_every_run_has_ended(client: Client):
+    experiment = client.submit(comparison_fields()).experiment
+    watched = client.watch(experiment.id, pause_seconds=0.01)
+    assert [next(watched).counts.done() for _ in range(3)] == [False] * 3
+    client.cancel_experiment(experiment.id)
+    assert [record.counts.done() for record in watched] == [True]
+
+
+def test_a_refused_specification_is_one_error_with_every_fault_in_a_line(client: Client):
+    with pytest.raises(ClientError) as refused:
+        client.submit(comparison_fields(seeds=[], candidates=[{"optimizer": "x", "learning_rates": [float("nan")]}]))
+    assert refused.value.status == 422
+    assert str(refused.value).splitlines() == [
+        "3 faults in the request; nothing was changed.",
+        f'  /candidates/0/optimizer: "x": {refused.value.faults[0].allowed}',
+        '  /candidates/0/learning_rates/0: "nan": must be a finite number',
+        "  /seeds: []: must have at least 1 item",
+    ]
+
+
+@pytest.mark.parametrize("identifier", ["none", "a/b", "..", "", "?x=1", "ü"])
+def test_whatever_is_typed_as_an_id_is_not_found(client: Client, identifier: str):
+    with pytest.raises(ClientError) as refused:
+        client.experiment(identifier)
+    assert refused.value.status == 404
+
+
+def test_no_service_is_said_in_a_sentence_with_its_url():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with Client(url, retries=1) as client, pytest.raises(ClientError) as unreachable:
+        client.experiments()
+    assert unreachable.value.status is None
+    assert str(unreachable.value).startswith(f"no service at {url} (")
+
+
+@pytest.mark.parametrize("url", ["localhost:8321", "ftp://x", "http://", "", "nonsense"])
+def test_what_is_no_url_is_refused_with_the_way_out(url: str):
+    with pytest.raises(ClientError, match=r"give one like http://127\.0\.0\.1:8321"):
+        Client(url)
+
+
+def test_an_answer_of_something_else_is_not_mistaken_for_ours():
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/v1/runs/one" else 418)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with Client(f"http://127.0.0.1:{server.server_address[1]}") as client:
+            with pytest.raises(ClientError, match="is not understood"):
+                client.run("one")
+            with pytest.raises(ClientError, match="answered 418"):
+                client.run("two")
+        server.shutdown()

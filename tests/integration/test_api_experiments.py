@@ -1,0 +1,302 @@
+"""Experiments and runs over the real service: submit, refuse, list, look, compare, cancel."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from optim import catalog
+from tests.integration.api_service import Service, comparison_fields, serving
+from worker import presets
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service: Service):
+    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+        yield client
+
+
+def submit(http: httpx2.Client, **changes: Any) -> dict[str, Any]:
+    answer = http.post("/v1/experiments", json=comparison_fields(**changes))
+    assert answer.status_code == 201, answer.text
+    experiment: dict[str, Any] = answer.json()["experiment"]
+    return experiment
+
+
+def test_submitting_queues_every_run_and_says_where(http):
+    answer = http.post("/v1/experiments", json=comparison_fields(name="Ümlaut <b>"))
+    submission = answer.json()
+    experiment = submission["experiment"]
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == f"/v1/experiments/{experiment['id']}"
+    assert submission["created"] is True
+    assert experiment["name"] == "Ümlaut <b>"
+    assert experiment["counts"] == {"total": 4, "by_status": {"queued": 4}}
+    assert http.get(answer.headers["Location"]).json() == experiment
+
+
+def test_the_same_key_gives_the_same_experiment(http):
+    first, again = (
+        http.post("/v1/experiments", json=comparison_fields(), headers={"Idempotency-Key": "k-1"}) for _ in range(2)
+    )
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == {"experiment": first.json()["experiment"], "created": False}
+
+
+def test_the_same_key_with_another_specification_is_a_conflict(http):
+    headers = {"Idempotency-Key": "k-2"}
+    http.post("/v1/experiments", json=comparison_fields(), headers=headers)
+    answer = http.post("/v1/experiments", json=comparison_fields(seeds=[9]), headers=headers)
+    assert answer.status_code == 409
+    assert answer.headers["Content-Type"] == PROBLEM
+    assert answer.json()["type"] == "urn:adapm-bench:problem:idempotency-key-reused"
+
+
+def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(http):
+    fields = comparison_fields(seeds=[], sedes=[1])
+    fields["workload"]["model"] = "gpt5"
+    fields["candidates"] = [
+        {"optimizer": "adamm", "learning_rates": [0.001, -1]},
+        {"optimizer": "adamw", "learning_rates": [0.001], "options": {"betta/1": 0.9}},
+    ]
+    answer = http.post("/v1/experiments", json=fields)
+    known_options = ", ".join(option.name for option in catalog.entry("adamw").options)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
+    assert answer.json() == {
+        "type": "urn:adapm-bench:problem:invalid",
+        "title": "Unprocessable Entity",
+        "status": 422,
+        "detail": "6 faults in the request; nothing was changed.",
+        "errors": [
+            {
+                "pointer": "/workload/model",
+                "value": "gpt5",
+                "allowed": f"must be one of {', '.join(presets.names())}",
+                "source": "body",
+            },
+            {
+                "pointer": "/candidates/0/optimizer",
+                "value": "adamm",
+                "allowed": f"must be one of {', '.join(catalog.names())}",
+                "source": "body",
+            },
+            {
+                "pointer": "/candidates/0/learning_rates/1",
+                "value": -1,
+                "allowed": "must be greater than 0",
+                "source": "body",
+            },
+            {
+                "pointer": "/candidates/1/options/betta~11",
+                "value": 0.9,
+                "allowed": f"unknown option of adamw; known: {known_options}",
+                "source": "body",
+            },
+            {"pointer": "/seeds", "value": [], "allowed": "must have at least 1 item", "source": "body"},
+            {
+                "pointer": "/sedes",
+                "value": [1],
+                "allowed": "unknown field; known: kind, name, workload, candidates, seeds, baseline, resources",
+                "source": "body",
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b"{", "must be JSON: Expecting property name enclosed in double quotes at character 1"),
+        (b"[]", "must be a JSON object, sent as application/json"),
+        (b"null", "must be a JSON object, sent as application/json"),
+        (b'"x"', "must be a JSON object, sent as application/json"),
+        (b"", "must be a JSON object, sent as application/json"),
+        (b'{"name": "\\ud800", "\\ud800": 1}', None),
+        (b'{"name": NaN, "seeds": [Infinity, 1e400, -1e400]}', None),
+        (b'{"name": "x", "seeds": [%s]}' % (b"9" * 4000), None),
+    ],
+)
+def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: bytes, fault: str | None):
+    answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
+    problem = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
+    assert problem["errors"]
+    if fault is not None:
+        assert [error["allowed"] for error in problem["errors"]] == [fault]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xc3\x28", b'{"name": ' + b"[" * 200_000, b'{"seeds": [%s]}' % (b"9" * 10_000)],
+    ids=["not UTF-8", "deeply nested", "an integer of 10,000 digits"],
+)
+def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
+    answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, PROBLEM)
+
+
+def test_a_form_is_no_specification(http):
+    answer = http.post("/v1/experiments", data={"name": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["allowed"] == "must be a JSON object, sent as application/json"
+
+
+def test_a_body_above_one_mebibyte_is_too_large(http):
+    answer = http.post("/v1/experiments", json=comparison_fields(name="x" * 2**20))
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:adapm-bench:problem:too-large")
+
+
+@pytest.mark.parametrize("key", ["", "x" * 129, "with space"])
+def test_a_malformed_idempotency_key_is_refused(http, key: str):
+    answer = http.post("/v1/experiments", json=comparison_fields(), headers={"Idempotency-Key": key})
+    (fault,) = answer.json()["errors"]
+    assert answer.status_code == 422
+    assert (fault["source"], fault["pointer"], fault["value"]) == ("header", "/Idempotency-Key", key)
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [
+        ("/v1/experiments?limit=0", "/limit"),
+        ("/v1/experiments?limit=ten", "/limit"),
+        ("/v1/experiments?before=../x", "/before"),
+        ("/v1/runs?status=flying", "/status"),
+        ("/v1/runs?limit=1001", "/limit"),
+    ],
+)
+def test_malformed_parameters_are_refused_by_name(http, path: str, pointer: str):
+    answer = http.get(path)
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["source"], fault["pointer"]) == (422, "query", pointer)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/experiments/none",
+        "/v1/experiments/none/comparison",
+        "/v1/experiments/none/stream",
+        "/v1/runs/none",
+        "/v1/runs/none/points",
+        "/v1/runs/none/events",
+        "/v1/runs/none/attempts",
+        "/v1/experiments/%00",
+        "/v1/runs/a%0Ab",
+        "/v1/nothing",
+        "/v1/experiments/",
+    ],
+)
+def test_what_does_not_exist_is_404(http, path: str):
+    answer = http.get(path)
+    problem = answer.json()
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, PROBLEM)
+    assert (problem["title"], problem["status"]) == ("Not Found", 404)
+    assert problem["detail"].endswith(".") or "none" in problem["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/experiments/none/cancel", "/v1/runs/none/cancel"])
+def test_what_does_not_exist_cannot_be_cancelled(http, path: str):
+    assert http.post(path).status_code == 404
+
+
+def test_other_methods_are_405_and_say_which_are_allowed(http):
+    answer = http.delete("/v1/experiments")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (405, PROBLEM)
+    assert answer.headers["Allow"]
+
+
+def test_experiments_are_listed_newest_first_page_by_page(http):
+    made = [submit(http, name=f"page {number}")["id"] for number in range(3)]
+    first = http.get("/v1/experiments", params={"limit": 2}).json()
+    second = http.get("/v1/experiments", params={"limit": 2, "before": first["next"]}).json()
+    assert [item["id"] for item in first["items"]] == [made[2], made[1]]
+    assert second["items"][0]["id"] == made[0]
+
+
+def test_runs_are_listed_by_experiment_and_state_page_by_page(http):
+    experiment = submit(http)
+    parameters = {"experiment_id": experiment["id"], "limit": 3}
+    first = http.get("/v1/runs", params=parameters).json()
+    second = http.get("/v1/runs", params=parameters | {"after": first["next"]}).json()
+    runs = first["items"] + second["items"]
+    assert [run["position"] for run in runs] == sorted(run["position"] for run in runs)
+    assert [(run["candidate"], run["seed"]) for run in runs] == [
+        ("adamw", 1),
+        ("adapm", 1),
+        ("adamw", 2),
+        ("adapm", 2),
+    ]
+    assert second["next"] is None
+    assert http.get("/v1/runs", params=parameters | {"status": "running"}).json() == {"items": [], "next": None}
+    assert http.get(f"/v1/runs/{runs[0]['id']}").json() == runs[0]
+
+
+def test_a_comparison_of_nothing_yet_is_incomplete(http):
+    comparison = http.get(f"/v1/experiments/{submit(http)['id']}/comparison").json()
+    assert (comparison["complete"], comparison["baseline"]) == (False, "adamw")
+
+
+def test_cancelling_ends_queued_runs_and_can_be_repeated(http):
+    experiment = submit(http)
+    path = f"/v1/experiments/{experiment['id']}/cancel"
+    assert http.post(path).json()["counts"]["by_status"] == {"cancelled": 4}
+    assert http.post(path).json()["counts"]["by_status"] == {"cancelled": 4}
+
+
+def test_cancelling_one_run_leaves_the_others(http):
+    experiment = submit(http)
+    run = http.get("/v1/runs", params={"experiment_id": experiment["id"]}).json()["items"][0]
+    assert http.post(f"/v1/runs/{run['id']}/cancel").json()["status"] == "cancelled"
+    assert http.get(f"/v1/experiments/{experiment['id']}").json()["counts"]["by_status"] == {
+        "queued": 3,
+        "cancelled": 1,
+    }
+    events = http.get(f"/v1/runs/{run['id']}/events").json()["items"]
+    assert [(event["from_status"], event["to_status"]) for event in events] == [
+        (None, "queued"),
+        ("queued", "cancelled"),
+    ]
+
+
+def test_the_catalog_is_what_specifications_may_name(http):
+    optimizers = http.get("/v1/optimizers").json()["items"]
+    assert [optimizer["name"] for optimizer in optimizers] == list(catalog.names())
+    for optimizer in optimizers:
+        assert list(optimizer["options_schema"]["properties"]) == [option["name"] for option in optimizer["options"]]
+    assert [model["name"] for model in http.get("/v1/models").json()["items"]] == list(presets.names())
+    assert http.get("/v1/datasets").json()["items"][0]["name"] == "python-stdlib"
+
+
+def test_it_is_healthy_and_describes_itself(http):
+    assert http.get("/healthz").json() == {"status": "ok"}
+    document = http.get("/v1/openapi.json").json()
+    assert {"/v1/experiments", "/v1/runs/{run_id}", "/v1/attempts/{run_id}/{attempt}/hello", "/healthz"} <= set(
+        document["paths"]
+    )
+    assert all(path.startswith("/v1/") or path == "/healthz" for path in document["paths"])
+
+
+def test_the_reference_page_lists_every_operation_and_loads_nothing_foreign(http):
+    answer = http.get("/docs")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    for path, methods in http.get("/v1/openapi.json").json()["paths"].items():
+        assert all(f"<code>{method.upper()} {path}</code>" in answer.text for method in methods)
+    assert "//" not in answer.text.replace("http://www.w3.org", "").replace("<!--", "")
+
+
+def test_a_broken_store_is_503_and_not_a_crash(tmp_path: Path):
+    with serving(tmp_path) as service, httpx2.Client(base_url=service.url, trust_env=False) as http:
+        for file in tmp_path.glob("bench.sqlite3*"):
+            file.write_bytes(b"not a database" * 1000)
+        answer = http.get("/healthz")
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:adapm-bench:problem:store-unavailable")

@@ -1,0 +1,178 @@
+"""The workers' protocol over the real service: a token opens one attempt; a run goes from lease to leaderboard."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from tests.integration.api_service import Service, comparison_fields, serving
+from worker.record import Environment, PeakMemory, Point, Result, Verdict
+
+
+@pytest.fixture
+def service(tmp_path):
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service: Service):
+    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+        yield client
+
+
+def claim(service: Service, limit: int = 1, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
+    submission = service.bench.submit(ComparisonSpec.model_validate(comparison_fields(**changes)))
+    return submission.experiment.id, service.queue.claim(cpus=64, gpus=0, limit=limit)
+
+
+def path(lease: Lease, verb: str) -> str:
+    return f"/v1/attempts/{lease.run_id}/{lease.attempt}/{verb}"
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def made_result(lease: Lease, val_loss: float) -> Result:
+    return Result(
+        verdict=Verdict.CONVERGED,
+        verdict_reason="The validation loss fell.",
+        steps=10,
+        tokens=2560,
+        initial_val_loss=5.5,
+        final_val_loss=val_loss,
+        final_train_loss=val_loss,
+        parameters=1000,
+        parameter_bytes=4000,
+        optimizer_state_bytes=8000,
+        peak_memory=PeakMemory(host_rss_bytes=5_000_000, host_rss_before_bytes=4_000_000),
+        step_seconds_median=0.01,
+        optimizer_seconds_median=0.001,
+        tokens_per_second=25_600.0,
+        device_seconds=1.5,
+        spec_hash=lease.spec.content_hash(),
+        data_hash="d",
+        environment=Environment(
+            device="cpu",
+            device_name="a CPU",
+            host="h",
+            threads=1,
+            python="3.11",
+            torch="2",
+            transformers="5",
+            platform="linux",
+        ),
+    )
+
+
+def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: httpx2.Client):
+    experiment_id, leases = claim(service, limit=4)
+    for position, lease in enumerate(leases):
+        with httpx2.Client(base_url=service.url, headers=bearer(lease.token), trust_env=False) as worker:
+            assignment = worker.post(path(lease, "hello"), json={}).json()
+            assert assignment["run_id"] == lease.run_id
+            assert assignment["spec"] == lease.spec.model_dump(mode="json")
+            assert http.get(f"/v1/runs/{lease.run_id}").json()["status"] == "running"
+            beat = worker.post(path(lease, "heartbeat"), json={"step": 1, "device_seconds": 0.5})
+            assert beat.json() == {"command": "continue"}
+            points = [Point(step=step, tokens=256 * step, train_loss=5.0 - step / 10) for step in range(11)]
+            batch: dict[str, Any] = {"sequence": 0, "points": [point.model_dump(mode="json") for point in points]}
+            assert [worker.post(path(lease, "points"), json=batch).status_code for _ in range(2)] == [204, 204]
+            notice = {"step": 5, "path": "c.safetensors", "size_bytes": 10, "sha256": "0" * 64}
+            assert worker.post(path(lease, "checkpoint"), json=notice).status_code == 204
+            result = made_result(lease, val_loss=3.0 - position / 100)
+            assert (
+                worker.post(
+                    path(lease, "finish"),
+                    content=result.model_dump_json(),
+                    headers={"Content-Type": "application/json"},
+                ).status_code
+                == 204
+            )
+        run = http.get(f"/v1/runs/{lease.run_id}").json()
+        assert (run["status"], run["result"]) == ("succeeded", result.model_dump(mode="json"))
+        kept = http.get(f"/v1/runs/{lease.run_id}/points", params={"after_step": 7}).json()
+        assert kept == {"items": batch["points"][8:], "next": None}
+        (attempt,) = http.get(f"/v1/runs/{lease.run_id}/attempts").json()["items"]
+        assert attempt["outcome"] == "succeeded"
+    comparison = http.get(f"/v1/experiments/{experiment_id}/comparison").json()
+    assert comparison["complete"] is True
+    assert {row["candidate"]: row["val_loss"]["mean"] for row in comparison["rows"]} == pytest.approx(
+        {"adamw": 2.99, "adapm": 2.98}
+    )
+
+
+def test_points_are_paged_by_step(service: Service, http: httpx2.Client):
+    _, (lease,) = claim(service)
+    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    points = [{"step": step, "tokens": step} for step in range(5)]
+    answer = http.post(path(lease, "points"), json={"sequence": 0, "points": points}, headers=bearer(lease.token))
+    assert answer.status_code == 204
+    first = http.get(f"/v1/runs/{lease.run_id}/points", params={"limit": 3}).json()
+    rest = http.get(f"/v1/runs/{lease.run_id}/points", params={"limit": 3, "after_step": first["next"]}).json()
+    assert [point["step"] for point in first["items"]] == [0, 1, 2]
+    assert ([point["step"] for point in rest["items"]], rest["next"]) == ([3, 4], None)
+
+
+VERBS: dict[str, dict[str, Any]] = {
+    "hello": {},
+    "heartbeat": {"step": 1},
+    "points": {"sequence": 0, "points": [{"step": 1, "tokens": 1}]},
+    "checkpoint": {"step": 1, "path": "p", "size_bytes": 1, "sha256": "0"},
+    "stopped": {"command": "cancel", "step": 1, "device_seconds": 1},
+    "fail": {"kind": "program", "message": "m", "device_seconds": 1},
+}
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "finish"])
+def test_no_verb_works_without_the_token_or_with_another_one(service: Service, http: httpx2.Client, verb: str):
+    _, (lease, other) = claim(service, limit=2)
+    body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
+    for headers in ({}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}):
+        answer = http.post(path(lease, verb), json=body, headers=headers)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    for token in ("wrong", other.token):
+        answer = http.post(path(lease, verb), json=body, headers=bearer(token))
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
+    assert service.bench.run(lease.run_id).status is RunStatus.LEASED
+    assert service.bench.points(lease.run_id) == ()
+
+
+def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Client):
+    _, (lease,) = claim(service)
+    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    service.queue.release(lease.run_id, lease.attempt, lease.token, AttemptOutcome.LOST, "its process died")
+    body = made_result(lease, 3.0).model_dump(mode="json")
+    assert http.post(path(lease, "finish"), json=body, headers=bearer(lease.token)).status_code == 409
+    assert service.bench.run(lease.run_id).result is None
+
+
+@pytest.mark.parametrize("attempt", ["0", "x", "99999999999"])
+def test_an_attempt_that_cannot_be_is_404(service: Service, http: httpx2.Client, attempt: str):
+    _, (lease,) = claim(service)
+    answer = http.post(f"/v1/attempts/{lease.run_id}/{attempt}/hello", json={}, headers=bearer(lease.token))
+    assert answer.status_code == 404
+
+
+def test_a_running_run_is_told_to_cancel_and_then_is_cancelled(service: Service, http: httpx2.Client):
+    experiment_id, (lease,) = claim(service)
+    worker = bearer(lease.token)
+    http.post(path(lease, "hello"), headers=worker)
+    http.post(f"/v1/experiments/{experiment_id}/cancel")
+    assert http.post(path(lease, "heartbeat"), json={}, headers=worker).json() == {"command": "cancel"}
+    assert http.post(path(lease, "stopped"), json=VERBS["stopped"], headers=worker).status_code == 204
+    assert service.bench.run(lease.run_id).status is RunStatus.CANCELLED
+
+
+def test_values_that_are_no_numbers_are_refused_and_write_nothing(service: Service, http: httpx2.Client):
+    _, (lease,) = claim(service)
+    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    body = b'{"sequence": 0, "points": [{"step": 1, "tokens": 1, "train_loss": NaN}]}'
+    headers = bearer(lease.token) | {"Content-Type": "application/json"}
+    answer = http.post(path(lease, "points"), content=body, headers=headers)
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["pointer"], fault["value"]) == (422, "/points/0/train_loss", "nan")
+    assert service.bench.points(lease.run_id) == ()

@@ -1,0 +1,259 @@
+"""The command line against the real service: readable tables, pure JSON, exit codes, one sentence for each trouble."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from orchestrator.experiments import ComparisonSpec
+from tests.integration.api_service import Service, comparison_fields, serving
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch):
+    """Call `adapm-bench` with words, against the service."""
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def experiment_id(service: Service) -> str:
+    return service.bench.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id
+
+
+def written(folder: Path, fields: Any) -> Path:
+    path = folder / "spec.json"
+    path.write_text(json.dumps(fields))
+    return path
+
+
+def pure_json(result: Result) -> Any:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def test_submit_says_the_id_and_what_is_next(cli, tmp_path: Path, service: Service):
+    result = cli("submit", written(tmp_path, comparison_fields()))
+    newest = service.bench.experiments(limit=1)[0]
+    assert result.stdout.splitlines() == [
+        f"submitted {newest.id}: small, 4 runs",
+        f"dashboard: {service.url}/experiments/{newest.id}",
+        f"next:      adapm-bench watch {newest.id}",
+    ]
+
+
+def test_the_example_of_the_documentation_is_accepted(cli):
+    submission = pure_json(cli("submit", REPOSITORY / "docs" / "example.yaml", "--json"))
+    assert submission["created"] is True
+
+
+def test_submitting_again_under_a_key_changes_nothing(cli, tmp_path: Path):
+    path = written(tmp_path, comparison_fields())
+    first, again = (pure_json(cli("submit", path, "--key", "k", "--json")) for _ in range(2))
+    assert (first["created"], again["created"]) == (True, False)
+    assert "was already submitted" in cli("submit", path, "--key", "k").stdout
+
+
+def test_submit_reads_standard_input(service: Service, monkeypatch):
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    result = CliRunner().invoke(main, ["submit", "-", "--json"], input=json.dumps(comparison_fields(name="piped")))
+    assert pure_json(result)["experiment"]["name"] == "piped"
+
+
+def test_a_faulty_specification_is_refused_with_every_fault(cli, tmp_path: Path):
+    fields = comparison_fields(seeds=[], candidates=[{"optimizer": "sgdd", "learning_rates": [-1]}])
+    result = cli("submit", written(tmp_path, fields))
+    lines = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert lines[0] == "3 faults in the request; nothing was changed."
+    assert lines[1].startswith('  /candidates/0/optimizer: "sgdd": must be one of adamw, ')
+    assert lines[2:] == [
+        "  /candidates/0/learning_rates/0: -1: must be greater than 0",
+        "  /seeds: []: must have at least 1 item",
+    ]
+
+
+def test_ls_lists_experiments_and_runs(cli, experiment_id: str, service: Service):
+    assert pure_json(cli("ls", "--json"))[0]["id"] == experiment_id
+    assert experiment_id in cli("ls").stdout
+    runs = pure_json(cli("ls", "--experiment", experiment_id, "--json"))
+    assert [run["id"] for run in runs] == [run.id for run in service.bench.runs(experiment_id=experiment_id)]
+    table = cli("ls", "--experiment", experiment_id).stdout
+    assert all(run["id"] in table for run in runs)
+    assert pure_json(cli("ls", "--experiment", experiment_id, "--status", "failed", "--json")) == []
+
+
+def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
+    run = service.bench.runs(experiment_id=experiment_id)[0]
+    shown = pure_json(cli("show", experiment_id, "--json"))
+    assert (shown["experiment"]["id"], len(shown["runs"])) == (experiment_id, 4)
+    story = pure_json(cli("show", run.id, "--json"))
+    assert (story["run"]["id"], story["attempts"], len(story["events"])) == (run.id, [], 1)
+    assert "4: 4 queued" in cli("show", experiment_id).stdout
+    assert "adamw at 0.002, seed 1" in cli("show", run.id).stdout
+
+
+def test_compare_prints_the_leaderboard_and_the_same_figures_as_json(cli, experiment_id: str, service: Service):
+    comparison = pure_json(cli("compare", experiment_id, "--json"))
+    assert comparison == service.bench.compare(experiment_id).model_dump(mode="json")
+    text = cli("compare", experiment_id).stdout
+    assert "not complete" in text
+    assert "adapm" in text
+
+
+def test_cancel_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
+    run = service.bench.runs(experiment_id=experiment_id)[0]
+    assert cli("cancel", run.id).stdout == f"run {run.id}: cancelled\n"
+    assert cli("cancel", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 cancelled\n"
+
+
+def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are_missing(cli, experiment_id: str):
+    cli("cancel", experiment_id)
+    result = cli("watch", experiment_id)
+    assert result.exit_code == 1
+    assert "4/4 runs" in result.stdout
+    assert json.loads(cli("watch", experiment_id, "--json").stdout)["counts"]["by_status"] == {"cancelled": 4}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("show", "none"), ("compare", "none"), ("cancel", "none"), ("watch", "none"), ("ls", "--experiment", "no")],
+)
+def test_what_does_not_exist_is_exit_code_1_and_a_sentence(cli, words: tuple[str, ...]):
+    result = cli(*words)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.strip()
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("words", [("ls",), ("show", "x"), ("watch", "x"), ("compare", "x", "--json"), ("cancel", "x")])
+def test_no_service_is_exit_code_3_and_says_how_to_start_one(words: tuple[str, ...], monkeypatch):
+    monkeypatch.setattr("api.client.FIRST_PAUSE_SECONDS", 0.01)
+    result = CliRunner().invoke(main, [*words, "--url", "http://127.0.0.1:9"])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.splitlines() == [
+        "no service at http://127.0.0.1:9 ([Errno 111] Connection refused)",
+        "start one with `adapm-bench up`, or name another with --url",
+    ]
+
+
+def test_the_url_comes_from_the_note_of_the_data_folder(service: Service, tmp_path: Path, monkeypatch, experiment_id):
+    (tmp_path / "service.json").write_text(json.dumps({"url": service.url, "pid": os.getpid()}))
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+    result = CliRunner().invoke(main, ["ls", "--json"])
+    assert pure_json(result)[0]["id"] == experiment_id
+
+
+@pytest.mark.parametrize("words", [("ls",), ("doctor",)])
+def test_an_environment_variable_that_is_no_setting_is_named(words: tuple[str, ...], monkeypatch):
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_PORT", "http")
+    result = CliRunner().invoke(main, list(words))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("ADAPM_BENCH_PORT=http: must be a valid integer")
+
+
+@pytest.mark.parametrize("verb", ["optimizers", "models", "datasets"])
+def test_the_catalogs_need_no_service(verb: str, monkeypatch):
+    monkeypatch.setenv("ADAPM_BENCH_URL", "http://127.0.0.1:9")
+    names = [item["name"] for item in pure_json(CliRunner().invoke(main, [verb, "--json"]))]
+    table = CliRunner().invoke(main, [verb]).stdout
+    assert names
+    assert all(name in table for name in names)
+
+
+def test_an_optimizer_is_shown_with_its_options():
+    text = CliRunner().invoke(main, ["optimizers", "adapm"]).stdout
+    assert "rank_ratio" in text
+    assert CliRunner().invoke(main, ["optimizers", "adamm"]).exit_code == 1
+
+
+def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_path: Path):
+    path = written(tmp_path, {"workload": {"model": "gpt2-tiny", "budget": {"steps": 0}}, "seed": -1})
+    result = CliRunner().invoke(main, ["run", str(path)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [
+        "3 faults in the specification:",
+        "  /workload/budget/steps: 0: must be greater than or equal to 1",
+        "  /optimizer: required",
+        "  /seed: -1: must be greater than or equal to 0",
+    ]
+
+
+def test_help_is_there_in_half_a_second_and_lists_every_verb():
+    started = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "api.cli", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    elapsed = time.monotonic() - started
+    verbs = ("up", "demo", "submit", "ls", "show", "watch", "compare", "cancel", "run", "optimizers", "doctor")
+    assert all(f"│ {verb} " in result.stdout for verb in verbs)
+    assert "│ dispatcher" not in result.stdout
+    assert elapsed < 3.0, f"{elapsed:.2f} s; 0.45 s on an idle machine"
+
+
+@pytest.mark.slow
+def test_doctor_looks_at_everything_and_names_the_way_out(tmp_path: Path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    environment = os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(blocked / "data"), "ADAPM_BENCH_PORT": "1"}
+    environment.pop("ADAPM_BENCH_URL", None)
+    result = subprocess.run(
+        [sys.executable, "-m", "api.cli", "doctor"], cwd=REPOSITORY, capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 1
+    assert "✓ Python" in result.stdout
+    assert "✓ PyTorch" in result.stdout
+    assert "✗ data folder" in result.stdout
+    assert "set ADAPM_BENCH_DATA_FOLDER" in result.stdout
+
+
+@pytest.mark.slow
+def test_run_trains_without_any_service(tmp_path: Path):
+    spec = {
+        "workload": {
+            "model": "gpt2-tiny",
+            "data": {"sequence_length_tokens": 16},
+            "budget": {"steps": 3, "batch_sequences": 2},
+            "evaluation": {"sequences": 2},
+        },
+        "optimizer": {"name": "adapm", "lr": 0.002},
+        "seed": 1,
+    }
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "api.cli",
+            "run",
+            str(written(tmp_path, spec)),
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["steps"] == 3
+    assert json.loads((tmp_path / "out" / "result.json").read_text()) == json.loads(result.stdout)

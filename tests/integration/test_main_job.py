@@ -1,0 +1,135 @@
+"""The main job through the real service: submit, train on Ray, compare; the same numbers from REST, SQL and MLflow."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from api.client import Client
+from orchestrator.jobs import RunStatus
+from orchestrator.records import Comparison, RunRecord
+from tests.integration.small_comparison import small_comparison
+from worker.record import Verdict
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def client(service_url: str) -> Iterator[Client]:
+    with Client(service_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def experiment_id(client: Client) -> str:
+    """A finished small comparison."""
+    experiment = client.submit(small_comparison()).experiment
+    for _ in client.watch(experiment.id, pause_seconds=0.3):
+        pass
+    return experiment.id
+
+
+@pytest.fixture(scope="module")
+def runs(client: Client, experiment_id: str) -> tuple[RunRecord, ...]:
+    return client.runs(experiment_id=experiment_id)
+
+
+@pytest.fixture(scope="module")
+def comparison(client: Client, experiment_id: str) -> Comparison:
+    return client.compare(experiment_id)
+
+
+def test_every_run_succeeds_in_one_attempt(runs: tuple[RunRecord, ...]) -> None:
+    """Nothing was retried, and every run fell below its loss before training."""
+    assert [(run.status, run.attempt) for run in runs] == [(RunStatus.SUCCEEDED, 1)] * 6
+    assert {run.result.verdict for run in runs if run.result} == {Verdict.CONVERGED}
+
+
+def test_the_seed_pairs_the_runs(runs: tuple[RunRecord, ...]) -> None:
+    """Before the first step, runs of one seed have the same loss to the bit; seeds differ."""
+    initial = {(run.seed, run.result.initial_val_loss) for run in runs if run.result}
+    assert len(initial) == 2
+
+
+def test_comparison_holds_every_candidate(comparison: Comparison) -> None:
+    """Three rows with means over both seeds; the baseline has no difference to itself; AdaPM-mini's state is small."""
+    rows = {row.candidate: row for row in comparison.rows}
+    assert comparison.complete
+    assert set(rows) == {"adamw", "adapm", "adapm-mini"}
+    assert {row.val_loss.n for row in comparison.rows if row.val_loss} == {2}
+    assert rows["adamw"].difference is None
+    assert rows["adapm"].difference is not None
+    mini, full = rows["adapm-mini"].optimizer_state_bytes, rows["adamw"].optimizer_state_bytes
+    assert mini is not None
+    assert full is not None
+    assert mini < 0.08 * full
+
+
+def test_sql_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tuple[RunRecord, ...]) -> None:
+    """The stored result of every run has the validation loss that the API tells."""
+    with closing(sqlite3.connect(f"file:{service_folder / 'bench.sqlite3'}?mode=ro", uri=True)) as database:
+        stored = {
+            row[0]: json.loads(row[1])["final_val_loss"]
+            for row in database.execute("select run_id, result from results")
+        }
+    told = {run.id: run.result.final_val_loss for run in runs if run.result}
+    assert {run_id: stored[run_id] for run_id in told} == told
+
+
+def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tuple[RunRecord, ...]) -> None:
+    """MLflow's own API finds every run once, with its result, its curve at full resolution and its parameters."""
+    from mlflow.tracking import MlflowClient
+
+    mlflow = MlflowClient(tracking_uri=f"sqlite:///{service_folder / 'mlflow.sqlite3'}")
+    copies = _await_copies(mlflow, [run.id for run in runs])
+    for run in runs:
+        assert run.result is not None
+        (copy,) = copies[run.id]
+        assert copy.info.status == "FINISHED"
+        assert copy.data.metrics["final_val_loss"] == run.result.final_val_loss
+        assert copy.data.metrics["optimizer_state_bytes"] == run.result.optimizer_state_bytes
+        assert copy.data.params["optimizer.lr"] == "0.004"
+        assert len(mlflow.get_metric_history(copy.info.run_id, "train_loss")) == run.steps_total
+
+
+def _await_copies(mlflow, run_ids: list[str]) -> dict[str, list]:
+    deadline = time.monotonic() + 30
+    while True:
+        folder = mlflow.get_experiment_by_name("bench/small")
+        found = mlflow.search_runs([folder.experiment_id]) if folder else []
+        copies = {id: [run for run in found if run.data.tags.get("bench.run_id") == id] for id in run_ids}
+        if all(runs and runs[0].info.status == "FINISHED" for runs in copies.values()):
+            return copies
+        assert time.monotonic() < deadline, f"not exported after 30 s: {copies}"
+        time.sleep(0.3)
+
+
+def test_a_diverging_run_is_a_result_beside_the_others(client: Client) -> None:
+    """At a learning rate of 1000 every run ends as `diverged`, succeeds as a run, and keeps its curve."""
+    experiment = client.submit(small_comparison(name="hot", seeds=(1,), rates=(1e3,), steps=30)).experiment
+    for _ in client.watch(experiment.id, pause_seconds=0.3):
+        pass
+    runs = client.runs(experiment_id=experiment.id)
+    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * 3
+    verdicts = {run.candidate: run.result.verdict for run in runs if run.result}
+    assert verdicts == dict.fromkeys(("adamw", "adapm", "adapm-mini"), Verdict.DIVERGED)
+    assert all(client.points(run.id) for run in runs)
+    assert {row.val_loss for row in client.compare(experiment.id).rows} == {None}
+
+
+def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) -> None:
+    """Waiting runs are cancelled at once, training ones at their next heartbeat."""
+    experiment = client.submit(small_comparison(name="long", steps=100_000)).experiment
+    while not any(run.step > 3 for run in client.runs(experiment_id=experiment.id)):
+        time.sleep(0.2)
+    client.cancel_experiment(experiment.id)
+    started = time.monotonic()
+    for _ in client.watch(experiment.id, pause_seconds=0.3):
+        assert time.monotonic() - started < 25
+    runs = client.runs(experiment_id=experiment.id)
+    assert {run.status for run in runs} == {RunStatus.CANCELLED}
+    assert any(client.points(run.id) for run in runs)

@@ -1,0 +1,50 @@
+"""One service a data folder, whatever way the earlier one ended."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.data_folder import lock_data_folder, read_note, remove_note, write_note
+from orchestrator.errors import DataFolderError
+
+HOLD = "import sys; from pathlib import Path; from api.data_folder import *; lock_data_folder(Path(sys.argv[1]), print)"
+
+
+def test_second_service_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+    """The error names the process, its address and the way out; the first one's lock stays."""
+    descriptor = lock_data_folder(tmp_path, print)
+    write_note(tmp_path, "http://127.0.0.1:1")
+    with pytest.raises(DataFolderError, match=rf"process {os.getpid()}, answering at http://127.0.0.1:1.*--data"):
+        lock_data_folder(tmp_path, print)
+    os.close(descriptor)
+    remove_note(tmp_path)
+
+
+def test_lock_lasts_as_long_as_any_process_of_the_service(tmp_path: Path) -> None:
+    """A killed holder's children keep the lock; who comes next waits for them, says so, and then has it."""
+    hold = HOLD.replace("lock_data_folder(", "lock = lock_data_folder(")
+    code = f"{hold}\nimport subprocess\nsubprocess.Popen(['sleep', '1'], pass_fds=(lock,))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, close_fds=True)
+    said: list[str] = []
+    os.close(lock_data_folder(tmp_path, said.append))
+    assert said == [f"waiting for the processes of an earlier service on {tmp_path} to end"]
+
+
+def test_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    """The error names the folder, the reason and the way out."""
+    (tmp_path / "file").touch()
+    with pytest.raises(DataFolderError, match=r"file/data cannot be used: Not a directory; .*--data"):
+        lock_data_folder(tmp_path / "file" / "data", print)
+
+
+def test_note_of_a_dead_service_is_not_believed(tmp_path: Path) -> None:
+    """A note whose process has ended, or that is damaged, counts as none."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (tmp_path / "service.json").write_text(f'{{"url": "http://127.0.0.1:1", "pid": {ended.pid}}}')
+    assert read_note(tmp_path) is None
+    (tmp_path / "service.json").write_text("{")
+    assert read_note(tmp_path) is None

@@ -1,0 +1,123 @@
+"""Requests are refused before any route sees them: foreign hosts, other sites' pages, oversized bodies."""
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from api.guards import BodyLimit, HostAndOrigin, SecurityHeaders, host_name
+from api.problems import Unforeseen
+
+
+async def echo(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(str(len(await request.body())))
+
+
+async def broken(request: Request) -> PlainTextResponse:
+    raise ZeroDivisionError("the secret of the house")
+
+
+def client() -> TestClient:
+    app = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])
+    app.add_middleware(BodyLimit)
+    app.add_middleware(HostAndOrigin, allowed_hosts=("localhost", "[::1]", "Bench.example"))
+    app.add_middleware(SecurityHeaders)
+    return TestClient(app, base_url="http://localhost:8321")
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("localhost:x", ""),
+        ("localhost", "localhost"),
+        ("LOCALHOST:8321", "localhost"),
+        ("127.0.0.1:1", "127.0.0.1"),
+        ("[::1]:8321", "::1"),
+        ("[::1]", "::1"),
+        ("", ""),
+    ],
+)
+def test_host_name_is_without_port_and_brackets(host: str, name: str):
+    assert host_name(host) == name
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8321", "[::1]:8321", "bench.EXAMPLE"])
+def test_known_hosts_are_served(host: str):
+    assert client().get("/", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "evil.example:8321", "", "[::1].evil", "@", "localhost:80@evil.example"],
+)
+def test_other_hosts_are_refused(host: str):
+    answer = client().get("/", headers={"Host": host})
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:adapm-bench:problem:unknown-host")
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:8321", "http://LOCALHOST:8321"])
+def test_our_own_pages_may_post(origin: str):
+    assert client().post("/", headers={"Origin": origin}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "http://localhost:9999", "http://localhost", "null", "", "file://localhost:8321", "://"],
+)
+def test_pages_of_other_sites_may_not_post(origin: str):
+    answer = client().post("/", headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:adapm-bench:problem:cross-site")
+
+
+def test_reading_needs_no_origin_of_ours():
+    assert client().get("/", headers={"Origin": "http://evil.example"}).status_code == 200
+
+
+def test_the_default_port_may_be_left_out_of_an_origin():
+    answer = client().post("/", headers={"Host": "bench.example:80", "Origin": "http://bench.example"})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "status"),
+    [
+        ("/v1/experiments", 2**20, 200),
+        ("/v1/experiments", 2**20 + 1, 413),
+        ("/v1/attempts/r/1/points", 2**20 + 1, 200),
+        ("/v1/attempts/r/1/points", 16 * 2**20 + 1, 413),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
+def test_bodies_have_a_limit(path: str, size: int, status: int, declared: bool):
+    def chunks():
+        for start in range(0, size, 2**16):
+            yield b"x" * min(2**16, size - start)
+
+    answer = client().post(path, content=b"x" * size if declared else chunks())
+    assert answer.status_code == status
+
+
+def test_every_answer_has_the_security_headers():
+    for answer in (client().get("/"), client().get("/", headers={"Host": "evil.example"})):
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "same-origin"
+
+
+def test_what_nobody_foresaw_is_logged_with_an_id_and_told_without_a_trace(capsys):
+    app = Starlette(routes=[Route("/", broken)])
+    app.add_middleware(Unforeseen)
+    answer = TestClient(app).get("/")
+    problem = answer.json()
+    logged = capsys.readouterr()
+    assert answer.status_code == 500
+    assert problem["type"] == "urn:adapm-bench:problem:internal"
+    assert problem["error_id"] in problem["detail"]
+    assert "secret" not in answer.text
+    assert "ZeroDivisionError" not in answer.text
+    assert problem["error_id"] in logged.out + logged.err
+    assert "the secret of the house" in logged.out + logged.err

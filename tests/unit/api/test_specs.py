@@ -1,0 +1,78 @@
+"""Specification files: YAML with numbers as people write them, JSON, and clear words for everything else."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from api.cli.specs import read_spec
+
+
+def spec(folder: Path, text: str) -> dict[str, Any]:
+    path = folder / "spec.yaml"
+    path.write_text(text)
+    return read_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2e-3", 0.002),
+        ("2.5e-3", 0.0025),
+        ("1E6", 1e6),
+        ("-1e-3", -0.001),
+        ("0.002", 0.002),
+        ("3", 3),
+        ("null", None),
+        ("true", True),
+        ("'2e-3'", "2e-3"),
+        ("e3", "e3"),
+        ("1e", "1e"),
+    ],
+)
+def test_scalars_mean_what_they_look_like(tmp_path: Path, text: str, value: object):
+    assert spec(tmp_path, f"lr: {text}") == {"lr": value}
+    assert type(spec(tmp_path, f"lr: {text}")["lr"]) is type(value)
+
+
+def test_json_is_read_too(tmp_path: Path):
+    assert spec(tmp_path, '{"name": "x", "seeds": [1, 2]}') == {"name": "x", "seeds": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds nothing"),
+        ("[1, 2]", "holds a list"),
+        ("just words", "holds a str"),
+        ("a: [1", "neither YAML nor JSON"),
+        ("a: 1\na: 2", "'a' is given twice"),
+        ("a: !!python/object/apply:os.getcwd []", "neither YAML nor JSON"),
+        ("[" * 3000, "nested too deeply"),
+    ],
+)
+def test_bad_files_are_refused_with_a_sentence(tmp_path: Path, capsys, text: str, words: str):
+    with pytest.raises(typer.Exit) as leaving:
+        spec(tmp_path, text)
+    assert leaving.value.exit_code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys):
+    with pytest.raises(typer.Exit):
+        read_spec(tmp_path / "none.yaml")
+    assert capsys.readouterr().err == f"cannot read {tmp_path / 'none.yaml'}: No such file or directory\n"
+
+
+def test_binary_files_are_refused(tmp_path: Path, capsys):
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(typer.Exit):
+        read_spec(path)
+    assert "neither YAML nor JSON" in capsys.readouterr().err
+
+
+def test_a_merge_key_may_stand_beside_what_it_merges(tmp_path: Path):
+    text = "base: &base {steps: 1}\nother:\n  <<: *base\n  warmup: 2\n"
+    assert spec(tmp_path, text)["other"] == {"steps": 1, "warmup": 2}

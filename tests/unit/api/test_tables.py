@@ -1,0 +1,125 @@
+"""The comparison's table: every figure with its unit and kind, 120 columns, readable in a plain log."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from api.cli.console import console
+from api.cli.tables import comparison_table
+from orchestrator.records import CandidateRow, Comparison, Difference, Interval
+from worker.record import Verdict
+
+
+def row(candidate: str, **changes: object) -> CandidateRow:
+    fields: dict[str, object] = {
+        "candidate": candidate,
+        "optimizer": candidate,
+        "title": candidate,
+        "is_baseline": False,
+        "best_lr": 0.004,
+        "edge_of_grid": False,
+        "val_loss": Interval(mean=2.33712, low=2.30, high=2.37424, n=3),
+        "difference": Difference(mean=-0.0123, low=-0.0456, high=0.021, n=3, p_value=0.2, p_value_holm=0.4),
+        "optimizer_state_bytes": 460_000,
+        "parameter_bytes": 3_400_000,
+        "peak_memory_bytes": 612_345_678,
+        "peak_memory_kind": "host RSS",
+        "step_seconds": 0.0843,
+        "optimizer_seconds": 0.0031,
+        "tokens_per_second": 12345.0,
+        "device_hours": 0.0234,
+        "verdict": f"{candidate} is not told apart from the baseline.",
+        "learning_rates": (),
+        "verdicts": {Verdict.CONVERGED: 6},
+    }
+    return CandidateRow.model_validate(fields | changes)
+
+
+BASELINE = row("adamw", is_baseline=True, difference=None, optimizer_state_bytes=6_690_000)
+EMPTY = row(
+    "lion",
+    best_lr=None,
+    val_loss=None,
+    difference=None,
+    optimizer_state_bytes=None,
+    peak_memory_bytes=None,
+    peak_memory_kind=None,
+    step_seconds=None,
+    optimizer_seconds=None,
+    tokens_per_second=None,
+    device_hours=0.0,
+    verdicts={},
+)
+
+
+def text_of(*rows: CandidateRow, name: str = "a comparison", complete: bool = True, width: int = 120) -> str:
+    comparison = Comparison(
+        experiment_id="e",
+        name=name,
+        complete=complete,
+        baseline="adamw",
+        device="cpu",
+        rows=rows,
+        notes=("Two seeds are few.",),
+    )
+    stream = io.StringIO()
+    Console(file=stream, width=width, highlight=False, markup=False).print(comparison_table(comparison))
+    return stream.getvalue()
+
+
+def test_every_figure_stands_there_with_its_unit_and_kind():
+    lines = text_of(row("adapm-mini"), BASELINE).splitlines()
+    table = [" ".join(line.split()) for line in lines]
+    assert table[0] == "a comparison"
+    assert table[1:3] == [
+        "step device-h",
+        "optimizer best lr validation loss Δ to adamw state peak memory (opt.) (cpu) runs",
+    ]
+    assert table[4:6] == [
+        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.400 460 kB 612 MB 84.3 ms 0.023 6 converged",
+        "n = 3 [−0.0456, +0.0210] 6.9 % host RSS (3.10 ms)",
+    ]
+    assert "adamw 0.004 2.3371 ± 0.0371 baseline 6.69 MB 612 MB" in table[6]
+    assert "adapm-mini adapm-mini is not told apart from the baseline." in table
+    assert "note Two seeds are few." in table
+
+
+def test_a_candidate_without_results_has_dashes_and_its_verdict():
+    text = text_of(BASELINE, EMPTY)
+    line = next(line for line in text.splitlines() if line.startswith("lion"))
+    assert line.split()[1:7] == ["—"] * 6
+
+
+@pytest.mark.parametrize("verdicts", [{Verdict.OUT_OF_MEMORY: 256}, {Verdict.CONVERGED: 3, Verdict.DIVERGED: 3}])
+def test_no_line_is_wider_than_the_log_and_no_name_is_lost(verdicts: dict[Verdict, int]):
+    rows = [row("adapm, rank 20 %, a label of some length", edge_of_grid=True, verdicts=verdicts), BASELINE]
+    text = text_of(*rows)
+    assert max(map(len, text.splitlines())) <= 120
+    assert "2.3371 ± 0.0371" in text
+    assert "[−0.0456, +0.0210]" in text
+
+
+def test_one_seed_has_no_interval():
+    text = text_of(row("adapm", val_loss=Interval(mean=2.5, low=None, high=None, n=1), difference=None))
+    assert "2.5000 " in text
+    assert "±" not in text
+
+
+def test_names_cannot_colour_or_move_the_terminal():
+    text = text_of(row("[red]x\x1b[2J"), name="\x9b2J[bold]y")
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+    assert "[red]x?[2J" in text
+    assert "?2J[bold]y" in text
+
+
+def test_an_unfinished_comparison_says_so():
+    assert "not complete" in text_of(BASELINE, complete=False)
+    assert "not complete" not in text_of(BASELINE)
+
+
+def test_a_log_is_120_columns_wide_without_colours(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = console(io.StringIO())
+    assert (out.width, out.is_terminal) == (120, False)
