@@ -1,0 +1,125 @@
+"""The dispatcher: claims runs from the queue, starts each as one attempt on a runner, and settles what ended.
+
+    queue ──claim──► Dispatcher ──start──► Runner (Ray)        the worker itself reports to the api;
+      ▲                 │  ▲                  │                the dispatcher only learns that a process ended,
+      └──release, reap──┘  └──────ended───────┘                and releases the lease if nobody else did
+
+It changes state through fenced calls alone: whatever it believes about a process, a lease that has moved on stays
+untouched.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from orchestrator.errors import StoreError
+from orchestrator.jobs import AttemptOutcome, Lease, RunId
+from orchestrator.store.queue import Queue
+
+log = structlog.get_logger(__name__)
+
+TICK_SECONDS = 0.25
+"""A waiting run starts within this long of a free slot; ten empty ticks cost about a millisecond of SQL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What a runner can give to runs, in all."""
+
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """An attempt whose process is known to have ended."""
+
+    lease: Lease
+    interrupted: bool
+    """It left because it was asked to; this does not count against the run."""
+    message: str
+
+
+class Runner(Protocol):
+    """The port to what executes attempts. Every method returns at once or within about a second."""
+
+    def capacity(self) -> Capacity:
+        """What there is in all, occupied or not."""
+
+    def start(self, lease: Lease) -> None:
+        """Start one attempt in a process of its own."""
+
+    def ended(self) -> Sequence[Ended]:
+        """Attempts that ended since the last call. Where it is not certain that a process is dead, it is not told."""
+
+    def kill(self, run_id: RunId, attempt: int) -> None:
+        """End the process of an attempt now; one that is unknown is no fault."""
+
+    def close(self, grace_seconds: float) -> Sequence[Ended]:
+        """Ask every attempt to write a checkpoint and leave; after the grace time end them all. Returns them."""
+
+
+class Dispatcher:
+    """One loop over one queue and one runner."""
+
+    def __init__(self, queue: Queue, runner: Runner) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._started: dict[tuple[RunId, int], Lease] = {}
+
+    def recover(self) -> None:
+        """At the start of an embedded service no process of an earlier one is alive: give its runs back at once."""
+        if interrupted := self._queue.interrupt_all():
+            log.info("runs of an earlier service go on", runs=interrupted)
+
+    def run(self, stop: threading.Event) -> None:
+        """Tick until `stop` is set. A database that is away for a while is waited for, not died of."""
+        while not stop.wait(TICK_SECONDS):
+            try:
+                self.tick()
+            except StoreError as error:
+                log.warning("database unreachable, trying again", error=str(error))
+
+    def tick(self) -> None:
+        """One round: settle what ended, reap what expired, end what must not go on, start what fits."""
+        for ended in self._runner.ended():
+            self._settle(ended)
+        self._queue.reap()
+        self._end_overdue()
+        self._fill()
+
+    def close(self, grace_seconds: float = 10.0) -> None:
+        """Stop all attempts; their runs wait in the queue for the next start."""
+        for ended in self._runner.close(grace_seconds):
+            self._settle(ended)
+
+    def _settle(self, ended: Ended) -> None:
+        lease = ended.lease
+        self._started.pop((lease.run_id, lease.attempt), None)
+        outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
+        released = self._queue.release(lease.run_id, lease.attempt, lease.token, outcome, ended.message)
+        log.info("attempt ended", run=lease.run_id, attempt=lease.attempt, message=ended.message, released=released)
+
+    def _end_overdue(self) -> None:
+        for run_id, attempt in self._queue.overdue_cancels():
+            self._runner.kill(run_id, attempt)
+            self._started.pop((run_id, attempt), None)
+            # Without the token: an earlier dispatcher may have started it.
+            self._queue.release(run_id, attempt, None, AttemptOutcome.LOST, "ended after the grace time")
+            log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
+
+    def _fill(self) -> None:
+        total = self._runner.capacity()
+        self._queue.mark_unschedulable(cpus=total.cpus, gpus=total.gpus)
+        used_cpus = sum(lease.spec.resources.cpus for lease in self._started.values())
+        used_gpus = sum(lease.spec.resources.gpus for lease in self._started.values())
+        free_cpus, free_gpus = total.cpus - used_cpus, total.gpus - used_gpus
+        if free_cpus <= 0:
+            return
+        for lease in self._queue.claim(cpus=free_cpus, gpus=free_gpus, limit=free_cpus):
+            self._started[lease.run_id, lease.attempt] = lease
+            log.info("attempt starts", run=lease.run_id, attempt=lease.attempt)
+            self._runner.start(lease)

@@ -1,0 +1,36 @@
+"""What can go wrong in the orchestrator: one root; the docstring of each class is its default message."""
+
+
+class OrchestratorError(Exception):
+    """The orchestrator could not do what was asked."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__)
+
+
+class NotFoundError(OrchestratorError):
+    """There is no such thing in the store."""
+
+
+class LeaseLostError(OrchestratorError):
+    """This attempt's lease has ended or belongs to another attempt; the worker must stop and write nothing more."""
+
+
+class ConflictError(OrchestratorError):
+    """The request contradicts the state of the thing that it names."""
+
+
+class IdempotencyError(ConflictError):
+    """The idempotency key was used before with a different specification."""
+
+
+class StoreError(OrchestratorError):
+    """The database cannot be used."""
+
+
+class DataFolderError(OrchestratorError):
+    """The data folder cannot be used."""
+
+
+class ClusterError(OrchestratorError):
+    """Ray cannot be started or reached."""

@@ -1,0 +1,112 @@
+"""The states of a run and the moves between them.
+
+    submit → QUEUED → LEASED → RUNNING → SUCCEEDED
+               ↑         ↘        ↘
+               └─ RETRY_WAIT ←──────┴─ lost or broken;  attempts used up → FAILED
+    cancel:  QUEUED, RETRY_WAIT, PAUSED → CANCELLED;   LEASED, RUNNING → CANCELLING → CANCELLED
+    pause:   QUEUED, RETRY_WAIT → PAUSED;              LEASED, RUNNING → PAUSING → PAUSED → QUEUED
+
+A run is *live* while an attempt holds its lease. Terminal states absorb.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from worker.spec import RunSpec
+
+ExperimentId = NewType("ExperimentId", str)
+RunId = NewType("RunId", str)
+Token = NewType("Token", str)
+"""The secret of one lease; only its SHA-256 is stored."""
+
+
+class RunStatus(StrEnum):
+    """Where a run is."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    RUNNING = "running"
+    RETRY_WAIT = "retry_wait"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+CLAIMABLE = frozenset({RunStatus.QUEUED, RunStatus.RETRY_WAIT})
+LIVE = frozenset({RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.CANCELLING})
+TERMINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
+
+MOVES: dict[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.QUEUED: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED}),
+    RunStatus.RETRY_WAIT: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED}),
+    RunStatus.LEASED: frozenset(
+        {
+            RunStatus.RUNNING,
+            RunStatus.RETRY_WAIT,
+            RunStatus.QUEUED,
+            RunStatus.FAILED,
+            RunStatus.CANCELLING,
+            RunStatus.PAUSING,
+        }
+    ),
+    RunStatus.RUNNING: frozenset(
+        {
+            RunStatus.SUCCEEDED,
+            RunStatus.RETRY_WAIT,
+            RunStatus.QUEUED,
+            RunStatus.FAILED,
+            RunStatus.CANCELLING,
+            RunStatus.PAUSING,
+        }
+    ),
+    RunStatus.CANCELLING: frozenset({RunStatus.CANCELLED, RunStatus.SUCCEEDED}),
+    RunStatus.PAUSING: frozenset({RunStatus.PAUSED, RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLING}),
+    RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
+    RunStatus.SUCCEEDED: frozenset(),
+    RunStatus.FAILED: frozenset(),
+    RunStatus.CANCELLED: frozenset(),
+}
+"""Every move that the store may make; a finish that arrives while a run is being cancelled still counts."""
+
+
+class AttemptOutcome(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    LOST = "lost"
+    """Its lease ran out, or its process is known to be dead."""
+    BROKEN = "broken"
+    """It reported a failure."""
+    INTERRUPTED = "interrupted"
+    """The service was stopped under it; it does not count against the run."""
+    STOPPED = "stopped"
+    """It obeyed cancel or pause."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to execute one attempt of a run, until it expires or is lost."""
+
+    run_id: RunId
+    attempt: int
+    token: Token
+    spec: RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeasePolicy:
+    """How leases and attempts are limited. The TTL is a trade: detection time against tolerance of pauses."""
+
+    ttl_seconds: float = 30.0
+    heartbeat_seconds: float = 5.0
+    """TTL/6: five signs of life may be lost before the lease is."""
+    max_failures: int = 3
+    """Broken and lost attempts after which a run fails; interrupted ones do not count."""
+    backoff_seconds: float = 1.0
+    """Delay before the second attempt; doubles each time, with jitter."""
+    cancel_grace_seconds: float = 20.0
+    """How long a worker may take to obey before its process is ended."""

@@ -1,0 +1,216 @@
+"""Ray as the runner: every attempt is one actor in a fresh process; our table owns retries, so all of Ray's are 0.
+
+A fresh process makes the peak memory of a run its own: nothing of an earlier run is left in it.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from orchestrator.dispatcher import Capacity, Ended
+from orchestrator.errors import ClusterError
+from orchestrator.jobs import Lease, RunId
+
+log = structlog.get_logger(__name__)
+
+OBJECT_STORE_BYTES = 100 * 2**20
+"""Nothing of size travels through Ray: specs go in, one word comes back."""
+
+RAY_FOLDER_NOTE = "ray_folder"
+"""A file in the data folder that says where the embedded Ray keeps its sockets and logs."""
+
+
+def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
+    """Start a Ray of this process's own, on loopback, with token authentication; it ends with this process.
+
+    Raises `ClusterError`.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file(data_folder))
+    # Despite its name this is what makes Ray listen on 127.0.0.1 instead of on every interface.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            namespace="adapm-bench",
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=str(_fresh_ray_folder(data_folder)),
+        )
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise ClusterError(f"Ray did not start: {error}") from error
+
+
+def stop_embedded_ray(data_folder: Path) -> None:
+    """End Ray and remove its sockets and logs."""
+    import ray
+
+    ray.shutdown()
+    _remove_ray_folder(data_folder)
+
+
+def _token_file(data_folder: Path) -> Path:
+    """Ray's shared secret lives with our data, not in the home folder, readable by its owner alone."""
+    path = data_folder.resolve() / "ray_token"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
+    return path
+
+
+def _fresh_ray_folder(data_folder: Path) -> Path:
+    """A short path, because Ray's Unix sockets must fit into 107 bytes; what a killed service left is removed."""
+    _remove_ray_folder(data_folder)
+    folder = Path(tempfile.mkdtemp(prefix="adapm-bench-ray-"))
+    (data_folder / RAY_FOLDER_NOTE).write_text(str(folder))
+    return folder
+
+
+def _remove_ray_folder(data_folder: Path) -> None:
+    note = data_folder / RAY_FOLDER_NOTE
+    if note.exists():
+        shutil.rmtree(note.read_text(), ignore_errors=True)
+        note.unlink()
+
+
+class AttemptActor:
+    """Runs in a process of its own on some node: executes one attempt with the worker's code."""
+
+    def process_id(self) -> int:
+        """The process to signal."""
+        return os.getpid()
+
+    def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int) -> str:
+        """Train, report to the service, and return one word for the log."""
+        if gpus == 0:
+            # Ray leaves the variable unset for actors without a GPU, and torch would see them all.
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        from worker.attempt import execute
+
+        return str(execute(service_url, run_id, attempt, token))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    lease: Lease
+    actor: Any
+    process_id: Any
+    outcome: Any
+
+
+class RayRunner:
+    """The runner on an initialised Ray."""
+
+    def __init__(self, service_url: str) -> None:
+        self._service_url = service_url
+        self._started: dict[tuple[RunId, int], _Started] = {}
+
+    def capacity(self) -> Capacity:
+        """CPUs and GPUs of all nodes alive."""
+        import ray
+
+        resources = ray.cluster_resources()
+        return Capacity(cpus=int(resources.get("CPU", 0)), gpus=int(resources.get("GPU", 0)))
+
+    def start(self, lease: Lease) -> None:
+        """Create the actor and call it; both return at once."""
+        import ray
+
+        wants = lease.spec.resources
+        options = {
+            "name": f"run-{lease.run_id}-a{lease.attempt}",
+            "num_cpus": wants.cpus,
+            "num_gpus": wants.gpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
+        actor = ray.remote(**{key: options[key] for key in ("num_cpus", "num_gpus")})(AttemptActor)
+        handle = actor.options(**options).remote()
+        self._started[lease.run_id, lease.attempt] = _Started(
+            lease=lease,
+            actor=handle,
+            process_id=handle.process_id.remote(),
+            outcome=handle.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, wants.gpus),
+        )
+
+    def ended(self) -> Sequence[Ended]:
+        """Attempts whose call returned or whose actor is certainly dead."""
+        return self._collect(timeout_seconds=0)
+
+    def kill(self, run_id: RunId, attempt: int) -> None:
+        """`ray.kill`: the process ends within milliseconds."""
+        if (started := self._started.pop((run_id, attempt), None)) is not None:
+            self._end(started)
+
+    def close(self, grace_seconds: float) -> Sequence[Ended]:
+        """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest."""
+        for started in self._started.values():
+            self._signal(started)
+        settled: list[Ended] = []
+        deadline = time.monotonic() + grace_seconds
+        while self._started and time.monotonic() < deadline:
+            settled += self._collect(timeout_seconds=0.2)
+        for started in list(self._started.values()):
+            settled.append(Ended(lease=started.lease, interrupted=True, message="the service was stopped"))
+            self.kill(started.lease.run_id, started.lease.attempt)
+        return settled
+
+    def _collect(self, timeout_seconds: float) -> list[Ended]:
+        import ray
+
+        by_outcome = {started.outcome: started for started in self._started.values()}
+        if not by_outcome:
+            return []
+        ready, _ = ray.wait(list(by_outcome), num_returns=len(by_outcome), timeout=timeout_seconds)
+        settled = [self._settle(by_outcome[reference]) for reference in ready]
+        return [ended for ended in settled if ended is not None]
+
+    def _settle(self, started: _Started) -> Ended | None:
+        """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
+        import ray
+
+        self._started.pop((started.lease.run_id, started.lease.attempt), None)
+        try:
+            word = ray.get(started.outcome)
+        except ray.exceptions.ActorUnavailableError as error:
+            log.warning("an attempt is out of sight; its lease decides", run=started.lease.run_id, error=str(error))
+            return None
+        except ray.exceptions.RayError as error:
+            return Ended(lease=started.lease, interrupted=False, message=_first_line(error))
+        self._end(started)
+        return Ended(lease=started.lease, interrupted=word == "terminated", message=f"the worker said: {word}")
+
+    @staticmethod
+    def _end(started: _Started) -> None:
+        import ray
+
+        ray.kill(started.actor, no_restart=True)
+
+    @staticmethod
+    def _signal(started: _Started) -> None:
+        import ray
+
+        try:
+            os.kill(ray.get(started.process_id, timeout=1.0), signal.SIGTERM)
+        except (ray.exceptions.RayError, ProcessLookupError) as error:
+            log.info("no process to signal", run=started.lease.run_id, error=_first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[-1][:500] if text else type(error).__name__

@@ -1,0 +1,1 @@
+"""One file a revision, in order; a revision that was released is never edited."""

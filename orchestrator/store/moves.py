@@ -1,0 +1,243 @@
+"""The one door through which a run changes its state.
+
+    lock (the row, and the database's time)  →  decide (pure: `RunRow` → `RunRow`)  →  `move` (checked and logged)
+
+Who holds the lock of a run's row may change everything of that run: its attempts, series and result. Nothing else may.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import ConflictError, LeaseLostError
+from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, ExperimentId, LeasePolicy, RunId, RunStatus
+from orchestrator.store.database import Database
+from orchestrator.store.tables import (
+    CHANGE_COUNTERS,
+    OutboxKind,
+    attempts,
+    change_counters,
+    events,
+    outbox,
+    runs,
+)
+
+MAX_BACKOFF_SECONDS = 300.0
+"""Doubling stops here: later than five minutes helps no machine that five minutes did not help."""
+MAX_TEXT = 4_000
+"""Reasons and messages are cut here; a log is the place for more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """What the queue knows of a run; the names are the columns'."""
+
+    id: RunId
+    experiment_id: ExperimentId
+    status: RunStatus
+    reason: str | None
+    attempt: int
+    failures: int
+    available_at: float
+    stop_requested_at: float | None
+    started_at: float | None
+    ended_at: float | None
+    last_event: int
+    cpus: int
+    gpus: int
+    step: int
+    steps_total: int
+    device_seconds: float
+
+
+COLUMNS = tuple(runs.c[field.name] for field in fields(RunRow))
+WRITTEN = ("status", "reason", "attempt", "failures", "available_at", "stop_requested_at", "started_at", "ended_at")
+"""The columns that a move may set."""
+
+
+def select_runs() -> sa.Select[Any]:
+    """The query of `RunRow`s, to be narrowed."""
+    return sa.select(*COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locked:
+    """Runs whose rows are ours until the transaction ends, and the database's time at that moment."""
+
+    runs: tuple[RunRow, ...]
+    now: float
+
+
+def lock(database: Database, connection: Connection, query: sa.Select[Any], *, wait: bool = True) -> Locked:
+    """Lock the runs that `query`, made by `select_runs()`, finds; without `wait` only those that nobody has locked."""
+    # PostgreSQL looks at a row of `runs` again after it has waited for it, so what is read here is the newest truth;
+    # rows of joined tables may be older and have to be read again.
+    rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait)).all()
+    return Locked(runs=tuple(RunRow(**row._mapping) for row in rows), now=read_clock(database, connection))
+
+
+def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[RunRow, float] | None:
+    """Lock one run: its row and the database's time; None where there is no such run."""
+    query = sa.select(*COLUMNS, database.now().label("now")).where(runs.c.id == known_id(run_id))
+    row = connection.execute(query.with_for_update(of=runs)).one_or_none()
+    if row is None:
+        return None
+    values = dict(row._mapping)
+    now = float(values.pop("now"))
+    return RunRow(**values), now
+
+
+def read_clock(database: Database, connection: Connection) -> float:
+    """Seconds since 1970 on the database's clock."""
+    return float(connection.execute(sa.select(database.now())).scalar_one())
+
+
+def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: float) -> None:
+    """Write the changes (before, after) of locked runs: guarded, with one event each, and told to the outbox if final.
+
+    Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` where a row is not what it
+    was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
+    """
+    pairs = [(before, _stamped(before, after, now)) for before, after in changes]
+    if not pairs:
+        return
+    for before, after in pairs:
+        if after.status not in MOVES[before.status]:
+            raise ConflictError(f"run {before.id} is {before.status} and cannot become {after.status}")
+    _write(connection, pairs)
+    connection.execute(sa.insert(events), [_event(before, after, now) for before, after in pairs])
+    ended = [_ended_entry(after, now) for _, after in pairs if after.status in TERMINAL]
+    if ended:
+        connection.execute(sa.insert(outbox), ended)
+    count_change(connection)
+
+
+def count_change(connection: Connection) -> None:
+    """Tell watchers that something visible changed. The last thing that a transaction does, so that nobody waits."""
+    shard = secrets.randbelow(CHANGE_COUNTERS)
+    query = sa.update(change_counters).where(change_counters.c.shard == shard)
+    connection.execute(query.values(value=change_counters.c.value + 1))
+
+
+def end_attempt(
+    connection: Connection,
+    run: RunRow,
+    outcome: AttemptOutcome,
+    now: float,
+    *,
+    message: str | None = None,
+    device_seconds: float | None = None,
+) -> None:
+    """Close the run's live attempt; its token opens nothing from here on."""
+    query = sa.update(attempts).where(
+        attempts.c.run_id == run.id, attempts.c.attempt == run.attempt, attempts.c.ended_at.is_(None)
+    )
+    done = connection.execute(query.values(ended_at=now, outcome=outcome, message=plain_text(message)))
+    if done.rowcount != 1:
+        raise LeaseLostError
+    if device_seconds is not None:
+        add_device_seconds(connection, run, device_seconds)
+
+
+def add_device_seconds(connection: Connection, run: RunRow, device_seconds: float) -> None:
+    """Record how long the run's newest attempt has held its device so far; the figure never falls."""
+    mine = (attempts.c.run_id == run.id) & (attempts.c.attempt == run.attempt)
+    before = float(connection.execute(sa.select(attempts.c.device_seconds).where(mine)).scalar_one())
+    more = device_seconds - before
+    if more > 0:
+        connection.execute(sa.update(attempts).where(mine).values(device_seconds=device_seconds))
+        total = runs.c.device_seconds + more
+        connection.execute(sa.update(runs).where(runs.c.id == run.id).values(device_seconds=total))
+
+
+def after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy: LeasePolicy, now: float) -> RunRow:
+    """Where a live run goes when its attempt is over without a result: wished for, interrupted, or one failure more."""
+    if run.status is RunStatus.CANCELLING:
+        return replace(run, status=RunStatus.CANCELLED, reason="cancelled")
+    if run.status is RunStatus.PAUSING:
+        return replace(run, status=RunStatus.PAUSED, reason="paused")
+    if outcome is AttemptOutcome.INTERRUPTED:
+        return replace(run, status=RunStatus.QUEUED, reason=reason, available_at=now)
+    failures = run.failures + 1
+    if failures >= policy.max_failures:
+        verdict = f"gave up after {failures} failed attempts; the last one: {reason}"
+        return replace(run, status=RunStatus.FAILED, reason=verdict, failures=failures)
+    later = now + backoff_seconds(policy, failures)
+    return replace(run, status=RunStatus.RETRY_WAIT, reason=reason, failures=failures, available_at=later)
+
+
+def backoff_seconds(policy: LeasePolicy, failures: int) -> float:
+    """How long to wait after so many failures: doubling, times 0.5 to 1.5 so that runs lost together spread out."""
+    jitter = 0.5 + secrets.randbelow(1_000_001) / 1_000_000
+    return float(min(policy.backoff_seconds * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) * jitter)
+
+
+def plain_text(text: str | None) -> str | None:
+    """Text as both databases can keep it: bounded, without the NUL that PostgreSQL refuses."""
+    return None if text is None else text.replace("\x00", "\ufffd")[:MAX_TEXT]
+
+
+def known_id(text: str) -> str:
+    """An id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has one."""
+    return text.replace("\x00", "\ufffd")
+
+
+def _stamped(before: RunRow, after: RunRow, now: float) -> RunRow:
+    """`after` with the moments that follow from its status."""
+    asked = after.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
+    return replace(
+        after,
+        reason=plain_text(after.reason),
+        ended_at=now if after.status in TERMINAL else None,
+        stop_requested_at=(before.stop_requested_at or now) if asked else None,
+    )
+
+
+def _write(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]]) -> None:
+    guard = (
+        (runs.c.id == sa.bindparam("guard_id"))
+        & (runs.c.status == sa.bindparam("guard_status"))
+        & (runs.c.attempt == sa.bindparam("guard_attempt"))
+        & (runs.c.last_event == sa.bindparam("guard_event"))
+    )
+    changed: dict[str, object] = {name: sa.bindparam(f"new_{name}") for name in WRITTEN}
+    query = sa.update(runs).where(guard).values(**changed, last_event=runs.c.last_event + 1, version=runs.c.version + 1)
+    written = connection.execute(query, [_binds(before, after) for before, after in pairs])
+    if written.rowcount != len(pairs):
+        raise LeaseLostError
+
+
+def _binds(before: RunRow, after: RunRow) -> dict[str, object]:
+    return {
+        "guard_id": before.id,
+        "guard_status": before.status,
+        "guard_attempt": before.attempt,
+        "guard_event": before.last_event,
+        **{f"new_{name}": getattr(after, name) for name in WRITTEN},
+    }
+
+
+def _event(before: RunRow, after: RunRow, now: float) -> dict[str, object]:
+    return {
+        "run_id": before.id,
+        "sequence": before.last_event + 1,
+        "at": now,
+        "from_status": before.status,
+        "to_status": after.status,
+        "attempt": after.attempt,
+        "reason": after.reason,
+    }
+
+
+def _ended_entry(run: RunRow, now: float) -> dict[str, object]:
+    return {
+        "kind": OutboxKind.RUN_ENDED,
+        "experiment_id": run.experiment_id,
+        "run_id": run.id,
+        "created_at": now,
+        "available_at": now,
+    }

@@ -1,0 +1,207 @@
+"""The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import NotFoundError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.store.moves import known_id
+from orchestrator.store.tables import attempts, change_counters, events, experiments, results, run_specs, runs
+from worker.record import Result
+from worker.spec import RunSpec
+
+RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
+
+
+def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
+    """One experiment. Raises `NotFoundError`."""
+    query = sa.select(experiments).where(experiments.c.id == known_id(experiment_id))
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    return _experiment_records(connection, [row])[0]
+
+
+def experiment_page(connection: Connection, limit: int, before: str | None) -> tuple[ExperimentRecord, ...]:
+    """Experiments, newest first; with `before`, those older than that one. Raises `NotFoundError`."""
+    query = sa.select(experiments).order_by(experiments.c.number.desc()).limit(limit)
+    if before is not None:
+        query = query.where(experiments.c.number < _experiment_number(connection, before))
+    return _experiment_records(connection, connection.execute(query).all())
+
+
+def run(connection: Connection, run_id: str) -> RunRecord:
+    """One run. Raises `NotFoundError`."""
+    rows = connection.execute(_run_query().where(runs.c.id == known_id(run_id))).all()
+    if not rows:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    return _run_record(rows[0])
+
+
+def run_page(
+    connection: Connection, *, experiment_id: str | None, status: RunStatus | None, limit: int | None, after: str | None
+) -> tuple[RunRecord, ...]:
+    """Runs, those of newer experiments first, each experiment's by position; with `after`, those behind that run.
+
+    Raises `NotFoundError` for an experiment or run that does not exist.
+    """
+    # The page is found on the narrow rows first; specs and results are joined to the page only.
+    page = sa.select(runs.c.id).order_by(runs.c.experiment_number.desc(), runs.c.position)
+    if experiment_id is not None:
+        page = page.where(runs.c.experiment_number == _experiment_number(connection, experiment_id))
+    if status is not None:
+        page = page.where(runs.c.status == status)
+    if after is not None:
+        page = page.where(_behind(connection, after))
+    chosen = page.limit(limit).subquery()
+    query = _run_query().join(chosen, chosen.c.id == runs.c.id)
+    ordered = query.order_by(runs.c.experiment_number.desc(), runs.c.position)
+    return tuple(_run_record(row) for row in connection.execute(ordered))
+
+
+def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
+    """All attempts of a run, the first one first. Raises `NotFoundError`."""
+    require_run(connection, run_id)
+    columns = [attempts.c[name] for name in AttemptRecord.model_fields]
+    query = sa.select(*columns).where(attempts.c.run_id == run_id).order_by(attempts.c.attempt)
+    return tuple(AttemptRecord(**row._mapping) for row in connection.execute(query))
+
+
+def event_records(connection: Connection, run_id: str) -> tuple[EventRecord, ...]:
+    """All changes of state of a run, the first one first. Raises `NotFoundError`."""
+    require_run(connection, run_id)
+    columns = [events.c[name] for name in EventRecord.model_fields]
+    query = sa.select(*columns).where(events.c.run_id == run_id).order_by(events.c.sequence)
+    return tuple(EventRecord(**row._mapping) for row in connection.execute(query))
+
+
+def version(connection: Connection) -> int:
+    """A number that grows with every visible change."""
+    return int(connection.execute(sa.select(sa.func.sum(change_counters.c.value))).scalar_one() or 0)
+
+
+def experiment_version(connection: Connection, experiment_id: str) -> int:
+    """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
+    number = _experiment_number(connection, experiment_id)
+    query = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == number)
+    return int(connection.execute(query).scalar_one() or 0)
+
+
+def require_run(connection: Connection, run_id: str) -> None:
+    """Raise `NotFoundError` unless there is such a run."""
+    if connection.execute(sa.select(runs.c.id).where(runs.c.id == known_id(run_id))).first() is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+
+
+# Helpers, in the order of their use
+
+
+def _experiment_number(connection: Connection, experiment_id: str) -> int:
+    query = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
+    number = connection.execute(query).scalar_one_or_none()
+    if number is None:
+        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    return int(number)
+
+
+def _behind(connection: Connection, run_id: str) -> sa.ColumnElement[bool]:
+    query = sa.select(runs.c.experiment_number, runs.c.position).where(runs.c.id == known_id(run_id))
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    number, position = row
+    # The first term alone can use the index; the second one completes the order.
+    return sa.and_(
+        runs.c.experiment_number <= number, sa.or_(runs.c.experiment_number < number, runs.c.position > position)
+    )
+
+
+def _run_query() -> sa.Select[Any]:
+    joined = runs.join(run_specs, run_specs.c.run_id == runs.c.id).outerjoin(results, results.c.run_id == runs.c.id)
+    return sa.select(*RUN_COLUMNS, run_specs.c.spec, results.c.result).select_from(joined)
+
+
+def _run_record(row: sa.Row[Any]) -> RunRecord:
+    values = dict(row._mapping)
+    values["spec"] = RunSpec.model_validate_json(values["spec"])
+    if values["result"] is not None:
+        values["result"] = Result.model_validate_json(values["result"])
+    return RunRecord(**values)
+
+
+def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[ExperimentRecord, ...]:
+    numbers = [row.number for row in rows]
+    totals = _totals(connection, numbers)
+    return tuple(_experiment_record(row, totals.get(row.number, [])) for row in rows)
+
+
+def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
+    """For each experiment, one row for each state that its runs are in."""
+    query = (
+        sa.select(
+            runs.c.experiment_number,
+            runs.c.status,
+            sa.func.count().label("runs"),
+            sa.func.sum(runs.c.step).label("steps"),
+            sa.func.sum(runs.c.steps_total).label("steps_total"),
+            sa.func.sum(runs.c.device_seconds).label("device_seconds"),
+            sa.func.sum(runs.c.tokens_per_second).label("tokens_per_second"),
+            sa.func.max(runs.c.ended_at).label("ended_at"),
+        )
+        .where(runs.c.experiment_number.in_(numbers))
+        .group_by(runs.c.experiment_number, runs.c.status)
+    )
+    found: dict[int, list[sa.Row[Any]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.experiment_number, []).append(row)
+    return found
+
+
+def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> ExperimentRecord:
+    counts = StateCounts(
+        total=sum(total.runs for total in totals), by_status={total.status: total.runs for total in totals}
+    )
+    return ExperimentRecord(
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        spec=ComparisonSpec.model_validate_json(row.spec),
+        spec_hash=row.spec_hash,
+        created_at=row.created_at,
+        ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
+        counts=counts,
+        progress=_progress(totals),
+    )
+
+
+def _progress(totals: Iterable[sa.Row[Any]]) -> Progress:
+    """How far and how fast. Steps that an ended run never needed (it diverged, was cancelled) count as done."""
+    by_status = {RunStatus(total.status): total for total in totals}
+    ended = [total for status, total in by_status.items() if status in TERMINAL]
+    open_totals = [total for status, total in by_status.items() if status not in TERMINAL]
+    done = sum(int(total.steps_total) for total in ended) + sum(int(total.steps) for total in open_totals)
+    steps_total = sum(int(total.steps_total) for total in by_status.values())
+    running = by_status.get(RunStatus.RUNNING)
+    return Progress(
+        steps_done=done,
+        steps_total=steps_total,
+        tokens_per_second=None if running is None else running.tokens_per_second,
+        seconds_left=_seconds_left(by_status, steps_total - done),
+    )
+
+
+def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int) -> float | None:
+    """Steps left × device-seconds a step so far / runs at work now; null where nothing has run or nothing runs now."""
+    if all(status in TERMINAL for status in by_status):
+        return 0.0
+    steps = sum(int(total.steps) for total in by_status.values())
+    device_seconds = sum(float(total.device_seconds) for total in by_status.values())
+    at_work = sum(int(total.runs) for status, total in by_status.items() if status in LIVE)
+    if not steps or not device_seconds or not at_work:
+        return None
+    return steps_left * device_seconds / steps / at_work

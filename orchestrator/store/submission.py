@@ -1,0 +1,109 @@
+"""`submit`: an experiment and all of its runs become durable in one transaction, once for each idempotency key."""
+
+import secrets
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import IdempotencyError
+from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
+from orchestrator.jobs import ExperimentId, RunStatus
+from orchestrator.store.database import Database
+from orchestrator.store.moves import count_change, read_clock
+from orchestrator.store.tables import OutboxKind, events, experiments, outbox, run_specs, runs
+from worker.spec import canonical_json
+
+ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32: no letter that looks like a digit."""
+ID_LENGTH = 10
+"""50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
+
+
+def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[ExperimentId, bool]:
+    """Store the experiment and its runs; returns its id and whether it is new.
+
+    The same `key` with the same specification is answered with the experiment that it made the first time; with
+    another one it raises `IdempotencyError`. When this returns, nothing short of a lost disk loses the experiment.
+    """
+    planned = expand(spec)
+    with database.writing() as connection:
+        now = read_clock(database, connection)
+        experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
+        number = _insert_experiment(connection, experiment_id, spec, key, now)
+        if number is None:
+            assert key is not None  # without a key nothing can collide
+            return _earlier(connection, spec, key), False
+        _insert_runs(connection, experiment_id, number, planned, now)
+        count_change(connection)
+        return experiment_id, True
+
+
+def _insert_experiment(
+    connection: Connection, experiment_id: ExperimentId, spec: ComparisonSpec, key: str | None, now: float
+) -> int | None:
+    """The experiment's number; None where its key is taken (on PostgreSQL: after the other submitter has committed)."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    query = (
+        dialect.insert(experiments)
+        .values(
+            id=experiment_id,
+            name=spec.name,
+            kind=spec.kind,
+            spec=canonical_json(spec.model_dump(mode="json")).decode(),
+            spec_hash=spec.content_hash(),
+            idempotency_key=key,
+            created_at=now,
+        )
+        .on_conflict_do_nothing(index_elements=["idempotency_key"])
+        .returning(experiments.c.number)
+    )
+    return connection.execute(query).scalar_one_or_none()
+
+
+def _earlier(connection: Connection, spec: ComparisonSpec, key: str) -> ExperimentId:
+    query = sa.select(experiments.c.id, experiments.c.spec_hash).where(experiments.c.idempotency_key == key)
+    known = connection.execute(query).one()
+    if known.spec_hash != spec.content_hash():
+        raise IdempotencyError(
+            f"the idempotency key {key!r} belongs to experiment {known.id} with another specification; "
+            "use a new key for a new experiment"
+        )
+    return ExperimentId(known.id)
+
+
+def _insert_runs(
+    connection: Connection, experiment_id: ExperimentId, number: int, planned: tuple[PlannedRun, ...], now: float
+) -> None:
+    ids = [f"{experiment_id}-{position:04d}" for position in range(len(planned))]
+    rows = [_run_row(run, experiment_id, number, position, now) for position, run in enumerate(planned)]
+    connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, rows, strict=True)])
+    specs = [canonical_json(run.spec.model_dump(mode="json")).decode() for run in planned]
+    connection.execute(
+        sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
+    )
+    first = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
+    connection.execute(sa.insert(events), [{"run_id": id, **first} for id in ids])
+    entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "experiment_id": experiment_id}
+    connection.execute(sa.insert(outbox), [{**entry, "created_at": now, "available_at": now}])
+
+
+def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position: int, now: float) -> dict[str, object]:
+    spec = run.spec
+    return {
+        "experiment_id": experiment_id,
+        "experiment_number": number,
+        "position": position,
+        "candidate": run.candidate,
+        "optimizer": spec.optimizer.name,
+        "lr": spec.optimizer.lr,
+        "seed": spec.seed,
+        "model": spec.workload.model,
+        "cpus": spec.resources.cpus,
+        "gpus": spec.resources.gpus,
+        "steps_total": spec.workload.budget.steps,
+        "created_at": now,
+        "status": RunStatus.QUEUED,
+        "available_at": now,
+        "last_event": 1,
+    }

@@ -1,0 +1,227 @@
+"""The tables. What SQL can hold as a constraint, it holds: states, one result a run, one live lease a run, gap keys.
+
+    experiments ─< runs ─< attempts ─< chunks, checkpoints
+                    ├── run_specs, results        (one row a run; apart, so that the hot row of `runs` stays narrow)
+                    └─< events                    (one row a change of state)
+    outbox                                        (what other systems still have to be told)
+    change_counters                               (how often anything visible has changed)
+
+All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
+"""
+
+from enum import StrEnum
+
+import sqlalchemy as sa
+from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Table
+
+from orchestrator.jobs import CLAIMABLE, AttemptOutcome, RunStatus
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+BigSerial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""A counting key: only an INTEGER key counts by itself on SQLite, where it has 64 bits anyway."""
+
+
+class OutboxKind(StrEnum):
+    """What happened that other systems have to be told."""
+
+    EXPERIMENT_SUBMITTED = "experiment_submitted"
+    RUN_ENDED = "run_ended"
+
+
+def _words(kind: type[StrEnum], name: str) -> sa.Enum:
+    """A text column that holds one of the enum's values, checked by the database."""
+    return sa.Enum(
+        kind,
+        name=name,
+        native_enum=False,
+        create_constraint=True,
+        length=24,
+        values_callable=lambda members: [member.value for member in members],
+    )
+
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("number", BigSerial, primary_key=True),  # the order of submission, without ties
+    Column("id", sa.Text, nullable=False, unique=True),
+    Column("name", sa.Text, nullable=False),
+    Column("kind", sa.Text, nullable=False),
+    Column("spec", sa.Text, nullable=False),  # canonical JSON
+    Column("spec_hash", sa.Text, nullable=False),
+    Column("idempotency_key", sa.Text, nullable=True, unique=True),
+    Column("created_at", sa.Double, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", sa.Text, primary_key=True),
+    Column("experiment_id", sa.Text, ForeignKey("experiments.id"), nullable=False),
+    Column("experiment_number", sa.BigInteger, nullable=False),
+    Column("position", sa.Integer, nullable=False),
+    Column("candidate", sa.Text, nullable=False),
+    Column("optimizer", sa.Text, nullable=False),
+    Column("lr", sa.Double, nullable=False),
+    Column("seed", sa.BigInteger, nullable=False),
+    Column("model", sa.Text, nullable=False),
+    Column("cpus", sa.Integer, nullable=False),
+    Column("gpus", sa.Integer, nullable=False),
+    Column("steps_total", sa.BigInteger, nullable=False),
+    Column("created_at", sa.Double, nullable=False),
+    # The queue's part: only `moves.py` writes these.
+    Column("status", _words(RunStatus, "status"), nullable=False),
+    Column("reason", sa.Text, nullable=True),
+    Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    Column("failures", sa.Integer, nullable=False, server_default="0"),
+    Column("available_at", sa.Double, nullable=False),  # not before this moment may it be claimed
+    Column("schedulable", sa.Boolean, nullable=False, server_default=sa.true()),
+    Column("stop_requested_at", sa.Double, nullable=True),
+    Column("started_at", sa.Double, nullable=True),
+    Column("ended_at", sa.Double, nullable=True),
+    Column("last_event", sa.Integer, nullable=False),
+    # Progress, as the newest attempt last told it.
+    Column("step", sa.BigInteger, nullable=False, server_default="0"),
+    Column("device_seconds", sa.Double, nullable=False, server_default="0"),  # the sum over `attempts`
+    Column("last_train_loss", sa.Double, nullable=True),
+    Column("last_val_loss", sa.Double, nullable=True),
+    Column("tokens_per_second", sa.Double, nullable=True),
+    Column("version", sa.BigInteger, nullable=False, server_default="0"),
+    CheckConstraint(
+        "(status in ('succeeded', 'failed', 'cancelled')) = (ended_at is not null)", name="ended_when_terminal"
+    ),
+    CheckConstraint(
+        "(status in ('cancelling', 'pausing')) = (stop_requested_at is not null)", name="stop_has_a_moment"
+    ),
+    sa.UniqueConstraint("experiment_number", "position"),
+)
+
+is_claimable = runs.c.status.in_(
+    sa.bindparam("claimable", sorted(CLAIMABLE), type_=runs.c.status.type, expanding=True, literal_execute=True)
+)
+"""Whether a run waits in the queue. Written out in the statement, for only then does SQLite use the index below."""
+
+Index(
+    "ix_runs_queue",
+    runs.c.experiment_number,
+    runs.c.position,
+    sqlite_where=runs.c.status.in_(sorted(CLAIMABLE)),
+    postgresql_where=runs.c.status.in_(sorted(CLAIMABLE)),
+)
+
+run_specs = Table(
+    "run_specs",
+    metadata,
+    Column("run_id", sa.Text, ForeignKey("runs.id"), primary_key=True),
+    Column("spec", sa.Text, nullable=False),  # canonical JSON
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("run_id", sa.Text, ForeignKey("runs.id"), primary_key=True),
+    Column("attempt", sa.Integer, primary_key=True),
+    Column("token_hash", sa.Text, nullable=False),  # SHA-256 of the lease's secret, which is kept nowhere
+    Column("expires_at", sa.Double, nullable=False),
+    Column("leased_at", sa.Double, nullable=False),
+    Column("started_at", sa.Double, nullable=True),
+    Column("heartbeat_at", sa.Double, nullable=True),
+    Column("ended_at", sa.Double, nullable=True),
+    Column("outcome", _words(AttemptOutcome, "outcome"), nullable=True),
+    Column("message", sa.Text, nullable=True),
+    Column("step", sa.BigInteger, nullable=False, server_default="0"),
+    Column("device_seconds", sa.Double, nullable=False, server_default="0"),
+    Column("last_batch", sa.BigInteger, nullable=False, server_default="-1"),
+    CheckConstraint("attempt >= 1", name="counts_from_one"),
+    CheckConstraint("(outcome is null) = (ended_at is null)", name="ends_with_an_outcome"),
+)
+
+_is_live = attempts.c.ended_at.is_(None)
+Index("uq_attempts_live", attempts.c.run_id, unique=True, sqlite_where=_is_live, postgresql_where=_is_live)
+Index("ix_attempts_expiry", attempts.c.expires_at, sqlite_where=_is_live, postgresql_where=_is_live)
+
+results = Table(
+    "results",
+    metadata,
+    Column("run_id", sa.Text, primary_key=True),
+    Column("attempt", sa.Integer, nullable=False),
+    Column("recorded_at", sa.Double, nullable=False),
+    Column("verdict", sa.Text, nullable=False),
+    Column("final_val_loss", sa.Double, nullable=True),
+    Column("result", sa.Text, nullable=False),  # JSON
+    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("run_id", sa.Text, ForeignKey("runs.id"), primary_key=True),
+    Column("sequence", sa.Integer, primary_key=True),
+    Column("at", sa.Double, nullable=False),
+    Column("from_status", _words(RunStatus, "from_status"), nullable=True),
+    Column("to_status", _words(RunStatus, "to_status"), nullable=False),
+    Column("attempt", sa.Integer, nullable=False),
+    Column("reason", sa.Text, nullable=True),
+    CheckConstraint("(sequence = 1) = (from_status is null)", name="begins_with_submit"),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("run_id", sa.Text, primary_key=True),
+    Column("attempt", sa.Integer, primary_key=True),
+    Column("sequence", sa.BigInteger, primary_key=True),  # of the first batch in it
+    Column("points", sa.Integer, nullable=False),
+    Column("last_step", sa.BigInteger, nullable=False),
+    Column("data", sa.LargeBinary, nullable=False),
+    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("run_id", sa.Text, primary_key=True),
+    Column("attempt", sa.Integer, primary_key=True),
+    Column("step", sa.BigInteger, primary_key=True),
+    Column("path", sa.Text, nullable=False),
+    Column("size_bytes", sa.BigInteger, nullable=False),
+    Column("sha256", sa.Text, nullable=False),
+    Column("recorded_at", sa.Double, nullable=False),
+    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", BigSerial, primary_key=True),
+    Column("kind", _words(OutboxKind, "kind"), nullable=False),
+    Column("experiment_id", sa.Text, ForeignKey("experiments.id"), nullable=False),
+    Column("run_id", sa.Text, ForeignKey("runs.id"), nullable=True),
+    Column("created_at", sa.Double, nullable=False),
+    Column("available_at", sa.Double, nullable=False),  # not before this moment is it tried again
+    Column("tries", sa.Integer, nullable=False, server_default="0"),
+    Column("last_error", sa.Text, nullable=True),
+    Column("delivered_at", sa.Double, nullable=True),
+)
+
+_is_pending = outbox.c.delivered_at.is_(None)
+Index("ix_outbox_pending", outbox.c.id, sqlite_where=_is_pending, postgresql_where=_is_pending)
+
+CHANGE_COUNTERS = 16
+"""Writers of PostgreSQL pick one of so many rows, so that they seldom wait for one another; readers add them up."""
+
+change_counters = Table(
+    "change_counters",
+    metadata,
+    Column("shard", sa.Integer, primary_key=True, autoincrement=False),
+    Column("value", sa.BigInteger, nullable=False),
+)

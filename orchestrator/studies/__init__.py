@@ -1,0 +1,1 @@
+"""Studies: named, shipped experiments that answer one question each, as data."""

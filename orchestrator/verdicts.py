@@ -1,0 +1,176 @@
+"""The words of a comparison: one verdict a candidate, and notes on what a fair reader must know.
+
+A verdict never says more than the interval supports: without a corrected p-value below 0.05 no difference is shown.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.records import CandidateRow, Difference, LearningRateRow, RunRecord
+from worker.record import Result, Verdict
+
+SIGNIFICANCE = 0.05
+"""For the p-value corrected over the candidates; the counterpart of the 95 % intervals."""
+FAIR_SEEDS = 3
+"""Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
+TINY_PARAMETERS = 10_000_000
+"""Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
+
+
+def verdict(row: CandidateRow, baseline: CandidateRow) -> str:
+    """One sentence on a candidate, held against the baseline."""
+    best = _best(row)
+    if best is None or row.val_loss is None:
+        return _no_loss(row)
+    if lost := _lost_seeds(best):
+        return f"No stable learning rate: at the best one, {best.lr:g}, {lost}."
+    if row.is_baseline:
+        return f"The baseline: {_loss(row)} at lr {best.lr:g}."
+    if row.difference is None:
+        return _not_compared(baseline)
+    return _difference(row.difference, baseline.title)
+
+
+def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> tuple[str, ...]:
+    """What limits the answer, the gravest first."""
+    results = [run.result for run in runs if run.result]
+    found = (
+        *_about_progress(runs),
+        *_about_losses(rows),
+        *_about_seeds(spec, rows),
+        *_about_grid(spec, rows),
+        *_about_measurement(results),
+    )
+    return tuple(found)
+
+
+# Verdicts
+
+
+def _best(row: CandidateRow) -> LearningRateRow | None:
+    return next((rate for rate in row.learning_rates if rate.lr == row.best_lr), None)
+
+
+def _no_loss(row: CandidateRow) -> str:
+    if not any(rate.runs_ended for rate in row.learning_rates):
+        return "No run has ended yet."
+    if row.verdicts:
+        counts = ", ".join(f"{count} {_WORDS[kind]}" for kind, count in sorted(row.verdicts.items()))
+        return f"No finite validation loss at any learning rate: {counts}."
+    return "No run has ended with a result yet."
+
+
+def _lost_seeds(best: LearningRateRow) -> str | None:
+    """How many seeds gave no trained model, where that forbids to compare the mean over the others."""
+    if best.diverged:
+        return f"{best.diverged} of {best.runs_total} seeds diverged"
+    if best.out_of_memory:
+        return f"{best.out_of_memory} of {best.runs_total} seeds ran out of memory"
+    return None
+
+
+def _not_compared(baseline: CandidateRow) -> str:
+    best = _best(baseline)
+    if baseline.val_loss is None or best is None:
+        return f"Not compared: {baseline.title}, the baseline, has no finite validation loss."
+    if lost := _lost_seeds(best):
+        return f"Not compared: {lost} for {baseline.title}, the baseline."
+    return f"Not compared: no seed has a loss both here and for {baseline.title}, the baseline."
+
+
+def _difference(found: Difference, baseline: str) -> str:
+    gap = f"{abs(found.mean):.4f} nats"
+    side = "below" if found.mean < 0 else "above"
+    if found.p_value_holm is None or found.low is None or found.high is None:
+        return _untested(found, f"{gap} {side} {baseline}")
+    evidence = f"95 % interval {found.low:+.4f} to {found.high:+.4f}, n = {found.n}, p = {_p(found.p_value_holm)}"
+    if found.p_value_holm < SIGNIFICANCE:
+        return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap} ({evidence})."
+    return f"No difference to {baseline} shown: {gap} {side} it on average ({evidence})."
+
+
+def _untested(found: Difference, measured: str) -> str:
+    if found.n == 1:
+        return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
+    if found.mean == 0:
+        return f"No difference shown: the same loss on all {found.n} common seeds."
+    return f"No difference shown: {measured} by the same amount on all {found.n} seeds, without spread to test by."
+
+
+def _loss(row: CandidateRow) -> str:
+    assert row.val_loss is not None
+    half = row.val_loss.half_width()
+    spread = "" if half is None else f" ± {half:.4f}"
+    return f"{row.val_loss.mean:.4f}{spread} nats (n = {row.val_loss.n})"
+
+
+def _p(value: float) -> str:
+    return "below 0.0001" if value < 0.0001 else f"{value:.2g}"
+
+
+# Notes
+
+
+def _about_progress(runs: Sequence[RunRecord]) -> Iterator[str]:
+    open_runs = sum(run.status not in TERMINAL for run in runs)
+    if open_runs:
+        yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
+    for status in (RunStatus.FAILED, RunStatus.CANCELLED):
+        if count := sum(run.status is status for run in runs):
+            yield f"{_plural(count, 'run')} {status} and without a result."
+
+
+def _about_losses(rows: Iterable[CandidateRow]) -> Iterator[str]:
+    for row in rows:
+        for kind in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY):
+            if count := row.verdicts.get(kind, 0):
+                yield f"{row.title}: {_plural(count, 'run')} {_WORDS[kind]}; rates with such a seed rank last."
+
+
+def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+    if len(spec.seeds) < FAIR_SEEDS:
+        yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
+    baseline = next(row for row in rows if row.is_baseline)
+    for row in rows:
+        if row.difference is None or row.val_loss is None or baseline.val_loss is None:
+            continue
+        if row.difference.n < max(row.val_loss.n, baseline.val_loss.n):
+            yield f"{row.title} and {baseline.title} are paired over {_plural(row.difference.n, 'common seed')} only."
+    tested = sum(row.difference is not None and row.difference.p_value is not None for row in rows)
+    if tested > 1:
+        yield f"p-values are corrected over {tested} candidates by Holm's method."
+
+
+def _about_grid(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
+    at_edge = [f"{row.title} ({row.best_lr:g})" for row in rows if row.edge_of_grid]
+    if at_edge:
+        yield f"Best learning rate at the edge of the grid, a better one may lie outside: {', '.join(at_edge)}."
+    if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1:
+        yield "The candidates have grids of different sizes: they are not tuned equally."
+
+
+def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
+    if not results:
+        return
+    largest = max(result.parameters for result in results)
+    if largest < TINY_PARAMETERS:
+        yield f"A model of {largest / 1e6:.1f} M parameters: no evidence for large models."
+    environments = {(result.environment.device, result.environment.device_name) for result in results}
+    if any(device == "cpu" for device, _ in environments):
+        yield "Measured on a CPU: device-hours are hours of a CPU run, not GPU-hours."
+    if len(environments) > 1:
+        yield "Measured on several kinds of device: times and memory do not compare."
+    if len({result.data_hash for result in results}) > 1:
+        yield "The runs did not read the same data: their losses do not compare."
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+_WORDS = {
+    Verdict.CONVERGED: "converged",
+    Verdict.DIVERGED: "diverged",
+    Verdict.OUT_OF_MEMORY: "ran out of memory",
+}

@@ -1,0 +1,78 @@
+"""The store's two databases: every contract test of the store runs on SQLite and on PostgreSQL."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server, sqlite_database
+
+POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """One database with both doors to it: the user's and worker's (`bench`), the dispatcher's (`queue`)."""
+
+    database: Database
+    bench: Bench
+    queue: Queue
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the database's clock, in steps short enough that the reaper does not think that it has slept."""
+        while seconds > 0:
+            step = min(seconds, POLICY.ttl_seconds / 2)
+            self.queue.reap()
+            self.database.clock_offset_seconds += step
+            seconds -= step
+
+
+def open_store(database: Database) -> Store:
+    """The store on a migrated database, with the grace after its start behind it."""
+    bench = Bench(database, POLICY, Path("/runs"), Path("/datasets"))
+    store = Store(database=database, bench=bench, queue=Queue(database, POLICY))
+    store.pass_time(2 * POLICY.ttl_seconds)
+    return store
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A private PostgreSQL server for the whole session."""
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
+    with postgresql_server(programs) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A fresh, migrated database of either kind."""
+    with ExitStack() as stack:
+        if request.param == "postgresql":
+            server: PostgresqlServer = request.getfixturevalue("postgresql")
+            yield stack.enter_context(server.database())
+        else:
+            yield stack.enter_context(sqlite_file(tmp_path))
+
+
+@contextmanager
+def sqlite_file(folder: Path) -> Iterator[Database]:
+    """A fresh SQLite file that is closed afterwards."""
+    database = sqlite_database(folder)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    """A fresh store of either kind."""
+    return open_store(database)

@@ -1,0 +1,108 @@
+"""The schema's history makes exactly the tables that the code uses, and can be undone."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from orchestrator.errors import StoreError
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.migrations import current_revision
+from orchestrator.store.tables import metadata
+from tests.stores import PostgresqlServer, comparison_spec
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database without tables."""
+    with ExitStack() as stack:
+        if request.param == "postgresql":
+            server: PostgresqlServer = request.getfixturevalue("postgresql")
+            yield stack.enter_context(server.open(server.create_database()))
+        else:
+            database = Database(f"sqlite:///{tmp_path / 'empty.sqlite3'}")
+            stack.callback(database.close)
+            yield database
+
+
+def tables(database: Database) -> set[str]:
+    with database.reading() as connection:
+        return set(sa.inspect(connection).get_table_names())
+
+
+def test_the_migrations_make_the_tables_of_the_code(empty: Database) -> None:
+    empty.migrate()
+    with empty.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_the_migrations_make_the_constraints_of_the_code(tmp_path: Path) -> None:
+    """Alembic does not compare CHECKs and partial indexes; SQLite keeps the statements themselves."""
+    migrated, made = (Database(f"sqlite:///{tmp_path / name}") for name in ("migrated", "made"))
+    migrated.migrate()
+    with made.writing() as connection:
+        metadata.create_all(connection)
+    expected = statements(made)
+    assert sum(sql.count("check (") for lines in expected for sql in lines) >= 10
+    assert statements(migrated) == expected
+
+
+def statements(database: Database) -> list[list[str]]:
+    """Every CREATE statement of a SQLite file as its sorted lines: the order of constraints means nothing."""
+    query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'alembic%'"
+    with database.reading() as connection:
+        found = [sql.lower() for (sql,) in connection.exec_driver_sql(query)]
+    database.close()
+    return sorted(sorted(line.strip().rstrip(",") for line in sql.splitlines()) for sql in found)
+
+
+def test_migrating_again_changes_nothing(empty: Database) -> None:
+    empty.migrate()
+    bench = Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    experiment = bench.submit(comparison_spec()).experiment
+    empty.migrate()
+    assert bench.experiment(experiment.id) == experiment
+
+
+def test_the_migrations_can_be_undone(empty: Database) -> None:
+    empty.migrate()
+    Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets")).submit(comparison_spec())
+    empty.migrate("base")
+    assert tables(empty) == {"alembic_version"}
+    empty.migrate()
+    assert tables(empty) == set(metadata.tables) | {"alembic_version"}
+
+
+def test_a_migration_that_breaks_leaves_the_database_as_it_was(
+    empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alembic import op
+
+    def broken(*_arguments: object) -> None:
+        raise RuntimeError("the power went out")
+
+    monkeypatch.setattr(op, "bulk_insert", broken)  # the last thing that revision 0001 does
+    with pytest.raises(RuntimeError, match="power"):
+        empty.migrate()
+    assert tables(empty) == set()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(empty: Database) -> None:
+    empty.migrate()
+    with empty.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreError, match="schema '9999' of another version"):
+        empty.migrate()
+    with empty.reading() as connection:
+        assert current_revision(connection) == "9999"
+
+
+def test_an_unknown_revision_is_refused(empty: Database) -> None:
+    with pytest.raises(StoreError, match="cannot be brought to the schema 'nonsense'"):
+        empty.migrate("nonsense")

@@ -1,0 +1,198 @@
+"""What every optimizer of the catalog promises: torch's own conventions, on a real model."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from optim.build import build
+from optim.catalog import entry, names
+from optim.state import allocated_state_bytes, state_bytes
+from tests.reference.tiny_models import loss_of, tiny_gpt2, train
+
+pytestmark = pytest.mark.parametrize("name", names())
+
+LR = 3e-3
+
+
+def _weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def _changed(model: nn.Module, before: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+
+
+def _same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(_weights(one).values(), _weights(other).values(), strict=True))
+
+
+def _through_a_file(state: dict[str, object]) -> dict[str, object]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, object] = torch.load(file, weights_only=True)
+    return loaded
+
+
+def test_it_holds_every_trainable_parameter_once(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert sorted(held) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_the_loss_goes_down(name):
+    model = tiny_gpt2()
+    losses = train(model, build(name, model, lr=LR), range(40))
+    assert losses[-1] < losses[0] - 1.0
+
+
+def test_the_same_run_gives_the_same_bits(name):
+    one, other = tiny_gpt2(), tiny_gpt2()
+    train(one, build(name, one, lr=LR), range(5))
+    train(other, build(name, other, lr=LR), range(5))
+    assert _same(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_resumed_run_gives_the_bits_of_one_that_never_stopped(name, dtype):
+    whole = tiny_gpt2(dtype=dtype)
+    train(whole, build(name, whole, lr=LR), range(8))
+
+    first = tiny_gpt2(dtype=dtype)
+    before = build(name, first, lr=LR)
+    train(first, before, range(4))
+    second = tiny_gpt2(seed=1, dtype=dtype)
+    after = build(name, second, lr=LR)
+    second.load_state_dict(_through_a_file(first.state_dict()))
+    after.load_state_dict(_through_a_file(before.state_dict()))
+    assert state_bytes(after) == state_bytes(before)
+    train(second, after, range(4, 8))
+    assert _same(whole, second)
+
+
+def test_a_deep_copy_goes_on_alike_and_apart(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    train(model, optimizer, range(3))
+    twin_model, twin = copy.deepcopy((model, optimizer))
+    at_copy = _weights(twin_model)
+    train(model, optimizer, range(3, 6))
+    assert _changed(twin_model, at_copy) == set()
+    train(twin_model, twin, range(3, 6))
+    assert _same(model, twin_model)
+
+
+def test_a_schedulers_rate_is_the_rate(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step == 0))
+    before = _weights(model)
+    train(model, optimizer, range(1))
+    assert _changed(model, before) == set(before)
+    schedule.step()
+    before = _weights(model)
+    train(model, optimizer, range(1, 2))
+    assert _changed(model, before) == set()
+
+
+def test_each_group_has_its_own_rate(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    names_of = {id(value): key for key, value in model.named_parameters()}
+    for still in optimizer.param_groups:
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0 if group is still else LR
+        before = _weights(model)
+        train(model, optimizer, range(1))
+        assert _changed(model, before).isdisjoint(names_of[id(value)] for value in still["params"])
+
+
+def test_a_closure_is_evaluated_with_gradients_and_its_loss_returned(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    before = _weights(model)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, 0)
+        loss.backward()
+        return loss
+
+    expected = loss_of(model, 0).item()
+    returned = optimizer.step(closure)  # type: ignore[arg-type]  # torch types the loss float; its practice is a tensor
+    assert returned == expected
+    assert _changed(model, before) == set(before)
+
+
+def test_a_parameter_without_gradient_stays_and_costs_nothing(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    before = _weights(model)
+    optimizer.step()
+    assert _changed(model, before) == set()
+    assert state_bytes(optimizer).total_bytes == 0
+
+
+def test_frozen_parameters_are_left_out(name):
+    model = tiny_gpt2()
+    model.get_parameter("transformer.wte.weight").requires_grad_(False)
+    optimizer = build(name, model, lr=LR)
+    before = _weights(model)
+    train(model, optimizer, range(2))
+    assert _changed(model, before) == set(before) - {"transformer.wte.weight"}
+
+
+def test_bfloat16_weights_train_and_stay_bfloat16(name):
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    losses = train(model, build(name, model, lr=LR), range(40))
+    assert losses[-1] < losses[0] - 1.0
+    assert {value.dtype for value in model.parameters()} == {torch.bfloat16}
+
+
+def test_a_gradient_that_is_not_finite_spoils_its_weight_as_in_torch(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    loss_of(model, 0).backward()
+    weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
+    weight.grad = torch.full_like(weight, torch.nan)
+    before = _weights(model)
+    optimizer.step()
+    assert weight.isnan().all()
+    assert all(value.isfinite().all() for value in model.parameters() if value is not weight)
+    assert _changed(model, before) == set(before)
+
+
+def test_zero_gradients_are_harmless_and_do_not_stall_it(name):
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR, options={"weight_decay": 0.0})
+    for value in model.parameters():
+        value.grad = torch.zeros_like(value)
+    before = _weights(model)
+    optimizer.step()
+    assert _changed(model, before) == set()
+    losses = train(model, optimizer, range(40))
+    assert losses[-1] < losses[0] - 1.0
+
+
+def test_its_state_has_the_size_that_meta_tensors_foretold(name):
+    with torch.device("meta"):
+        foretold = allocated_state_bytes(build(name, tiny_gpt2(), lr=LR))
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=LR)
+    train(model, optimizer, range(1))
+    after_one = state_bytes(optimizer)
+    train(model, optimizer, range(1, 4))
+    assert after_one == foretold
+    assert state_bytes(optimizer) == foretold
+
+
+def test_its_defaults_are_the_catalogs(name):
+    explicit, implicit = tiny_gpt2(), tiny_gpt2()
+    train(explicit, build(name, explicit, lr=LR, options=entry(name).defaults()), range(2))
+    train(implicit, build(name, implicit, lr=LR), range(2))
+    assert _same(explicit, implicit)

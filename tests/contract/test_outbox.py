@@ -1,0 +1,62 @@
+"""The outbox: everything that happened is told at least once, and nothing before it has happened."""
+
+import pytest
+
+from orchestrator.store.outbox import Outbox, OutboxKind
+from tests.contract.conftest import Store
+from tests.stores import comparison_spec, result
+
+
+@pytest.fixture
+def outbox(store: Store) -> Outbox:
+    return Outbox(store.database)
+
+
+def told(outbox: Outbox) -> list[tuple[OutboxKind, str | None]]:
+    return [(entry.kind, entry.run_id) for entry in outbox.pending()]
+
+
+def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: Outbox) -> None:
+    experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
+    first, second = (run.id for run in store.bench.runs(experiment_id=experiment.id))
+    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    store.bench.hello(first, 1, lease.token)
+    assert told(outbox) == [(OutboxKind.EXPERIMENT_SUBMITTED, None)]
+    store.bench.finish(first, 1, lease.token, result())
+    store.bench.cancel_run(second)
+    assert told(outbox) == [
+        (OutboxKind.EXPERIMENT_SUBMITTED, None),
+        (OutboxKind.RUN_ENDED, first),
+        (OutboxKind.RUN_ENDED, second),
+    ]
+    assert {entry.experiment_id for entry in outbox.pending()} == {experiment.id}
+
+
+def test_a_delivered_entry_does_not_come_back(store: Store, outbox: Outbox) -> None:
+    store.bench.submit(comparison_spec())
+    (entry,) = outbox.pending()
+    outbox.delivered([entry.id])
+    outbox.delivered([entry.id])
+    outbox.failed(entry.id, "too late to fail")
+    assert outbox.pending() == ()
+    assert outbox.backlog() == 0
+
+
+def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(store: Store, outbox: Outbox) -> None:
+    broken, fine = (store.bench.submit(comparison_spec()).experiment.id for _ in range(2))
+    for pause in (1, 2, 4, 8):
+        (entry, *_) = outbox.pending()
+        assert entry.experiment_id == broken
+        outbox.failed(entry.id, "MLflow is away\x00")
+        assert [each.experiment_id for each in outbox.pending()] == [fine]
+        store.database.clock_offset_seconds += pause - 0.5
+        assert len(outbox.pending()) == 1
+        store.database.clock_offset_seconds += 0.6
+    assert outbox.pending()[0].tries == 4
+    assert outbox.backlog() == 2
+
+
+def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: Outbox) -> None:
+    for _ in range(3):
+        store.bench.submit(comparison_spec())
+    assert len(outbox.pending(limit=2)) == 2

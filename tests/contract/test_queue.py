@@ -1,0 +1,417 @@
+"""The queue's contract, on SQLite and PostgreSQL: states, fencing, attempts, cancels, what survives what."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
+from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from orchestrator.store.tables import attempts, results
+from tests.contract.conftest import POLICY, Store
+from tests.stores import batch, comparison_spec, result
+from worker.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
+
+
+def submit(store: Store, **changes: object) -> list[str]:
+    """Submit a small comparison; the ids of its runs."""
+    experiment = store.bench.submit(comparison_spec(**changes)).experiment  # type: ignore[arg-type]  # passed on
+    return [run.id for run in store.bench.runs(experiment_id=experiment.id)]
+
+
+def claim(store: Store) -> Lease:
+    """Claim the head of the queue."""
+    (lease,) = store.queue.claim(cpus=64, gpus=8, limit=1)
+    return lease
+
+
+def start(store: Store) -> Lease:
+    """Claim the head of the queue and say hello."""
+    lease = claim(store)
+    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    return lease
+
+
+def status(store: Store, run_id: str) -> RunStatus:
+    return store.bench.run(run_id).status
+
+
+def failure(kind: FailureKind = FailureKind.INFRASTRUCTURE, device_seconds: float = 1.0) -> Failure:
+    return Failure(kind=kind, message="the disk is full", device_seconds=device_seconds)
+
+
+def test_a_submission_queues_every_run_in_the_order_of_the_expansion(store: Store) -> None:
+    spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3, 2e-3), seeds=(7, 8))
+    submission = store.bench.submit(spec)
+    runs = store.bench.runs(experiment_id=submission.experiment.id)
+    assert submission.created
+    assert submission.experiment.spec == spec
+    assert submission.experiment.counts.by_status == {RunStatus.QUEUED: 8}
+    assert [(run.candidate, run.lr, run.seed) for run in runs[:5]] == [
+        ("adamw", 1e-3, 7),
+        ("adapm", 1e-3, 7),
+        ("adamw", 2e-3, 7),
+        ("adapm", 2e-3, 7),
+        ("adamw", 1e-3, 8),
+    ]
+
+
+def test_the_same_key_and_specification_give_the_same_experiment(store: Store) -> None:
+    first = store.bench.submit(comparison_spec(), "key")
+    again = store.bench.submit(comparison_spec(), "key")
+    assert (first.created, again.created) == (True, False)
+    assert again.experiment == first.experiment
+    assert len(store.bench.experiments()) == 1
+
+
+def test_the_same_key_with_another_specification_is_refused(store: Store) -> None:
+    store.bench.submit(comparison_spec(), "key")
+    with pytest.raises(IdempotencyError, match="'key' belongs to experiment"):
+        store.bench.submit(comparison_spec(name="another"), "key")
+    assert len(store.bench.experiments()) == 1
+
+
+def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -> None:
+    older, newer = submit(store, seeds=(1, 2)), submit(store, seeds=(1,))
+    leases = store.queue.claim(cpus=8, gpus=0, limit=10)
+    assert [lease.run_id for lease in leases] == older + newer
+    assert [lease.attempt for lease in leases] == [1, 1, 1]
+    assert leases[1].spec == store.bench.run(older[1]).spec
+    assert len({lease.token for lease in leases}) == 3
+    assert store.queue.claim(cpus=8, gpus=0, limit=10) == ()
+
+
+def test_a_claim_stops_at_the_first_run_that_does_not_fit(store: Store) -> None:
+    """A large run at the head is waited for: small ones behind it must not starve it."""
+    small, large, behind = submit(store, seeds=(1,)), submit(store, seeds=(1,), cpus=4), submit(store, seeds=(1,))
+    assert [lease.run_id for lease in store.queue.claim(cpus=3, gpus=0, limit=10)] == small
+    assert store.queue.claim(cpus=3, gpus=0, limit=10) == ()
+    assert [lease.run_id for lease in store.queue.claim(cpus=5, gpus=0, limit=10)] == large + behind
+
+
+def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: Store) -> None:
+    (large,), (small,) = submit(store, seeds=(1,), gpus=2), submit(store, seeds=(1,))
+    assert store.queue.mark_unschedulable(cpus=8, gpus=1) == 1
+    assert store.bench.run(large).reason == "needs more than the 8 CPUs and 1 GPUs that the cluster has"
+    assert [lease.run_id for lease in store.queue.claim(cpus=8, gpus=1, limit=10)] == [small]
+    assert store.queue.mark_unschedulable(cpus=8, gpus=2) == 0
+    assert store.bench.run(large).reason is None
+    assert [lease.run_id for lease in store.queue.claim(cpus=8, gpus=2, limit=10)] == [large]
+
+
+def test_only_the_hash_of_a_token_is_stored(store: Store) -> None:
+    submit(store, seeds=(1,))
+    lease = claim(store)
+    with store.database.reading() as connection:
+        (row,) = connection.execute(attempts.select())
+    assert lease.token not in str(row)
+    assert len(row.token_hash) == 64
+
+
+def test_hello_starts_the_run_and_may_be_repeated(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(3,))
+    lease = claim(store)
+    assignment = store.bench.hello(run_id, 1, lease.token)
+    assert store.bench.hello(run_id, 1, lease.token) == assignment
+    assert assignment.spec == lease.spec
+    assert assignment.run_folder == f"/runs/{run_id}"
+    assert (assignment.lease_seconds, assignment.heartbeat_seconds) == (30, 5)
+    assert status(store, run_id) is RunStatus.RUNNING
+    assert len(store.bench.events(run_id)) == 3
+
+
+def test_a_whole_life_leaves_one_gap_free_line_of_events(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.finish(run_id, 1, lease.token, result())
+    events = store.bench.events(run_id)
+    assert [event.sequence for event in events] == [1, 2, 3, 4]
+    assert [event.to_status for event in events] == ["queued", "leased", "running", "succeeded"]
+    assert [event.from_status for event in events] == [None, "queued", "leased", "running"]
+    assert [event.at for event in events] == sorted(event.at for event in events)
+
+
+def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.finish(run_id, 1, lease.token, result(final_val_loss=2.25, device_seconds=8))
+    before = store.bench.run(run_id)
+    store.bench.finish(run_id, 1, lease.token, result(final_val_loss=9.0))
+    run = store.bench.run(run_id)
+    assert run == before
+    assert run.result == result(final_val_loss=2.25, device_seconds=8)
+    assert (run.status, run.step, run.last_val_loss, run.device_seconds) == (RunStatus.SUCCEEDED, 10, 2.25, 8)
+    assert store.bench.attempts(run_id)[0].outcome is AttemptOutcome.SUCCEEDED
+
+
+def test_a_result_without_a_hello_is_refused(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = claim(store)
+    with pytest.raises(ConflictError, match="has not said hello"):
+        store.bench.finish(run_id, 1, lease.token, result())
+    assert store.bench.run(run_id).result is None
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One thing that a worker may do, for tests that hold for all of them."""
+
+    name: str
+    call: Callable[[Store, str, int, str], object]
+
+
+VERBS = (
+    Verb("hello", lambda store, run, attempt, token: store.bench.hello(run, attempt, token)),
+    Verb("heartbeat", lambda store, run, attempt, token: store.bench.heartbeat(run, attempt, token, Heartbeat())),
+    Verb("points", lambda store, run, attempt, token: store.bench.append_points(run, attempt, token, batch(0, [1]))),
+    Verb(
+        "checkpoint",
+        lambda store, run, attempt, token: store.bench.checkpoint(
+            run, attempt, token, CheckpointNotice(step=1, path="c", size_bytes=1, sha256="s")
+        ),
+    ),
+    Verb("finish", lambda store, run, attempt, token: store.bench.finish(run, attempt, token, result())),
+    Verb(
+        "stopped",
+        lambda store, run, attempt, token: store.bench.stopped(
+            run, attempt, token, Stopped(command=Command.CANCEL, step=1, device_seconds=1)
+        ),
+    ),
+    Verb("fail", lambda store, run, attempt, token: store.bench.fail(run, attempt, token, failure())),
+)
+
+
+def everything(store: Store, run_id: str) -> tuple[object, ...]:
+    """All that anybody can see of a run."""
+    bench = store.bench
+    return bench.run(run_id), bench.attempts(run_id), bench.events(run_id), bench.points(run_id), bench.version()
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_a_zombie_changes_nothing(store: Store, verb: Verb) -> None:
+    """The token of an attempt that was given up opens nothing, while the next attempt works and after it is done."""
+    (run_id,) = submit(store, seeds=(1,))
+    zombie = start(store)
+    store.pass_time(POLICY.ttl_seconds + 1)
+    store.queue.reap()
+    store.pass_time(POLICY.backoff_seconds * 2)
+    fresh = start(store)
+    before = everything(store, run_id)
+    with pytest.raises(LeaseLostError):
+        verb.call(store, run_id, zombie.attempt, zombie.token)
+    assert everything(store, run_id) == before
+    store.bench.finish(run_id, fresh.attempt, fresh.token, result())
+    before = everything(store, run_id)
+    with pytest.raises(LeaseLostError):
+        verb.call(store, run_id, zombie.attempt, zombie.token)
+    assert everything(store, run_id) == before
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store, verb: Verb) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    before = everything(store, run_id)
+    wrong = [(run_id, 1, "guess"), (run_id, 2, lease.token), (run_id, 0, lease.token), ("nothing", 1, lease.token)]
+    for run, attempt, token in [*wrong, (run_id, 10**30, lease.token), ("\x00", 1, lease.token)]:
+        with pytest.raises(LeaseLostError):
+            verb.call(store, run, attempt, token)
+    assert everything(store, run_id) == before
+
+
+def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    for step in range(1, 5):
+        store.pass_time(POLICY.ttl_seconds * 0.9)
+        reply = store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=step, device_seconds=step * 10.0))
+        assert reply.command is Command.CONTINUE
+    assert store.queue.reap() == 0
+    run = store.bench.run(run_id)
+    assert (run.status, run.step, run.device_seconds) == (RunStatus.RUNNING, 4, 40.0)
+
+
+def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_used_up(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    for attempt in (1, 2, 3):
+        lease = start(store)
+        assert lease.attempt == attempt
+        store.bench.heartbeat(run_id, attempt, lease.token, Heartbeat(step=1, device_seconds=5))
+        store.pass_time(POLICY.ttl_seconds + 1)
+        store.queue.reap()
+        expected = RunStatus.FAILED if attempt == 3 else RunStatus.RETRY_WAIT
+        assert status(store, run_id) is expected
+        store.pass_time(POLICY.backoff_seconds * 2**attempt)
+    run = store.bench.run(run_id)
+    assert run.reason == "gave up after 3 failed attempts; the last one: no sign of life for 30 s"
+    assert run.device_seconds == 15, "lost attempts cost device time too"
+    assert [attempt.outcome for attempt in store.bench.attempts(run_id)] == [AttemptOutcome.LOST] * 3
+    assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+
+
+def test_a_retry_waits_longer_each_time(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    for shortest, longest in ((2, 6), (4, 12)):  # 4 s and 8 s, each times 0.5 to 1.5
+        lease = start(store)
+        store.bench.fail(run_id, lease.attempt, lease.token, failure())
+        assert status(store, run_id) is RunStatus.RETRY_WAIT
+        store.pass_time(shortest - 1)
+        assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+        store.pass_time(longest - shortest + 1.5)
+
+
+def test_a_fault_of_the_program_is_not_tried_again(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
+    store.bench.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
+    run = store.bench.run(run_id)
+    assert (run.status, run.reason, run.device_seconds) == (RunStatus.FAILED, "the disk is full", 3)
+
+
+def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) -> None:
+    """The machine slept for an hour: the reaper waits until workers had time to be heard, then acts."""
+    (run_id,) = submit(store, seeds=(1,))
+    start(store)
+    store.database.clock_offset_seconds += 3600
+    assert store.queue.reap() == 0
+    store.pass_time(POLICY.ttl_seconds - 1)
+    assert store.queue.reap() == 0
+    store.pass_time(2)
+    assert store.queue.reap() == 1
+    assert status(store, run_id) is RunStatus.RETRY_WAIT
+
+
+def test_the_dispatcher_releases_a_dead_attempt_once(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    arguments = (run_id, 1, lease.token, AttemptOutcome.LOST, "the actor died")
+    assert store.queue.release(*arguments) is True
+    assert store.queue.release(*arguments) is False
+    run = store.bench.run(run_id)
+    assert (run.status, run.reason) == (RunStatus.RETRY_WAIT, "the actor died")
+
+
+def test_a_release_with_another_leases_token_changes_nothing(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    start(store)
+    lost = AttemptOutcome.LOST
+    assert store.queue.release(run_id, 1, "another", lost, None) is False  # type: ignore[arg-type]  # not a Token
+    assert store.queue.release(run_id, 2, None, lost, None) is False
+    assert status(store, run_id) is RunStatus.RUNNING
+    with pytest.raises(ValueError, match="cannot release an attempt as succeeded"):
+        store.queue.release(run_id, 1, None, AttemptOutcome.SUCCEEDED, None)
+
+
+def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    for attempt in range(1, POLICY.max_failures + 2):
+        lease = start(store)
+        notice = CheckpointNotice(step=attempt, path=f"c{attempt}", size_bytes=9, sha256="s")
+        store.bench.checkpoint(run_id, attempt, lease.token, notice)
+        store.bench.heartbeat(run_id, attempt, lease.token, Heartbeat(step=attempt, device_seconds=2))
+        assert store.queue.interrupt_all() == 1
+        assert status(store, run_id) is RunStatus.QUEUED
+    lease = claim(store)
+    assert store.bench.hello(run_id, lease.attempt, lease.token).checkpoint == notice
+    assert store.bench.run(run_id).device_seconds == 2 * (POLICY.max_failures + 1)
+
+
+def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None:
+    """A repeated hello is answered as the first time was."""
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.checkpoint(run_id, 1, lease.token, CheckpointNotice(step=1, path="c", size_bytes=9, sha256="s"))
+    assert store.bench.hello(run_id, 1, lease.token).checkpoint is None
+
+
+def test_cancelling_a_waiting_run_ends_it_at_once(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLED
+    assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLED
+    assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+    assert len(store.bench.events(run_id)) == 2
+
+
+def test_cancelling_a_running_run_asks_its_worker_first(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLING
+    assert store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.CANCEL
+    stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=6)
+    store.bench.stopped(run_id, 1, lease.token, stopped)
+    store.bench.stopped(run_id, 1, lease.token, stopped)
+    run = store.bench.run(run_id)
+    assert (run.status, run.step, run.device_seconds) == (RunStatus.CANCELLED, 3, 6)
+    assert store.bench.attempts(run_id)[0].outcome is AttemptOutcome.STOPPED
+
+
+def test_a_worker_that_stops_unasked_is_refused(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    with pytest.raises(ConflictError, match="nobody asked"):
+        store.bench.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=6))
+    assert status(store, run_id) is RunStatus.RUNNING
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_run_that_breaks_while_it_is_cancelled_is_cancelled(store: Store, kind: FailureKind) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.cancel_run(run_id)
+    store.bench.fail(run_id, 1, lease.token, failure(kind))
+    assert status(store, run_id) is RunStatus.CANCELLED
+
+
+def test_a_result_that_arrives_while_a_run_is_cancelled_counts(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.cancel_run(run_id)
+    store.bench.finish(run_id, 1, lease.token, result())
+    assert status(store, run_id) is RunStatus.SUCCEEDED
+    with pytest.raises(ConflictError, match="already succeeded"):
+        store.bench.cancel_run(run_id)
+
+
+def test_a_worker_that_does_not_obey_is_reported_after_the_grace_time(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.cancel_run(run_id)
+    assert store.queue.overdue_cancels() == ()
+    store.pass_time(POLICY.cancel_grace_seconds + 1)
+    assert store.queue.overdue_cancels() == ((run_id, 1),)
+    assert store.queue.release(run_id, 1, lease.token, AttemptOutcome.LOST, "ended by force")
+    assert status(store, run_id) is RunStatus.CANCELLED
+    assert store.queue.overdue_cancels() == ()
+
+
+def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
+    done, running, waiting = submit(store, seeds=(1, 2, 3))
+    first, second = start(store), start(store)
+    store.bench.finish(done, 1, first.token, result())
+    experiment_id = store.bench.run(done).experiment_id
+    store.bench.cancel_experiment(experiment_id)
+    record = store.bench.cancel_experiment(experiment_id)
+    assert [status(store, run) for run in (done, running, waiting)] == ["succeeded", "cancelling", "cancelled"]
+    assert record.ended_at is None
+    store.queue.release(running, 1, second.token, AttemptOutcome.LOST, "gone")
+    assert store.bench.experiment(experiment_id).ended_at is not None
+
+
+def test_what_does_not_exist_is_not_found(store: Store) -> None:
+    for call in (store.bench.cancel_run, store.bench.run, store.bench.attempts, store.bench.events, store.bench.points):
+        for run_id in ("nothing", "\x00"):
+            with pytest.raises(NotFoundError, match="there is no run"):
+                call(run_id)
+    for find in (store.bench.cancel_experiment, store.bench.experiment, store.bench.compare):
+        with pytest.raises(NotFoundError, match="there is no experiment"):
+            find("\x00")
+
+
+def test_exactly_the_succeeded_runs_have_a_result_row(store: Store) -> None:
+    finished, cancelled = submit(store, seeds=(1, 2))
+    lease = start(store)
+    store.bench.finish(finished, 1, lease.token, result())
+    store.bench.cancel_run(cancelled)
+    with store.database.reading() as connection:
+        assert [row.run_id for row in connection.execute(results.select())] == [finished]

@@ -1,0 +1,275 @@
+"""The queue against a simple model: random submits, claims, deaths, zombies and clocks must never break an invariant.
+
+The model is a dictionary of runs; the invariants are those of the queue's promise: terminal states absorb, at most one
+live lease a run, attempts rise by one, one result ⇔ succeeded, stale tokens change nothing, no event is missing,
+every attempt's device time counts.
+"""
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from orchestrator.errors import ConflictError, LeaseLostError
+from orchestrator.jobs import LIVE, MOVES, TERMINAL, AttemptOutcome, Lease, LeasePolicy, RunId, RunStatus, Token
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from orchestrator.store.tables import attempts, events, outbox, results, runs
+from tests.stores import PostgresqlServer, comparison_spec, result, sqlite_database
+from worker.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
+
+# One tick (7 s) is longer than any retry's pause (at most 2 · 2 · 1.5 s), four are inside the TTL and five beyond it:
+# the model can tell what is due without knowing the jitter or the time that the test itself takes.
+POLICY = LeasePolicy(ttl_seconds=30, max_failures=3, backoff_seconds=2)
+TICK_SECONDS = 7.0
+TTL_TICKS = 5
+
+
+@dataclass
+class ModelRun:
+    """What a run must look like."""
+
+    status: RunStatus = RunStatus.QUEUED
+    attempt: int = 0
+    failures: int = 0
+    due_tick: int = 0
+    expiry_tick: int = 0
+    device_seconds: dict[int, float] = field(default_factory=dict)
+
+    def live(self, lease: Lease) -> bool:
+        return self.status in LIVE and self.attempt == lease.attempt
+
+    def lose(self, tick: int, *, counts: bool) -> None:
+        """The attempt is over without a result."""
+        if self.status is RunStatus.CANCELLING:
+            self.status = RunStatus.CANCELLED
+        elif not counts:
+            self.status = RunStatus.QUEUED
+        else:
+            self.failures += 1
+            self.status = RunStatus.FAILED if self.failures == POLICY.max_failures else RunStatus.RETRY_WAIT
+            self.due_tick = tick + 1
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Rules are what users, dispatchers and workers do; `open_database` is set by the test."""
+
+    open_database: ClassVar[Callable[[ExitStack], Database]]
+    leases: Bundle[Lease] = Bundle("leases")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.database = type(self).open_database(self.stack)
+        self.bench = Bench(self.database, POLICY, Path("/runs"), Path("/datasets"))
+        self.queue = Queue(self.database, POLICY)
+        self.model: dict[str, ModelRun] = {}
+        self.keys: dict[str, str] = {}
+        self.tick = 0
+        for _ in range(TTL_TICKS + 1):  # the grace after a start
+            self.advance()
+        self.version = self.bench.version()
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    @rule(seeds=st.integers(1, 3), key=st.sampled_from([None, "a", "b"]))
+    def submit(self, seeds: int, key: str | None) -> None:
+        key = key and f"{key}{seeds}"
+        submission = self.bench.submit(comparison_spec(seeds=range(seeds)), key)
+        assert submission.created == (key not in self.keys)
+        if key is not None:
+            assert self.keys.setdefault(key, submission.experiment.id) == submission.experiment.id
+        if submission.created:
+            for run in self.bench.runs(experiment_id=submission.experiment.id):
+                self.model[run.id] = ModelRun()
+
+    @rule(target=leases, limit=st.integers(1, 4))
+    def claim(self, limit: int) -> MultipleResults[Lease]:
+        waiting = (RunStatus.QUEUED, RunStatus.RETRY_WAIT)
+        due = [id for id, run in self.model.items() if run.status in waiting and run.due_tick <= self.tick]
+        claimed = self.queue.claim(cpus=99, gpus=0, limit=limit)
+        assert [lease.run_id for lease in claimed] == due[:limit], "first submitted, first served"
+        for lease in claimed:
+            run = self.model[lease.run_id]
+            run.status, run.attempt = RunStatus.LEASED, run.attempt + 1
+            run.expiry_tick = self.tick + TTL_TICKS
+            run.device_seconds[run.attempt] = 0.0
+            assert lease.attempt == run.attempt
+        return multiple(*claimed)
+
+    @rule(lease=leases)
+    def hello(self, lease: Lease) -> None:
+        run = self.model[lease.run_id]
+        if self.accepted(run.live(lease), lambda: self.bench.hello(*identity(lease))) and run.status == "leased":
+            run.status, run.expiry_tick = RunStatus.RUNNING, self.tick + TTL_TICKS
+
+    @rule(lease=leases, seconds=st.floats(0, 50))
+    def heartbeat(self, lease: Lease, seconds: float) -> None:
+        run = self.model[lease.run_id]
+        beat = Heartbeat(step=1, device_seconds=seconds)
+        if self.accepted(run.live(lease), lambda: self.bench.heartbeat(*identity(lease), beat)):
+            run.expiry_tick = self.tick + TTL_TICKS
+            self.held(run, seconds)
+
+    @rule(lease=leases, seconds=st.floats(0, 50))
+    def finish(self, lease: Lease, seconds: float) -> None:
+        run = self.model[lease.run_id]
+        repeated = self.ended_as(lease, AttemptOutcome.SUCCEEDED)
+        allowed = run.live(lease) and run.status is not RunStatus.LEASED
+        report = result(device_seconds=seconds)
+        if self.accepted(allowed or repeated, lambda: self.bench.finish(*identity(lease), report)) and allowed:
+            run.status = RunStatus.SUCCEEDED
+            self.held(run, seconds)
+
+    @rule(lease=leases, kind=st.sampled_from(FailureKind), seconds=st.floats(0, 50))
+    def fail(self, lease: Lease, kind: FailureKind, seconds: float) -> None:
+        run = self.model[lease.run_id]
+        interrupted = kind is FailureKind.INTERRUPTED
+        outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
+        live, repeated = run.live(lease), self.ended_as(lease, outcome)
+        failure = Failure(kind=kind, message="broken", device_seconds=seconds)
+        if self.accepted(live or repeated, lambda: self.bench.fail(*identity(lease), failure)) and live:
+            self.held(run, seconds)
+            if kind is FailureKind.PROGRAM and run.status is not RunStatus.CANCELLING:
+                run.status, run.failures = RunStatus.FAILED, run.failures + 1
+            else:
+                run.lose(self.tick, counts=not interrupted)
+
+    @rule(lease=leases)
+    def stop(self, lease: Lease) -> None:
+        run = self.model[lease.run_id]
+        repeated = self.ended_as(lease, AttemptOutcome.STOPPED)
+        allowed = run.live(lease) and run.status is RunStatus.CANCELLING
+        stopped = Stopped(command=Command.CANCEL, step=1, device_seconds=0)
+        if self.accepted(allowed or repeated, lambda: self.bench.stopped(*identity(lease), stopped)) and allowed:
+            run.status = RunStatus.CANCELLED
+
+    @rule(lease=leases, outcome=st.sampled_from([AttemptOutcome.LOST, AttemptOutcome.INTERRUPTED]))
+    def release(self, lease: Lease, outcome: AttemptOutcome) -> None:
+        run = self.model[lease.run_id]
+        live = run.live(lease)
+        assert self.queue.release(*identity(lease), outcome, "the process died") == live
+        if live:
+            run.lose(self.tick, counts=outcome is AttemptOutcome.LOST)
+
+    @rule(choice=st.integers(0, 99))
+    def cancel(self, choice: int) -> None:
+        if not self.model:
+            return
+        run_id, run = list(self.model.items())[choice % len(self.model)]
+        if run.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+            with pytest.raises(ConflictError):
+                self.bench.cancel_run(run_id)
+            return
+        self.bench.cancel_run(run_id)
+        if run.status is not RunStatus.CANCELLED:
+            run.status = RunStatus.CANCELLING if run.status in LIVE else RunStatus.CANCELLED
+
+    @rule()
+    def restart(self) -> None:
+        live = [run for run in self.model.values() if run.status in LIVE]
+        assert self.queue.interrupt_all() == len(live)
+        for run in live:
+            run.lose(self.tick, counts=False)
+
+    @rule()
+    def advance(self) -> None:
+        self.database.clock_offset_seconds += TICK_SECONDS
+        self.tick += 1
+        expired = [run for run in self.model.values() if run.status in LIVE and run.expiry_tick <= self.tick]
+        assert self.queue.reap() == len(expired)
+        for run in expired:
+            run.lose(self.tick, counts=True)
+
+    @invariant()
+    def the_store_is_the_model(self) -> None:
+        with self.database.reading() as connection:
+            rows = {row.id: row for row in connection.execute(sa.select(runs))}
+            tries = list(connection.execute(sa.select(attempts).order_by(attempts.c.run_id, attempts.c.attempt)))
+            told = list(connection.execute(sa.select(events).order_by(events.c.run_id, events.c.sequence)))
+            recorded = [row.run_id for row in connection.execute(sa.select(results))]
+            sent = [row.run_id for row in connection.execute(sa.select(outbox).where(outbox.c.run_id.is_not(None)))]
+        assert rows.keys() == self.model.keys()
+        for id, run in self.model.items():
+            row = rows[id]
+            mine = [each for each in tries if each.run_id == id]
+            line = [each for each in told if each.run_id == id]
+            assert (row.status, row.attempt, row.failures) == (run.status, run.attempt, run.failures)
+            assert row.device_seconds == pytest.approx(sum(run.device_seconds.values()))
+            assert {each.attempt: each.device_seconds for each in mine} == pytest.approx(run.device_seconds)
+            assert [each.attempt for each in mine] == list(range(1, run.attempt + 1))
+            assert sum(each.ended_at is None for each in mine) == (run.status in LIVE)
+            assert [each.sequence for each in line] == list(range(1, len(line) + 1))
+            assert all(b.from_status is a.to_status and b.to_status in MOVES[a.to_status] for a, b in pairwise(line))
+            assert line[-1].to_status is run.status
+        assert sorted(recorded) == sorted(id for id, run in self.model.items() if run.status is RunStatus.SUCCEEDED)
+        assert sorted(sent) == sorted(id for id, run in self.model.items() if run.status in TERMINAL)
+
+    def held(self, run: ModelRun, seconds: float) -> None:
+        """A worker's report of its device time; the figure never falls."""
+        run.device_seconds[run.attempt] = max(run.device_seconds[run.attempt], seconds)
+
+    def ended_as(self, lease: Lease, outcome: AttemptOutcome) -> bool:
+        """Whether this attempt has ended in that way, so that saying it again is a repetition."""
+        found = [each for each in self.bench.attempts(lease.run_id) if each.attempt == lease.attempt]
+        return found[0].outcome is outcome
+
+    def accepted(self, expected: bool, call: Callable[[], object]) -> bool:
+        """Make the call; it must be accepted or refused as expected."""
+        if expected:
+            call()
+            return True
+        with pytest.raises((LeaseLostError, ConflictError)):
+            call()
+        return False
+
+
+def identity(lease: Lease) -> tuple[RunId, int, Token]:
+    return lease.run_id, lease.attempt, lease.token
+
+
+def explore(open_database: Callable[[ExitStack], Database], examples: int) -> None:
+    machine = type("Machine", (QueueMachine,), {"open_database": staticmethod(open_database)})
+    bounds = settings(
+        max_examples=examples, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    run_state_machine_as_test(machine, settings=bounds)
+
+
+def test_no_order_of_events_breaks_the_queue_on_sqlite(tmp_path: Path) -> None:
+    template = sqlite_database(tmp_path)
+    template.close()
+    (file,) = tmp_path.glob("*.sqlite3")
+
+    def open_database(stack: ExitStack) -> Database:
+        for old in tmp_path.glob("copy*"):
+            old.unlink()
+        database = Database(f"sqlite:///{shutil.copy(file, tmp_path / 'copy.sqlite3')}")
+        stack.callback(database.close)
+        return database
+
+    explore(open_database, examples=50)
+
+
+@pytest.mark.postgres
+def test_no_order_of_events_breaks_the_queue_on_postgresql(postgresql: PostgresqlServer) -> None:
+    explore(lambda stack: stack.enter_context(postgresql.database()), examples=25)

@@ -1,0 +1,150 @@
+"""Two at once: whoever comes second finds the truth of the first, on SQLite and PostgreSQL."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import LeaseLostError
+from orchestrator.jobs import LeasePolicy, RunStatus
+from orchestrator.service import Bench
+from orchestrator.store.queue import Queue
+from tests.contract.conftest import POLICY, Store, sqlite_file
+from tests.stores import comparison_spec, result
+from worker.protocol import Heartbeat
+
+ROUNDS = 12
+"""Each race is run so often; every round must hold."""
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """Run the calls at the same moment in threads of their own; what each returned or raised."""
+    barrier = threading.Barrier(len(calls))
+    outcomes: list[object] = [None] * len(calls)
+
+    def run(position: int, call: Callable[[], object]) -> None:
+        barrier.wait()
+        try:
+            outcomes[position] = call()
+        except LeaseLostError as error:
+            outcomes[position] = error
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def test_of_a_reaper_and_a_finish_exactly_one_wins(store: Store) -> None:
+    """The lease has expired and both arrive: either the result counts, or the worker is told that it is too late."""
+    winners = set()
+    for _ in range(ROUNDS):
+        experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+        (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+        store.bench.hello(lease.run_id, 1, lease.token)
+        store.pass_time(POLICY.ttl_seconds - 1)
+        store.database.clock_offset_seconds += 2
+        reaped, finished = together(
+            store.queue.reap, partial(store.bench.finish, lease.run_id, 1, lease.token, result())
+        )
+        (run,) = store.bench.runs(experiment_id=experiment.id)
+        reaper_won = isinstance(finished, LeaseLostError)
+        winners.add(reaper_won)
+        assert reaped == reaper_won
+        assert run.status is (RunStatus.RETRY_WAIT if reaper_won else RunStatus.SUCCEEDED)
+        assert (run.result is None) == reaper_won
+        assert len(store.bench.events(run.id)) == 4
+        store.bench.cancel_experiment(experiment.id)
+
+
+def test_a_heartbeat_that_meets_the_reaper_keeps_the_lease_or_learns_that_it_is_lost(store: Store) -> None:
+    for _ in range(ROUNDS):
+        experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+        (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+        store.bench.hello(lease.run_id, 1, lease.token)
+        store.pass_time(POLICY.ttl_seconds - 1)
+        store.database.clock_offset_seconds += 2
+        reaped, beaten = together(
+            store.queue.reap,
+            partial(store.bench.heartbeat, lease.run_id, 1, lease.token, Heartbeat(step=1)),
+        )
+        lost = isinstance(beaten, LeaseLostError)
+        assert reaped == lost
+        assert store.bench.run(lease.run_id).status is (RunStatus.RETRY_WAIT if lost else RunStatus.RUNNING)
+        store.bench.cancel_experiment(experiment.id)
+        store.queue.interrupt_all()
+
+
+def test_two_claimers_never_get_the_same_run(store: Store) -> None:
+    store.bench.submit(comparison_spec(seeds=range(40)))
+
+    def take_all() -> list[str]:
+        taken: list[str] = []
+        while leases := store.queue.claim(cpus=3, gpus=0, limit=3):
+            taken += [lease.run_id for lease in leases]
+        return taken
+
+    first, second = together(take_all, take_all)
+    assert isinstance(first, list)
+    assert isinstance(second, list)
+    claimed = first + second
+    # A claimer may find nothing while the other one holds the last rows: those are still queued, and not lost.
+    claimed += [lease.run_id for lease in store.queue.claim(cpus=99, gpus=0, limit=99)]
+    assert sorted(claimed) == sorted(set(claimed))
+    assert len(claimed) == 40
+
+
+def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:
+    for number in range(ROUNDS):
+        submissions = together(*[partial(store.bench.submit, comparison_spec(), f"key {number}")] * 3)
+        assert len({each.experiment.id for each in submissions}) == 1  # type: ignore[attr-defined]  # Submission
+        assert sum(each.created for each in submissions) == 1  # type: ignore[attr-defined]  # Submission
+    assert len(store.bench.experiments()) == ROUNDS
+
+
+def test_two_finishes_with_one_token_record_one_result(store: Store) -> None:
+    store.bench.submit(comparison_spec(seeds=(1,)))
+    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    finish = [lambda: store.bench.finish(lease.run_id, 1, lease.token, result())] * 3
+    assert together(*finish) == [None] * 3
+    assert len(store.bench.events(lease.run_id)) == 4
+
+
+SUBMITTER = """
+import sys
+from pathlib import Path
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from tests.stores import comparison_spec
+
+bench = Bench(Database(sys.argv[1]), LeasePolicy(), Path("/runs"), Path("/datasets"))
+while True:
+    print(bench.submit(comparison_spec()).experiment.id, flush=True)
+"""
+
+
+@pytest.mark.parametrize("acknowledged", [3, 8])
+def test_a_killed_process_loses_no_submission_that_it_acknowledged(tmp_path: Path, acknowledged: int) -> None:
+    """kill -9 in the middle of many submits: every one that was answered is there, whole; none is half there."""
+    with sqlite_file(tmp_path) as database:
+        (file,) = tmp_path.glob("*.sqlite3")
+        command = [sys.executable, "-c", SUBMITTER, f"sqlite:///{file}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+            assert process.stdout is not None
+            ids = [process.stdout.readline().strip() for _ in range(acknowledged)]
+            process.kill()
+            ids += [line.strip() for line in process.stdout if line.endswith("\n")]
+        bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+        stored = bench.experiments(limit=1000)
+        assert set(ids) <= {experiment.id for experiment in stored}
+        assert len(stored) <= len(ids) + 1, "at most one more was stored and not yet acknowledged"
+        assert all(experiment.counts.total == 2 for experiment in stored)
+        assert len(Queue(database, LeasePolicy()).claim(cpus=9999, gpus=0, limit=9999)) == 2 * len(stored)

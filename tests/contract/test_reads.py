@@ -1,0 +1,119 @@
+"""The read side: pages, counts, progress and versions, on SQLite and PostgreSQL."""
+
+import time
+
+import pytest
+
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import RunStatus
+from orchestrator.records import Progress
+from tests.contract.conftest import Store
+from tests.stores import batch, comparison_spec, result
+from worker.protocol import Heartbeat
+
+PAGE_SECONDS = 0.25
+"""The goal for a page of 10,000 runs is 50 ms (measured: 10); a test on a busy machine allows five times that."""
+
+
+def test_pages_of_experiments_go_from_new_to_old_without_gap_or_repetition(store: Store) -> None:
+    ids = [store.bench.submit(comparison_spec(seeds=(1,))).experiment.id for _ in range(7)]
+    pages = [store.bench.experiments(limit=3)]
+    while pages[-1]:
+        pages.append(store.bench.experiments(limit=3, before=pages[-1][-1].id))
+    assert [len(page) for page in pages] == [3, 3, 1, 0]
+    assert [experiment.id for page in pages for experiment in page] == ids[::-1]
+
+
+def test_pages_of_runs_go_through_all_experiments_without_gap_or_repetition(store: Store) -> None:
+    old, new = (store.bench.submit(comparison_spec(seeds=range(5))).experiment.id for _ in range(2))
+    pages = [store.bench.runs(limit=4)]
+    while pages[-1]:
+        pages.append(store.bench.runs(limit=4, after=pages[-1][-1].id))
+    found = [(run.experiment_id, run.position) for page in pages for run in page]
+    assert found == [(new, n) for n in range(5)] + [(old, n) for n in range(5)]
+
+
+def test_runs_are_found_by_experiment_and_state(store: Store) -> None:
+    first, _ = (store.bench.submit(comparison_spec(seeds=range(3))).experiment.id for _ in range(2))
+    store.queue.claim(cpus=1, gpus=0, limit=1)
+    (leased,) = store.bench.runs(status=RunStatus.LEASED)
+    assert leased.experiment_id == first
+    assert len(store.bench.runs(status=RunStatus.QUEUED)) == 5
+    assert len(store.bench.runs(experiment_id=first, status=RunStatus.QUEUED)) == 2
+    assert store.bench.runs(status=RunStatus.FAILED) == ()
+
+
+def test_a_page_behind_something_that_does_not_exist_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFoundError):
+        store.bench.experiments(before="nothing")
+    with pytest.raises(NotFoundError):
+        store.bench.runs(after="nothing")
+    with pytest.raises(NotFoundError):
+        store.bench.runs(experiment_id="nothing")
+
+
+def test_a_page_of_ten_thousand_runs_is_fast(store: Store) -> None:
+    spec = comparison_spec(learning_rates=[n * 1e-4 for n in range(1, 41)], seeds=range(250))
+    experiment = store.bench.submit(spec).experiment
+    assert experiment.counts.total == 10_000
+    for arguments in ({}, {"status": RunStatus.QUEUED}, {"after": f"{experiment.id}-9000"}):
+        began = time.perf_counter()
+        assert len(store.bench.runs(limit=100, **arguments)) == 100
+        assert time.perf_counter() - began < PAGE_SECONDS
+
+
+def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
+    experiment = store.bench.submit(comparison_spec(seeds=(1, 2, 3), steps=100)).experiment
+    assert experiment.progress == Progress(steps_done=0, steps_total=300, tokens_per_second=None, seconds_left=None)
+    leases = store.queue.claim(cpus=2, gpus=0, limit=2)
+    for lease in leases:
+        store.bench.hello(lease.run_id, 1, lease.token)
+        store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=25, device_seconds=50))
+        store.bench.append_points(lease.run_id, 1, lease.token, batch(0, [25]))
+    # 2 s a step, 250 steps left, two runs at work.
+    assert store.bench.experiment(experiment.id).progress == Progress(
+        steps_done=50, steps_total=300, tokens_per_second=2 * 1024 / 0.05, seconds_left=250.0
+    )
+
+
+def test_steps_that_an_ended_run_never_needed_count_as_done(store: Store) -> None:
+    experiment = store.bench.submit(comparison_spec(seeds=(1, 2), steps=100)).experiment
+    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    store.bench.finish(lease.run_id, 1, lease.token, result(steps=7, final_val_loss=None))
+    assert store.bench.experiment(experiment.id).progress.steps_done == 100
+    record = store.bench.cancel_experiment(experiment.id)
+    assert (record.progress.steps_done, record.progress.seconds_left) == (200, 0.0)
+    assert record.counts.done()
+    assert record.ended_at is not None
+
+
+def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> None:
+    quiet = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    versions = [store.bench.version()]
+
+    def changed() -> bool:
+        versions.append(store.bench.version())
+        return versions[-1] > versions[-2]
+
+    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    assert changed()
+    store.bench.cancel_experiment(quiet.id)
+    assert changed()
+    before = store.bench.experiment_version(quiet.id), store.bench.experiment_version(experiment.id)
+    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    assert changed()
+    store.bench.hello(lease.run_id, 1, lease.token)
+    assert changed()
+    store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=1))
+    assert changed()
+    store.bench.append_points(lease.run_id, 1, lease.token, batch(0, [1]))
+    assert changed()
+    store.bench.finish(lease.run_id, 1, lease.token, result())
+    assert changed()
+    store.bench.runs()
+    store.queue.reap()
+    store.queue.claim(cpus=1, gpus=0, limit=1)
+    assert not changed()
+    assert store.bench.experiment_version(quiet.id) == before[0]
+    assert store.bench.experiment_version(experiment.id) > before[1]

@@ -1,0 +1,120 @@
+"""Series: what a worker reports is what is read, whatever attempts, repetitions and chunks lie between."""
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.jobs import AttemptOutcome, Lease
+from orchestrator.store.series import FULL_POINTS, MERGE_BATCHES, decode, encode
+from orchestrator.store.tables import chunks
+from tests.contract.conftest import Store
+from tests.stores import batch, comparison_spec, result
+from worker.protocol import PointsBatch
+from worker.record import Point
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+points = st.builds(
+    Point,
+    step=st.integers(0, 2**53),
+    tokens=st.integers(0, 2**53),
+    train_loss=st.none() | finite,
+    val_loss=st.none() | finite,
+    lr=st.none() | finite,
+    grad_norm=st.none() | finite,
+    step_seconds=st.none() | finite,
+    optimizer_seconds=st.none() | finite,
+    host_rss_bytes=st.none() | st.integers(0, 2**53),
+)
+
+
+def start(store: Store) -> Lease:
+    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    return lease
+
+
+@pytest.fixture
+def lease(store: Store) -> Lease:
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100_000))
+    return start(store)
+
+
+def send(store: Store, lease: Lease, *batches: PointsBatch) -> None:
+    for each in batches:
+        store.bench.append_points(lease.run_id, lease.attempt, lease.token, each)
+
+
+def losses(store: Store, lease: Lease) -> dict[int, float | None]:
+    return {point.step: point.train_loss for point in store.bench.points(lease.run_id)}
+
+
+def chunk_sizes(store: Store) -> list[int]:
+    with store.database.reading() as connection:
+        return [row.points for row in connection.execute(sa.select(chunks).order_by(chunks.c.sequence))]
+
+
+@given(st.lists(points, max_size=30))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_chunk_keeps_every_bit(sent: list[Point]) -> None:
+    read = list(decode(encode(sent)))
+    assert read == sent
+    assert [type(value) for point in read for _, value in point] == [
+        type(value) for point in sent for _, value in point
+    ]
+
+
+def test_points_come_back_as_they_were_sent(store: Store, lease: Lease) -> None:
+    first, second = batch(0, [0, 1, 2], loss=5.5), batch(1, [3, 4], loss=4.5)
+    send(store, lease, first, second)
+    assert store.bench.points(lease.run_id) == first.points + second.points
+    assert store.bench.points(lease.run_id, after_step=2) == second.points
+    assert store.bench.points(lease.run_id, after_step=10**30) == ()
+
+
+def test_a_repeated_batch_changes_nothing(store: Store, lease: Lease) -> None:
+    send(store, lease, batch(0, [1]), batch(1, [2]))
+    before = store.bench.points(lease.run_id), store.bench.version()
+    send(store, lease, batch(0, [1], loss=9.0), batch(1, [2], loss=9.0))
+    assert (store.bench.points(lease.run_id), store.bench.version()) == before
+
+
+def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> None:
+    """Points are not forced to disk; after a power cut the worker goes on behind the gap."""
+    send(store, lease, batch(0, [1]), batch(5, [2]))
+    assert sorted(losses(store, lease)) == [1, 2]
+
+
+def test_the_newest_attempt_that_reached_a_step_wins(store: Store, lease: Lease) -> None:
+    send(store, lease, batch(0, range(6), loss=1.0))
+    store.queue.release(lease.run_id, 1, lease.token, AttemptOutcome.INTERRUPTED, None)
+    second = start(store)
+    send(store, second, batch(0, range(3, 5), loss=2.0))
+    assert losses(store, lease) == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0, 5: 1.0}
+
+
+def test_two_reports_of_one_step_become_one_point(store: Store, lease: Lease) -> None:
+    trained, validated = Point(step=4, tokens=8, train_loss=2.0), Point(step=4, tokens=8, val_loss=2.5)
+    send(store, lease, PointsBatch(sequence=0, points=(trained,)), PointsBatch(sequence=1, points=(validated,)))
+    assert store.bench.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.5),)
+
+
+def test_small_batches_do_not_pile_up(store: Store, lease: Lease) -> None:
+    """A worker that reports every second leaves a row for half a minute, and full chunks are not rewritten."""
+    per_batch = 10
+    count = 4 * MERGE_BATCHES + 5
+    send(store, lease, *[batch(n, range(n * per_batch, (n + 1) * per_batch)) for n in range(count)])
+    sizes = chunk_sizes(store)
+    assert len(sizes) == 1 + 5
+    assert sizes[0] == 4 * MERGE_BATCHES * per_batch >= FULL_POINTS
+    store.bench.finish(lease.run_id, 1, lease.token, result())
+    assert chunk_sizes(store) == [sizes[0], 5 * per_batch]
+    assert sorted(losses(store, lease)) == list(range(count * per_batch))
+
+
+def test_a_run_shows_its_newest_losses_and_pace(store: Store, lease: Lease) -> None:
+    send(store, lease, PointsBatch(sequence=0, points=(Point(step=0, tokens=0, val_loss=5.5),)))
+    send(store, lease, batch(1, range(1, 5), loss=4.0))
+    run = store.bench.run(lease.run_id)
+    assert (run.last_train_loss, run.last_val_loss) == (4.0, 5.5)
+    assert run.tokens_per_second == pytest.approx(1024 / 0.05)

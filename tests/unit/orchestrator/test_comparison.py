@@ -1,0 +1,279 @@
+"""Comparisons: who ranks where, what is claimed, and what is said beside it."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.comparison import compare
+from orchestrator.experiments import Candidate, ComparisonSpec, expand
+from orchestrator.jobs import RunStatus
+from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
+from tests.stores import comparison_spec, result
+from worker.record import Result, Verdict
+
+Outcome = Result | RunStatus | float | None
+"""How a run of a test ended: a result, a loss, a state without result, or not yet (None)."""
+
+OPTIMIZERS = ("adamw", "adapm", "adapm-mini")
+
+
+def run_record(spec: ComparisonSpec, position: int, outcome: Outcome) -> RunRecord:
+    planned = expand(spec)[position]
+    ended = result(final_val_loss=outcome) if isinstance(outcome, float) else outcome
+    status = RunStatus.SUCCEEDED if isinstance(ended, Result) else ended or RunStatus.RUNNING
+    return RunRecord(
+        id=f"run-{position}",
+        experiment_id="e",
+        position=position,
+        candidate=planned.candidate,
+        optimizer=planned.spec.optimizer.name,
+        lr=planned.spec.optimizer.lr,
+        seed=planned.spec.seed,
+        model=planned.spec.workload.model,
+        status=status,
+        reason=None,
+        attempt=1,
+        step=0,
+        steps_total=10,
+        created_at=0.0,
+        started_at=1.0,
+        ended_at=2.0,
+        device_seconds=360.0,
+        spec=planned.spec,
+        result=ended if isinstance(ended, Result) else None,
+    )
+
+
+def compared(spec: ComparisonSpec, outcome: Callable[[str, float, int], Outcome]) -> Comparison:
+    """The comparison in which `outcome(candidate, lr, seed)` is how each run ended."""
+    planned = expand(spec)
+    runs = [
+        run_record(spec, position, outcome(run.candidate, run.spec.optimizer.lr, run.spec.seed))
+        for position, run in enumerate(planned)
+    ]
+    experiment = ExperimentRecord(
+        id="e",
+        name=spec.name,
+        kind="comparison",
+        spec=spec,
+        spec_hash=spec.content_hash(),
+        created_at=0.0,
+        ended_at=None,
+        counts=StateCounts(total=len(runs), by_status={}),
+        progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
+    )
+    found = compare(experiment, runs)
+    json.dumps(found.model_dump(mode="json"), allow_nan=False)
+    return found
+
+
+def spec(seeds: int = 3, rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)) -> ComparisonSpec:
+    return comparison_spec(optimizers=OPTIMIZERS, learning_rates=rates, seeds=range(seeds))
+
+
+def row(comparison: Comparison, candidate: str) -> CandidateRow:
+    return next(each for each in comparison.rows if each.candidate == candidate)
+
+
+def bowl(lr: float, seed: int) -> float:
+    """A loss that is lowest at lr 2e-3 and differs a little from seed to seed."""
+    return 2.3 + abs(lr - 2e-3) * 100 + 0.001 * seed
+
+
+def test_each_candidate_stands_at_its_best_rate_and_the_best_stands_first() -> None:
+    shift = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.02}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) + shift[name])
+    assert [each.candidate for each in found.rows] == ["adapm", "adamw", "adapm-mini"]
+    assert [each.best_lr for each in found.rows] == [2e-3] * 3
+    assert not any(each.edge_of_grid for each in found.rows)
+    assert found.complete
+    best = found.rows[0]
+    assert best.val_loss is not None
+    assert best.val_loss.n == 3
+    assert best.val_loss.mean == pytest.approx(2.251)
+    assert best.title == "AdaPM"
+    assert best.device_hours == pytest.approx(0.9), "nine runs of six minutes: the whole grid counts"
+
+
+def test_a_difference_is_paired_by_seed() -> None:
+    """Seeds that differ by 1 nat among themselves hide no difference of 0.05 that every pair shows."""
+    found = compared(spec(), lambda name, lr, seed: seed + bowl(lr, 0) - (0.05 + 0.001 * seed) * (name == "adapm"))
+    difference = row(found, "adapm").difference
+    assert difference is not None
+    assert difference.n == 3
+    assert difference.mean == pytest.approx(-0.051)
+    assert difference.p_value is not None
+    assert difference.p_value_holm is not None
+    assert difference.p_value < 0.001
+    assert row(found, "adapm").verdict.startswith("Better than AdamW by 0.0510 nats (95 % interval -0.05")
+
+
+def test_a_difference_that_noise_explains_is_not_claimed() -> None:
+    noise = {0: 0.02, 1: -0.03, 2: 0.04}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) - noise[seed] * (name == "adapm"))
+    verdict = row(found, "adapm").verdict
+    assert verdict.startswith("No difference to AdamW shown: 0.0100 nats below it on average (95 % interval")
+    assert "n = 3, p = " in verdict
+
+
+def test_p_values_are_corrected_over_the_candidates() -> None:
+    gain = {"adamw": (0, 0, 0), "adapm": (0.020, 0.026, 0.022), "adapm-mini": (0.01, 0.04, 0.02)}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) - gain[name][seed])
+    first, second = (row(found, name).difference for name in ("adapm", "adapm-mini"))
+    assert first is not None
+    assert second is not None
+    assert first.p_value is not None
+    assert second.p_value is not None
+    assert first.p_value_holm == pytest.approx(2 * first.p_value)
+    assert second.p_value_holm == pytest.approx(second.p_value)
+    assert "p-values are corrected over 2 candidates by Holm's method." in found.notes
+
+
+def test_two_seeds_are_compared_and_said_to_be_few() -> None:
+    found = compared(spec(seeds=2), lambda name, lr, seed: bowl(lr, seed) - (0.01 + 0.02 * seed) * (name == "adapm"))
+    assert row(found, "adapm").verdict.startswith("No difference to AdamW shown")
+    assert "2 seeds: fewer than 3 cannot show small differences." in found.notes
+
+
+def test_one_seed_shows_no_difference() -> None:
+    found = compared(spec(seeds=1), lambda name, lr, seed: bowl(lr, seed) - 1.0 * (name == "adapm"))
+    expected = "No difference shown: 1.0000 nats below AdamW on the one common seed, and one seed proves nothing."
+    assert row(found, "adapm").verdict == expected
+    assert row(found, "adamw").verdict == "The baseline: 2.3000 nats (n = 1) at lr 0.002."
+
+
+def test_equal_losses_are_said_to_be_equal() -> None:
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed))
+    assert row(found, "adapm").verdict == "No difference shown: the same loss on all 3 common seeds."
+
+
+def diverged(loss: float | None = None) -> Result:
+    return result(final_val_loss=loss, verdict=Verdict.DIVERGED)
+
+
+def test_the_mean_over_survivors_does_not_win() -> None:
+    """At 4e-3 two seeds reach 1.0 and one diverges: that rate ranks behind every stable one."""
+
+    def outcome(_name: str, lr: float, seed: int) -> Outcome:
+        if lr == 4e-3:
+            return diverged() if seed == 0 else 1.0
+        return bowl(lr, seed)
+
+    found = compared(spec(), outcome)
+    assert [each.best_lr for each in found.rows] == [2e-3] * 3
+    assert row(found, "adapm").learning_rates[2].diverged == 1
+    assert "AdaPM: 1 run diverged; rates with such a seed rank last." in found.notes
+
+
+def test_a_candidate_that_is_nowhere_stable_ranks_behind_the_stable_ones_and_is_not_compared() -> None:
+    found = compared(
+        spec(), lambda name, lr, seed: (diverged() if seed == 0 else 1.0) if name == "adapm" else bowl(lr, seed)
+    )
+    assert [each.candidate for each in found.rows] == ["adamw", "adapm-mini", "adapm"]
+    last = found.rows[-1]
+    assert last.difference is None
+    assert last.verdict == "No stable learning rate: at the best one, 0.001, 1 of 3 seeds diverged."
+
+
+def test_nobody_is_compared_with_an_unstable_baseline() -> None:
+    found = compared(
+        spec(), lambda name, lr, seed: (diverged(9.0) if seed == 0 else 1.0) if name == "adamw" else bowl(lr, seed)
+    )
+    assert row(found, "adapm").difference is None
+    assert row(found, "adapm").verdict == "Not compared: 1 of 3 seeds diverged for AdamW, the baseline."
+
+
+def test_candidates_without_a_finite_loss_come_last_and_keep_their_sizes() -> None:
+    out_of_memory = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
+    found = compared(
+        spec(),
+        lambda name, lr, seed: bowl(lr, seed) if name == "adapm-mini" else diverged() if seed else out_of_memory,
+    )
+    assert [each.candidate for each in found.rows] == ["adapm-mini", "adamw", "adapm"]
+    last = found.rows[-1]
+    assert (last.best_lr, last.val_loss, last.edge_of_grid) == (None, None, False)
+    assert last.optimizer_state_bytes == 8_000_000
+    assert last.verdict == "No finite validation loss at any learning rate: 6 diverged, 3 ran out of memory."
+    baseline_lost = "Not compared: AdamW, the baseline, has no finite validation loss."
+    assert found.rows[0].verdict == baseline_lost
+
+
+def test_a_best_rate_at_the_edge_of_the_grid_is_flagged() -> None:
+    found = compared(spec(rates=(2e-3, 4e-3, 8e-3)), lambda name, lr, seed: bowl(lr, seed))
+    assert all(each.edge_of_grid for each in found.rows)
+    assert any(note.startswith("Best learning rate at the edge of the grid") for note in found.notes)
+
+
+def test_a_half_finished_comparison_prefers_complete_rates_and_says_that_it_may_change() -> None:
+    """The first seed at 4e-3 looks better, but 2e-3 has all of its seeds."""
+
+    def outcome(_name: str, lr: float, seed: int) -> Outcome:
+        if lr == 4e-3:
+            return 1.0 if seed == 0 else None
+        return bowl(lr, seed)
+
+    found = compared(spec(), outcome)
+    assert not found.complete
+    assert found.rows[0].best_lr == 2e-3
+    assert found.notes[0] == "6 of 27 runs have not ended: everything here may still change."
+
+
+def test_nothing_at_all_is_a_table_without_figures() -> None:
+    found = compared(spec(), lambda *_run: None)
+    assert [each.verdict for each in found.rows] == ["No run has ended yet."] * 3
+    assert (found.device, found.complete) == (None, False)
+
+
+def test_failed_and_cancelled_runs_are_told() -> None:
+    states = {0: RunStatus.FAILED, 1: RunStatus.CANCELLED}
+    found = compared(
+        spec(), lambda name, lr, seed: states.get(seed, bowl(lr, seed)) if name == "adapm" else bowl(lr, 0)
+    )
+    assert found.complete
+    assert "3 runs failed and without a result." in found.notes
+    assert "3 runs cancelled and without a result." in found.notes
+    assert "AdaPM and AdamW are paired over 1 common seed only." in found.notes
+
+
+def test_seeds_that_do_not_meet_are_not_compared() -> None:
+    outcome = {"adapm": 0, "adamw": 1, "adapm-mini": 1}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) if seed == outcome[name] else RunStatus.FAILED)
+    assert row(found, "adapm").verdict == "Not compared: no seed has a loss both here and for AdamW, the baseline."
+
+
+def test_peak_memory_is_one_quantity_for_the_whole_table() -> None:
+    on_gpu = compared(spec(), lambda *_run: result(device="cuda", allocator_bytes=7))
+    assert {(each.peak_memory_bytes, each.peak_memory_kind) for each in on_gpu.rows} == {(7, "allocator")}
+    assert on_gpu.device == "H200"
+    mixed = compared(
+        spec(), lambda name, lr, seed: result(device="cuda", allocator_bytes=7) if name == "adapm" else result()
+    )
+    assert {each.peak_memory_kind for each in mixed.rows} == {"host RSS"}
+    assert mixed.device == "H200, cpu"
+    assert "Measured on several kinds of device: times and memory do not compare." in mixed.notes
+
+
+def test_a_tiny_model_on_a_cpu_is_no_evidence_for_large_ones_or_gpus() -> None:
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed))
+    assert found.device == "cpu"
+    assert "A model of 1.0 M parameters: no evidence for large models." in found.notes
+    assert "Measured on a CPU: device-hours are hours of a CPU run, not GPU-hours." in found.notes
+
+
+def test_unequal_grids_and_labels_are_shown() -> None:
+    base = spec()
+    candidates = (
+        Candidate(optimizer="adamw", learning_rates=(1e-3,)),
+        Candidate(optimizer="adamw", learning_rates=(1e-3, 2e-3), label="AdamW, long grid"),
+    )
+    found = compared(base.model_copy(update={"candidates": candidates}), lambda name, lr, seed: bowl(lr, seed))
+    assert [each.title for each in found.rows] == ["AdamW, long grid", "AdamW"]
+    assert "The candidates have grids of different sizes: they are not tuned equally." in found.notes
+
+
+def test_different_data_is_told() -> None:
+    found = compared(
+        spec(), lambda name, lr, seed: result().model_copy(update={"data_hash": name}) if seed else result()
+    )
+    assert "The runs did not read the same data: their losses do not compare." in found.notes

@@ -1,0 +1,145 @@
+"""`Database`: durability levels, one writer, snapshots, and errors that say what to do."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from orchestrator.errors import StoreError
+from orchestrator.store.database import Database, db_now
+from tests.stores import sqlite_database
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = sqlite_database(tmp_path)
+    yield database
+    database.close()
+
+
+def pragma(connection: sa.Connection, name: str) -> object:
+    return connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+
+
+@pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
+def test_durable_commits_are_forced_to_disk_and_others_are_not(database: Database, durable: bool, level: int) -> None:
+    """SQLite's own words: synchronous 2 is FULL, 1 is NORMAL; the level must not leak to the next transaction."""
+    for asked, expected in ((not durable, 3 - level), (durable, level)):
+        with database.writing(durable=asked) as connection:
+            assert pragma(connection, "synchronous") == expected
+
+
+def test_sqlite_runs_in_wal_mode_with_foreign_keys(database: Database) -> None:
+    with database.reading() as connection:
+        assert pragma(connection, "journal_mode") == "wal"
+        assert pragma(connection, "foreign_keys") == 1
+    with pytest.raises(sa.exc.IntegrityError), database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO run_specs (run_id, spec) VALUES ('nobody', '{}')")
+
+
+def test_the_databases_clock_is_seconds_since_1970(database: Database) -> None:
+    with database.reading() as connection:
+        assert abs(float(connection.execute(sa.select(db_now())).scalar_one()) - time.time()) < 5
+        database.clock_offset_seconds = 3600.0
+        assert float(connection.execute(sa.select(database.now())).scalar_one()) - time.time() > 3500
+
+
+def test_an_error_in_the_block_undoes_the_transaction(database: Database) -> None:
+    def write_and_break() -> None:
+        with database.writing() as connection:
+            connection.exec_driver_sql("UPDATE change_counters SET value = 7")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_and_break()
+    with database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT sum(value) FROM change_counters").scalar_one() == 0
+
+
+def test_a_reader_sees_one_moment_while_a_writer_commits(database: Database) -> None:
+    query = "SELECT sum(value) FROM change_counters"
+    with database.reading() as reader:
+        before = reader.exec_driver_sql(query).scalar_one()
+        with database.writing() as writer:
+            writer.exec_driver_sql("UPDATE change_counters SET value = value + 1")
+        assert reader.exec_driver_sql(query).scalar_one() == before
+    with database.reading() as reader:
+        assert reader.exec_driver_sql(query).scalar_one() == before + 16
+
+
+def test_writers_of_one_process_take_turns(database: Database) -> None:
+    """Sixteen threads, each reading and writing back: no update is lost and no thread meets a locked database."""
+
+    def add() -> None:
+        for _ in range(10):
+            with database.writing(durable=False) as connection:
+                value = connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one()
+                connection.exec_driver_sql(f"UPDATE change_counters SET value = {value + 1} WHERE shard = 0")
+
+    threads = [threading.Thread(target=add) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one() == 160
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nonsense", "cannot read the database URL 'nonsense'"),
+        ("sqlite://", "use sqlite:///<file> or postgresql://"),
+        ("sqlite:///:memory:", "use sqlite:///<file> or postgresql://"),
+        ("mysql://user:secret@host/db", r"'mysql://user:\*\*\*@host/db'"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        Database(url)
+
+
+def test_a_database_without_tables_is_not_healthy(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'empty.sqlite3'}")
+    with pytest.raises(StoreError, match="no tables yet"):
+        database.check()
+    database.migrate()
+    database.check()
+    database.close()
+
+
+def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear reader, this is not a database. " * 100)
+    database = Database(f"sqlite:///{file}")
+    with pytest.raises(StoreError, match="file is not a database"):
+        database.migrate()
+    database.close()
+    assert file.read_text().startswith("Dear reader")
+
+
+def test_a_folder_that_does_not_exist_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open database file"):
+        Database(f"sqlite:///{tmp_path / 'nowhere' / 'bench.sqlite3'}").check()
+
+
+def test_a_faulty_statement_is_not_called_an_unusable_database(database: Database) -> None:
+    """A constraint that refuses our own statement is our mistake and must not be answered with 'try again later'."""
+    with pytest.raises(sa.exc.IntegrityError), database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO change_counters (shard, value) VALUES (0, 0)")
+
+
+def test_a_file_made_by_another_program_keeps_its_tables(tmp_path: Path) -> None:
+    file = tmp_path / "other.sqlite3"
+    other = sqlite3.connect(file)
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    database = Database(f"sqlite:///{file}")
+    database.migrate()
+    with database.reading() as connection:
+        assert sa.inspect(connection).has_table("theirs")
+    database.close()

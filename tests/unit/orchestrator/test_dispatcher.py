@@ -1,0 +1,156 @@
+"""The dispatcher on a real queue in SQLite, with a runner that starts nothing and tells what the test wants told."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from orchestrator.dispatcher import Capacity, Dispatcher, Ended
+from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunId, RunStatus
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from worker.spec import Budget, Resources, Workload
+
+
+class TableRunner:
+    """A runner of a given size whose attempts end when the test says so."""
+
+    def __init__(self, cpus: int, gpus: int = 0) -> None:
+        self.size = Capacity(cpus=cpus, gpus=gpus)
+        self.running: dict[RunId, Lease] = {}
+        self.killed: list[tuple[RunId, int]] = []
+        self._ended: list[Ended] = []
+
+    def capacity(self) -> Capacity:
+        return self.size
+
+    def start(self, lease: Lease) -> None:
+        self.running[lease.run_id] = lease
+
+    def ended(self) -> Sequence[Ended]:
+        told, self._ended = self._ended, []
+        return told
+
+    def kill(self, run_id: RunId, attempt: int) -> None:
+        self.running.pop(run_id, None)
+        self.killed.append((run_id, attempt))
+
+    def close(self, grace_seconds: float) -> Sequence[Ended]:
+        return [Ended(lease=lease, interrupted=True, message="closed") for lease in self.running.values()]
+
+    def dies(self, run_id: RunId) -> None:
+        self._ended.append(Ended(lease=self.running.pop(run_id), interrupted=False, message="killed by the test"))
+
+
+class Desk:
+    """A bench, its queue and a dispatcher over one runner."""
+
+    def __init__(self, folder: Path, runner: TableRunner, policy: LeasePolicy) -> None:
+        database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+        database.migrate()
+        self.bench = Bench(database, policy=policy, runs_folder=folder / "runs", datasets_folder=folder / "datasets")
+        self.queue = Queue(database, policy)
+        self.runner = runner
+        self.dispatcher = Dispatcher(self.queue, runner)
+
+    def submit(self, seeds: int = 1, resources: Resources | None = None) -> None:
+        self.bench.submit(
+            ComparisonSpec(
+                name="dispatch",
+                workload=Workload(model="gpt2-tiny", budget=Budget(steps=5)),
+                candidates=(Candidate(optimizer="adamw", learning_rates=(1e-3,)),),
+                seeds=tuple(range(seeds)),
+                resources=resources or Resources(),
+            )
+        )
+
+    def statuses(self) -> list[RunStatus]:
+        return [run.status for run in self.bench.runs()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, TableRunner(cpus=2), LeasePolicy(backoff_seconds=0.0, cancel_grace_seconds=0.0))
+
+
+def test_starts_no_more_than_fits(desk: Desk) -> None:
+    """Two CPUs hold two runs of one CPU; the third waits, however often the dispatcher looks."""
+    desk.submit(seeds=3)
+    for _ in range(3):
+        desk.dispatcher.tick()
+    assert len(desk.runner.running) == 2
+    assert desk.statuses() == [RunStatus.LEASED, RunStatus.LEASED, RunStatus.QUEUED]
+
+
+def test_a_dead_process_frees_its_place_and_its_run_is_tried_again(desk: Desk) -> None:
+    """The run of a process that died is leased again, as attempt 2."""
+    desk.submit()
+    desk.dispatcher.tick()
+    (run,) = desk.bench.runs()
+    desk.runner.dies(RunId(run.id))
+    desk.dispatcher.tick()
+    desk.dispatcher.tick()
+    assert desk.runner.running[RunId(run.id)].attempt == 2
+    assert [attempt.message for attempt in desk.bench.attempts(run.id)] == ["killed by the test", None]
+
+
+def test_a_run_that_dies_every_time_fails_with_the_reason(desk: Desk) -> None:
+    """After three lost attempts the run has failed, and says what the last one said."""
+    desk.submit()
+    (run,) = desk.bench.runs()
+    for _ in range(3):
+        desk.dispatcher.tick()
+        desk.runner.dies(RunId(run.id))
+        desk.dispatcher.tick()
+    desk.dispatcher.tick()
+    (run,) = desk.bench.runs()
+    assert run.status is RunStatus.FAILED
+    assert run.reason is not None
+    assert "killed by the test" in run.reason
+    assert desk.runner.running == {}
+
+
+def test_a_worker_that_ignores_a_cancel_is_ended(desk: Desk) -> None:
+    """After the grace time the process is killed and the run is cancelled."""
+    desk.submit()
+    desk.dispatcher.tick()
+    (run,) = desk.bench.runs()
+    desk.bench.cancel_run(run.id)
+    desk.dispatcher.tick()
+    assert desk.runner.killed == [(run.id, 1)]
+    assert desk.statuses() == [RunStatus.CANCELLED]
+
+
+def test_a_run_larger_than_the_cluster_says_so_and_blocks_nobody(desk: Desk) -> None:
+    """A run that needs 8 CPUs of 2 shows why it waits; the run behind it is started."""
+    desk.submit(resources=Resources(cpus=8))
+    desk.submit()
+    desk.dispatcher.tick()
+    waiting = [run for run in desk.bench.runs() if run.status is RunStatus.QUEUED]
+    assert [run.reason for run in waiting] == ["needs more than the 2 CPUs and 0 GPUs that the cluster has"]
+    assert len(desk.runner.running) == 1
+
+
+def test_closing_gives_every_run_back_without_blame(desk: Desk) -> None:
+    """Runs of a stopped service wait in the queue, however often that happens."""
+    desk.submit(seeds=2)
+    for _ in range(5):
+        dispatcher = Dispatcher(desk.queue, desk.runner)
+        dispatcher.tick()
+        dispatcher.close()
+        assert desk.statuses() == [RunStatus.QUEUED, RunStatus.QUEUED]
+
+
+def test_recovery_restarts_what_a_killed_service_left(desk: Desk) -> None:
+    """A new dispatcher leases at once what the killed one held; the old lease opens nothing any more."""
+    desk.submit()
+    desk.dispatcher.tick()
+    (zombie,) = desk.runner.running.values()
+    successor = Dispatcher(desk.queue, desk.runner)
+    successor.recover()
+    successor.tick()
+    (lease,) = desk.runner.running.values()
+    assert (zombie.attempt, lease.attempt) == (1, 2)
+    assert not desk.queue.release(zombie.run_id, zombie.attempt, zombie.token, AttemptOutcome.LOST, "late")
