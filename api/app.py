@@ -45,7 +45,7 @@ def create_app(
     app.include_router(_v1())
     app.include_router(health.router)
     app.include_router(reference.router)
-    app.include_router(pages(bench))
+    app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
     app.add_middleware(BodyLimit)

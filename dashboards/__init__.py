@@ -1,0 +1,1 @@
+"""Pages and figures: what the orchestrator's service knows, drawn for people."""

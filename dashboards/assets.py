@@ -1,0 +1,85 @@
+"""Static files: our own and Plotly.js from the installed package, compressed once, cached by browsers for a year.
+
+Addresses carry a digest of the content, so that a new version is a new address. Nothing is looked up on the disk by a
+name that a browser sent.
+"""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter, HTTPException, Request, Response
+
+from dashboards import palette
+
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+OWN = ("app.css", "theme.js", "live.js", "figures.js", "favicon.svg")
+PLOTLY = "plotly.min.js"
+FOR_A_YEAR = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asset:
+    """One static file."""
+
+    body: bytes
+    compressed: bytes
+    digest: str
+    media_type: str
+
+
+@cache
+def asset(name: str) -> Asset:
+    """The static file of that name; `KeyError` for any other. The first call for Plotly takes about half a second."""
+    body = _body(name)
+    suffix = name[name.rindex(".") :]
+    return Asset(
+        body=body,
+        compressed=gzip.compress(body, compresslevel=6, mtime=0),
+        digest=hashlib.sha256(body).hexdigest()[:12],
+        media_type=f"{MEDIA_TYPES[suffix]}; charset=utf-8",
+    )
+
+
+def url(name: str) -> str:
+    """The address of a static file, as templates write it."""
+    return f"/static/{name}?v={asset(name).digest}"
+
+
+def static_files() -> APIRouter:
+    """The route that serves them."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/static/{name}")
+    def static(name: str, request: Request) -> Response:
+        try:
+            found = asset(name)
+        except KeyError:
+            raise HTTPException(status_code=404, detail=f"there is no static file {name!r}") from None
+        return _answer(found, compressed="gzip" in request.headers.get("accept-encoding", ""))
+
+    return router
+
+
+def _answer(found: Asset, *, compressed: bool) -> Response:
+    headers = {"Cache-Control": FOR_A_YEAR, "Vary": "Accept-Encoding", "ETag": f'"{found.digest}"'}
+    if compressed:
+        return Response(found.compressed, media_type=found.media_type, headers=headers | {"Content-Encoding": "gzip"})
+    return Response(found.body, media_type=found.media_type, headers=headers)
+
+
+def _body(name: str) -> bytes:
+    if name == "palette.css":
+        return palette.stylesheet().encode()
+    if name == PLOTLY:
+        return _plotly().read_bytes()
+    if name in OWN:
+        return (files("dashboards") / "static" / name).read_bytes()
+    raise KeyError(name)
+
+
+def _plotly() -> Traversable:
+    return files("plotly") / "package_data" / PLOTLY

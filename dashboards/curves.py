@@ -1,0 +1,120 @@
+"""The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dashboards import formats
+from dashboards.drawing import Figure, figure, layout_of, plain, transparent
+from dashboards.palette import Style, ThemeName
+from dashboards.series import Band, Series, across_seeds, numbers, thinned
+from dashboards.viewstate import ViewState
+
+X_TITLES = {"steps": "step", "tokens": "training tokens", "seconds": "training seconds"}
+HEADROOM = 1.05
+"""Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
+PART_STARTS = {"whole": 0.0, "main": 0.06, "half": 0.5}
+"""Share of the budget after which losses set the loss axis; by 6 % the first steep fall is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """All seeds of one candidate at one learning rate."""
+
+    candidate: str
+    title: str
+    lr: float
+    is_best: bool
+    """The candidate's best learning rate so far: drawn in full."""
+    style: Style
+    seeds: tuple[Series, ...]
+
+
+def loss_curves(curves: Sequence[Curve], view: ViewState, budget: float | None, theme: ThemeName) -> Figure:
+    """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
+
+    `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
+    """
+    shown = [curve for curve in curves if curve.candidate not in view.hidden]
+    data = [trace for curve in shown for trace in _curve_traces(curve, view, theme)]
+    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title="loss, nats per token")
+    layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
+    _set_ranges(layout, shown, view, budget)
+    return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
+
+
+def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
+    if not (curve.is_best or view.all_rates):
+        return []
+    colour = curve.style.colour(theme)
+    validation = across_seeds(curve.seeds, "val_loss", view.x)
+    lines = [_validation_line(curve, validation, colour)]
+    if curve.is_best:
+        training = thinned(across_seeds(curve.seeds, "train_loss", view.x, smoothing=True))
+        lines = [*_band_traces(curve, training, colour), *lines]
+    return lines
+
+
+def _band_traces(curve: Curve, band: Band, colour: str) -> list[Any]:
+    """The band's two edges, filled between, and the mean's thin line; the band tells nothing on hover."""
+    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "legendgroup": plain(curve.candidate)}
+    x = numbers(band.x)
+    edge = {"width": 0, "color": colour}
+    return [
+        {"type": "scatter", "x": x, "y": numbers(band.low), "line": edge} | quiet,
+        {"type": "scatter", "x": x, "y": numbers(band.high), "line": edge, "fill": "tonexty",
+         "fillcolor": transparent(colour, 0.13)} | quiet,
+        {"type": "scatter", "x": x, "y": numbers(band.mean), "opacity": 0.8,
+         "line": {"width": 1.2, "color": colour, "dash": curve.style.dash}} | quiet,
+    ]  # fmt: skip
+
+
+def _validation_line(curve: Curve, band: Band, colour: str) -> dict[str, Any]:
+    """Marks joined from the first trained evaluation on: a line from the untrained loss would run through empty air."""
+    trained = band.x > 0
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": f"{plain(curve.title)} · lr {formats.rate(curve.lr)}",
+        "x": numbers(band.x[trained]),
+        "y": numbers(band.mean[trained]),
+        "opacity": 1.0 if curve.is_best else 0.5,
+        "line": {"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
+        "marker": {"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
+        "hovertemplate": "%{y:.4f}",
+        "showlegend": False,
+    }
+
+
+def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, budget: float | None) -> None:
+    """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
+    drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
+    end = budget or max((float(getattr(one, view.x)[-1]) for one in drawn), default=0.0)
+    start = 0.5 * end if view.part == "half" else 0.0
+    layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
+    bounds = _loss_bounds(drawn, view, end)
+    if bounds and view.log:
+        layout["yaxis"] |= {"type": "log", "nticks": 6, "range": [float(np.log10(bound)) for bound in bounds]}
+    elif bounds:
+        layout["yaxis"]["range"] = list(bounds)
+    layout["uirevision"] = view.query()
+
+
+def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[float, float] | None:
+    """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count."""
+    losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
+    places = [np.tile(getattr(one, view.x), 2) for one in seeds]
+    if not seeds:
+        return None
+    loss, place = np.concatenate(losses), np.concatenate(places)
+    untrained = [one.val_loss[0] for one in seeds if np.isfinite(one.val_loss[0])]
+    sane = np.isfinite(loss) & (loss <= HEADROOM * max(untrained, default=np.inf))
+    chosen = sane & (place >= PART_STARTS[view.part] * end)
+    every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early for that part: show all that there is
+    if every.size < 2:
+        return None
+    low, high = float(every.min()), float(every.max())
+    margin = 0.05 * (high - low) or 0.05 * high
+    return max(low - margin, 0.5 * low), high + margin

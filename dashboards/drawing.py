@@ -1,0 +1,94 @@
+"""What all figures share: axes and layouts in the page's neutral colours, lines, text that Plotly cannot misread.
+
+Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTML.
+"""
+
+import html
+from typing import Any
+
+from dashboards.palette import THEMES, ThemeName
+from dashboards.series import Array, numbers
+
+Figure = dict[str, Any]
+"""`{"data": [...], "layout": {...}}`, as Plotly.react takes it."""
+
+FONT = 'Inter, -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial'
+
+
+def plain(text: str) -> str:
+    """Text that Plotly shows letter by letter."""
+    return html.escape(text, quote=False)
+
+
+def layout_of(theme: ThemeName, *, x_title: str, y_title: str) -> dict[str, Any]:
+    """One pair of axes; `yaxis2` is an invisible scale from 0 to 1 for marks that belong to no loss."""
+    colours = THEMES[theme]
+    return {
+        "font": {"family": FONT, "size": 12, "color": colours.ink},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 48, "r": 16, "t": 18, "b": 40},
+        "xaxis": axis(theme, x_title),
+        "yaxis": axis(theme, y_title),
+        "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
+        "hovermode": "closest",
+        "hoverlabel": {
+            "bgcolor": colours.surface, "bordercolor": colours.line, "namelength": -1,
+            "font": {"family": FONT, "size": 12, "color": colours.ink},
+        },
+        "annotations": [],
+        "showlegend": False,
+        "dragmode": "zoom",
+    }  # fmt: skip
+
+
+def axis(theme: ThemeName, title: str) -> dict[str, Any]:
+    """A quiet axis."""
+    colours = THEMES[theme]
+    return {
+        "title": {"text": title, "font": {"size": 12, "color": colours.muted}, "standoff": 8},
+        "gridcolor": colours.line,
+        "linecolor": colours.line,
+        "zeroline": False,
+        "tickfont": {"size": 11, "color": colours.muted},
+        "automargin": True,
+    }
+
+
+def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict[str, Any]:
+    """A line through the columns x and y, both of shape (n,)."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": numbers(x),
+        "y": numbers(y),
+        "line": {"width": width, "color": colour},
+        "hovertemplate": "%{y:.4~g}",
+        "showlegend": False,
+    }
+
+
+def heading(text: str, left: float, theme: ThemeName) -> dict[str, Any]:
+    """The title of a small plot in the lower row."""
+    return {
+        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": 0.25, "xanchor": "left", "yanchor": "bottom",
+        "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
+    }  # fmt: skip
+
+
+def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: str) -> Figure:
+    """A figure, or the sentence that says when there will be one."""
+    if any(len(trace["x"]) for trace in data):
+        return {"data": data, "layout": layout}
+    bare = {key: layout[key] for key in ("font", "paper_bgcolor", "plot_bgcolor", "margin")}
+    note = {"text": empty, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    hidden = {"visible": False, "fixedrange": True}
+    muted = {"font": {"size": 13, "color": THEMES[theme].muted}}
+    return {"data": [], "layout": bare | {"xaxis": hidden, "yaxis": hidden, "annotations": [note | muted]}}
+
+
+def transparent(colour: str, alpha: float) -> str:
+    """`#rrggbb` as `rgba(…)`."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"

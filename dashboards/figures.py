@@ -1,0 +1,198 @@
+"""Figures: records and series → Plotly figures as plain dicts. Pure, so that pages, reports and notebooks share them.
+
+The figure of loss curves has a file of its own, `curves`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dashboards import formats
+from dashboards.drawing import Figure, axis, figure, heading, layout_of, line, plain
+from dashboards.palette import THEMES, Style, ThemeName
+from dashboards.series import Series, smooth, window_of
+from dashboards.viewstate import ViewState
+from orchestrator.records import Comparison, RunRecord
+from worker.record import Verdict
+
+FAR = 4.0
+"""A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
+
+
+def learning_rates(
+    comparison: Comparison, runs: Sequence[RunRecord], styles: Mapping[str, Style], view: ViewState, theme: ThemeName
+) -> Figure:
+    """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged."""
+    rows = [row for row in comparison.rows if row.candidate not in view.hidden]
+    data: list[Any] = []
+    for row in rows:
+        colour = styles[row.candidate].colour(theme)
+        means = sorted((one.lr, one.val_loss.mean) for one in row.learning_rates if one.val_loss is not None)
+        data.append(_mean_line(row.title, means, colour, styles[row.candidate]))
+        data.append(_seed_marks(row.title, [run for run in runs if run.candidate == row.candidate], colour))
+    shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
+    edge = _rate_edge(shown)
+    data += _diverged_marks(shown, styles, theme, edge)
+    layout = layout_of(theme, x_title="learning rate", y_title="final validation loss")
+    ticks = sorted({run.lr for run in shown if run.lr <= edge})
+    layout["xaxis"] |= {
+        "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
+    }  # fmt: skip
+    ended = any(trace["x"] for trace in data)
+    return figure(data if ended else [], layout, theme, empty="A mark for every finished run will stand here.")
+
+
+def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName) -> Figure:
+    """Optimizer-state bytes as bars, with the model's own size as a dotted line to compare with."""
+    rows = [row for row in comparison.rows if row.optimizer_state_bytes is not None]
+    rows = [row for row in rows if row.candidate not in view.hidden][::-1]
+    baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
+    values = [row.optimizer_state_bytes or 0 for row in rows]
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": values,
+        "y": [plain(row.title) for row in rows],
+        "text": [f"{formats.size(value)}{_share(value, baseline)}" for value in values],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "hovertemplate": "%{y}: %{x:,} bytes<extra></extra>",
+        "marker": {"color": [styles[row.candidate].colour(theme) for row in rows], "cornerradius": 3},
+        "width": 0.55,
+    }
+    layout = layout_of(theme, x_title="bytes of optimizer state", y_title="")
+    layout["xaxis"] |= {"range": [0, 1.5 * max(values, default=1)], "tickformat": ".2~s", "ticksuffix": "B"}
+    layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
+    parameters = next((row.parameter_bytes for row in rows if row.parameter_bytes is not None), None)
+    if parameters is not None and values and parameters <= 1.3 * max(values):
+        _mark_parameters(layout, parameters, theme)
+    return figure([bars] if rows else [], layout, theme, empty="Bytes are measured on each finished run.")
+
+
+def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName) -> Figure:
+    """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below."""
+    colour, muted = style.colour(theme), THEMES[theme].muted
+    smoothed = smooth(one.train_loss, window_of(one.train_loss.size))
+    data = [
+        line(one.steps, one.train_loss, "training loss, each step", muted, width=1) | {"opacity": 0.45},
+        line(one.steps, smoothed, "training loss, smoothed", colour, width=1.5),
+        _validation(one, style, colour),
+        line(one.steps, one.lr, "learning rate", colour) | {"xaxis": "x2", "yaxis": "y2"},
+        line(one.steps, one.grad_norm, "gradient norm", colour) | {"xaxis": "x3", "yaxis": "y3"},
+        line(one.steps, 1000 * one.step_seconds, "step time, ms", colour) | {"xaxis": "x4", "yaxis": "y4"},
+    ]
+    layout = layout_of(theme, x_title="", y_title="loss, nats per token")
+    layout["yaxis"] |= {"domain": [0.42, 1.0]}
+    layout["xaxis"] |= {"range": [0, 1.015 * steps_total], "anchor": "y"}
+    titles = ("learning rate", "gradient norm", "step time, ms")
+    for place, (left, title) in enumerate(zip((0.0, 0.36, 0.72), titles, strict=True), start=2):
+        domain = [left, left + 0.28]
+        layout[f"xaxis{place}"] = axis(theme, "step") | {
+            "domain": domain, "anchor": f"y{place}", "range": [0, 1.015 * steps_total], "nticks": 4,
+        }  # fmt: skip
+        layout[f"yaxis{place}"] = axis(theme, "") | {
+            "domain": [0.0, 0.24], "anchor": f"x{place}", "nticks": 4, "rangemode": "tozero",
+        }  # fmt: skip
+        layout["annotations"].append(heading(title, left, theme))
+    return figure(data if one.steps.size else [], layout, theme, empty="This run has reported no step yet.")
+
+
+def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, style: Style) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plain(title),
+        "x": [lr for lr, _ in means],
+        "y": [mean for _, mean in means],
+        "line": {"width": 2, "color": colour, "dash": style.dash},
+        "marker": {"size": 8, "symbol": style.symbol, "color": colour},
+        "hovertemplate": "%{y:.4f} at lr %{x}",
+        "showlegend": False,
+    }
+
+
+def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str) -> dict[str, Any]:
+    ended = [(run.lr, run.result.final_val_loss, run.seed) for run in runs if run.result and not _diverged(run)]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": plain(title),
+        "x": [lr for lr, _, _ in ended],
+        "y": [value for _, value, _ in ended],
+        "customdata": [seed for _, _, seed in ended],
+        "marker": {"size": 6, "symbol": "circle-open", "color": colour, "line": {"width": 1.2}},
+        "opacity": 0.75,
+        "hovertemplate": "%{y:.4f} · seed %{customdata}",
+        "showlegend": False,
+    }
+
+
+def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
+    """Diverged runs as × along the upper edge: they have no loss to be drawn at, and no reason to be left out."""
+    diverged = [run for run in runs if _diverged(run)]
+    far = sorted({run.lr for run in diverged if run.lr > edge})
+    if not diverged:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers+text",
+            "name": "diverged",
+            "x": [min(run.lr, edge) for run in diverged],
+            "y": [1.0] * len(diverged),
+            "yaxis": "y2",
+            "text": _once(f"lr {formats.rate(run.lr)} → " if run.lr in far else "" for run in diverged),
+            "textposition": "middle left",
+            "textfont": {"size": 11, "color": THEMES[theme].muted},
+            "customdata": [f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in diverged],
+            "marker": {
+                "size": 9,
+                "symbol": "x-thin",
+                "line": {"width": 2.2, "color": [styles[run.candidate].colour(theme) for run in diverged]},
+            },
+            "hovertemplate": "diverged: %{customdata}<extra></extra>",
+            "cliponaxis": False,
+            "showlegend": False,
+        }
+    ]
+
+
+def _once(labels: Iterable[str]) -> list[str]:
+    """The labels, each only where it first stands: seeds of one rate lie on top of one another."""
+    every = list(labels)
+    return [label if every.index(label) == place else "" for place, label in enumerate(every)]
+
+
+def _rate_edge(runs: Sequence[RunRecord]) -> float:
+    """Where the learning-rate axis ends: a little beyond the largest rate that trained, or at the largest of all."""
+    largest = max((run.lr for run in runs), default=1.0)
+    trained = max((run.lr for run in runs if not _diverged(run)), default=largest)
+    return largest if largest <= FAR * trained else 2 * trained
+
+
+def _diverged(run: RunRecord) -> bool:
+    return run.result is not None and (run.result.verdict is Verdict.DIVERGED or run.result.final_val_loss is None)
+
+
+def _share(value: int, baseline: int | None) -> str:
+    return f"  {formats.percent(value / baseline)}" if baseline else ""
+
+
+def _mark_parameters(layout: dict[str, Any], parameters: int, theme: ThemeName) -> None:
+    muted = THEMES[theme].muted
+    layout["shapes"] = [
+        {"type": "line", "x0": parameters, "x1": parameters, "yref": "paper", "y0": 0, "y1": 1,
+         "line": {"color": muted, "width": 1, "dash": "dot"}}
+    ]  # fmt: skip
+    layout["annotations"].append(
+        {"x": parameters, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
+         "text": f"parameters {formats.size(parameters)}", "font": {"size": 11, "color": muted}}
+    )  # fmt: skip
+
+
+def _validation(one: Series, style: Style, colour: str) -> dict[str, Any]:
+    """Marks joined from the first trained evaluation on, as in `curves`."""
+    known = np.isfinite(one.val_loss) & (one.steps > 0)
+    marks = {"mode": "lines+markers", "marker": {"size": 7, "symbol": style.symbol, "color": colour}}
+    return line(one.steps[known], one.val_loss[known], "validation loss", colour, width=2) | marks

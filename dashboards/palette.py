@@ -1,0 +1,110 @@
+"""Colours: one fixed hue per optimizer on every page and figure, in a light and a dark variant.
+
+The hues follow Okabe and Ito's colour-blind-safe set, moved until each has a contrast of 3:1 on our backgrounds.
+Where an optimizer shares its hue with another, dash and marker tell them apart, so colour is never the only channel.
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+ThemeName = Literal["light", "dark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theme:
+    """The neutral colours of figures; static/app.css takes the same ones from `stylesheet()`."""
+
+    background: str
+    surface: str
+    ink: str
+    muted: str
+    line: str
+
+
+THEMES: dict[ThemeName, Theme] = {
+    "light": Theme(background="#f6f7f9", surface="#ffffff", ink="#14181f", muted="#5a6372", line="#e4e7ec"),
+    "dark": Theme(background="#0d0f13", surface="#15181e", ink="#e9ebef", muted="#98a2b0", line="#282d37"),
+}
+
+HUES: dict[str, tuple[str, str]] = {
+    "slate": ("#566070", "#a9b3c1"),
+    "blue": ("#0067b5", "#4ba9f5"),
+    "vermillion": ("#c44f00", "#ff8c4d"),
+    "green": ("#007d5a", "#37c898"),
+    "purple": ("#a53f88", "#e68bca"),
+    "amber": ("#8f6400", "#e2b340"),
+    "violet": ("#5a49c6", "#a99dff"),
+}
+"""Name → (on light, on dark)."""
+
+DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "star", "hexagon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How a candidate looks everywhere."""
+
+    hue: str
+    dash: str = "solid"
+    symbol: str = "circle"
+
+    def colour(self, theme: ThemeName) -> str:
+        """The hue on that theme's background."""
+        light, dark = HUES[self.hue]
+        return light if theme == "light" else dark
+
+
+KNOWN: dict[str, Style] = {
+    "adamw": Style(hue="slate", symbol="circle"),
+    "adapm": Style(hue="blue", symbol="diamond"),
+    "adapm-mini": Style(hue="vermillion", symbol="square"),
+    "adam-mini": Style(hue="green", symbol="triangle-up"),
+    "adafactor": Style(hue="purple", symbol="cross"),
+    "galore": Style(hue="amber", symbol="pentagon"),
+    "muon": Style(hue="violet", symbol="star"),
+}
+"""The baseline is neutral, so that what is compared with it stands out; the field's main methods have a hue each."""
+
+
+def style(optimizer: str) -> Style:
+    """The fixed style of an optimizer; unlisted ones get theirs from a hash of the name, the same on every page."""
+    if optimizer in KNOWN:
+        return KNOWN[optimizer]
+    number = zlib.crc32(optimizer.encode())
+    hues = tuple(hue for hue in HUES if hue != "slate")
+    return Style(
+        hue=hues[number % len(hues)],
+        dash=DASHES[1 + number // 7 % (len(DASHES) - 1)],
+        symbol=SYMBOLS[number // 31 % len(SYMBOLS)],
+    )
+
+
+def styles(candidates: Iterable[tuple[str, str]]) -> dict[str, Style]:
+    """Styles by candidate name, from (candidate, optimizer) pairs; a second candidate of an optimizer is dashed."""
+    seen: dict[str, int] = {}
+    chosen: dict[str, Style] = {}
+    for candidate, optimizer in candidates:
+        nth = seen.get(optimizer, 0)
+        seen[optimizer] = nth + 1
+        chosen[candidate] = _variant(style(optimizer), nth)
+    return chosen
+
+
+def _variant(base: Style, nth: int) -> Style:
+    dash = DASHES[(DASHES.index(base.dash) + nth) % len(DASHES)]
+    symbol = SYMBOLS[(SYMBOLS.index(base.symbol) + nth) % len(SYMBOLS)]
+    return replace(base, dash=dash, symbol=symbol)
+
+
+def stylesheet() -> str:
+    """The same colours as CSS: neutrals as custom properties of the root, hues as classes `hue-…` that set `--hue`."""
+    light, dark = THEMES["light"], THEMES["dark"]
+    neutrals = "".join(
+        f"--{name}:light-dark({getattr(light, name)},{getattr(dark, name)});"
+        for name in ("background", "surface", "ink", "muted", "line")
+    )
+    hues = "".join(f".hue-{name}{{--hue:light-dark({pair[0]},{pair[1]})}}\n" for name, pair in HUES.items())
+    return f":root{{{neutrals}}}\n{hues}"

@@ -1,0 +1,43 @@
+"""Templates: one Jinja2 environment that escapes everything and knows how people read numbers."""
+
+import json
+import time
+from functools import cache
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dashboards import assets, formats, views
+from dashboards.palette import style
+
+FILTERS = {
+    name: getattr(formats, name)
+    for name in (
+        "loss", "signed", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
+        "moment", "iso", "device_hours_title",
+    )
+}  # fmt: skip
+
+
+def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page as an answer that browsers ask for anew each time."""
+    html = environment().get_template(template).render(**values)
+    return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-cache"})
+
+
+@cache
+def environment() -> Environment:
+    """The one environment; an undefined name in a template is an error, never an empty string."""
+    made = Environment(
+        loader=PackageLoader("dashboards"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= FILTERS
+    made.filters["ago"] = lambda then: formats.ago(then, time.time())
+    made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": views, "style": style}
+    return made

@@ -1,0 +1,95 @@
+// Keeps a page true: on each event from the server, and on each change of view, it asks for the page's own address again
+// and takes over what differs in the regions marked data-live. What a page shows is thus always what the server renders.
+(() => {
+  "use strict";
+  const stream = document.body.dataset.events;
+  const badge = document.getElementById("live");
+  const WORDS = { live: "Live", waiting: "Reconnecting…", done: "Up to date" };
+  let source = null;
+  let seen = document.body.dataset.version;
+  let busy = false;
+  let again = false;
+
+  function show(state) {
+    badge.hidden = false;
+    badge.dataset.state = state;
+    badge.textContent = WORDS[state];
+  }
+
+  async function refresh() {
+    if (busy) { again = true; return; }
+    busy = true;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (answer.ok) takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch { /* the service is away: the stream reconnects and asks again */ } finally {
+      busy = false;
+      if (again) { again = false; refresh(); }
+    }
+  }
+
+  function takeOver(fresh) {
+    document.title = fresh.title;
+    seen = fresh.body.dataset.version;
+    for (const region of document.querySelectorAll("[data-live]")) {
+      const next = fresh.getElementById(region.id);
+      if (next) morph(region, next);
+    }
+    for (const figure of document.querySelectorAll("[data-figure]")) {
+      const next = fresh.getElementById(figure.id);
+      if (next) figure.dataset.figure = next.dataset.figure;
+    }
+    document.dispatchEvent(new Event("bench:refresh"));
+  }
+
+  // Changes only what differs, so that focus, text selection and scroll positions survive.
+  function morph(old, next) {
+    if (old.isEqualNode(next)) return;
+    if (old.nodeName !== next.nodeName || old.nodeType !== Node.ELEMENT_NODE) {
+      old.replaceWith(document.importNode(next, true));
+      return;
+    }
+    for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const before = [...old.childNodes];
+    const after = [...next.childNodes];
+    after.forEach((child, place) => {
+      if (place < before.length) morph(before[place], child);
+      else old.append(document.importNode(child, true));
+    });
+    before.slice(after.length).forEach((child) => child.remove());
+  }
+
+  function listen() {
+    if (!stream || source || document.hidden) return;
+    source = new EventSource(`${stream}?since=${seen}`);
+    source.addEventListener("open", () => show("live"));
+    source.addEventListener("changed", refresh);
+    source.addEventListener("done", () => { close(); finished = true; show("done"); });
+    source.addEventListener("error", () => { show("waiting"); if (source?.readyState === EventSource.CLOSED) retry(); });
+  }
+
+  let finished = false;
+  function close() { source?.close(); source = null; }
+  function retry() { close(); setTimeout(listen, 3000); }
+
+  // A hidden tab holds no connection: browsers allow six to one server, and people keep many tabs.
+  document.addEventListener("visibilitychange", () => {
+    if (finished) return;
+    if (document.hidden) close(); else listen();
+  });
+  addEventListener("pagehide", close);
+
+  // The view lives in the address: links marked data-view change it without loading the page anew.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[data-view]");
+    if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    const clean = link.getAttribute("href").replace(/\?$/, "");
+    history.pushState(null, "", clean);
+    refresh();
+  });
+  addEventListener("popstate", refresh);
+
+  listen();
+})();

@@ -1,0 +1,218 @@
+"""What templates show that no record says: sentences, tones and the geometry of small bars. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from dashboards import formats
+from dashboards.palette import Style
+from orchestrator.jobs import RunStatus
+from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
+from worker.record import Verdict
+
+Tone = Literal["good", "live", "wait", "warn", "bad"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """A word about a state, with the tone that colours it."""
+
+    text: str
+    tone: Tone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """One part of a bar that is 100 wide."""
+
+    tone: Tone
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whisker:
+    """A mean with its interval on a scale of 0 to 100 that all rows share; an arrow where the interval leaves it."""
+
+    middle: float
+    low: float
+    high: float
+    cut_low: bool
+    cut_high: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leader:
+    """The leaderboard's first line."""
+
+    rank: int | None
+    row: CandidateRow
+    style: Style
+    whisker: Whisker | None
+    state_share: float | None
+    """Optimizer-state bytes as a share of the baseline's."""
+    runs_ended: int
+    runs_total: int
+
+
+def run_chip(run: RunRecord) -> Chip:
+    """A finished run is known by its verdict, every other one by its state."""
+    if run.result is not None:
+        return _verdict_chip(run.result.verdict)
+    return Chip(text=run.status.value.replace("_", " "), tone=tone(run.status))
+
+
+def tone(status: RunStatus) -> Tone:
+    """The colour of a run's state."""
+    match status:
+        case RunStatus.SUCCEEDED:
+            return "good"
+        case RunStatus.LEASED | RunStatus.RUNNING:
+            return "live"
+        case RunStatus.QUEUED | RunStatus.PAUSED | RunStatus.PAUSING | RunStatus.CANCELLED:
+            return "wait"
+        case RunStatus.RETRY_WAIT | RunStatus.CANCELLING:
+            return "warn"
+        case RunStatus.FAILED:
+            return "bad"
+        case _:
+            assert_never(status)
+
+
+def experiment_chip(counts: StateCounts) -> Chip:
+    """The state of a whole experiment in a word."""
+    failed = counts.by_status.get(RunStatus.FAILED, 0)
+    if counts.done() and failed:
+        return Chip(text="done, with failures", tone="bad")
+    if counts.done():
+        stopped = counts.by_status.get(RunStatus.CANCELLED, 0)
+        return Chip(text="cancelled", tone="wait") if stopped else Chip(text="done", tone="good")
+    if counts.by_status.get(RunStatus.QUEUED, 0) == counts.total:
+        return Chip(text="queued", tone="wait")
+    return Chip(text="running", tone="live")
+
+
+def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
+    """The states of an experiment's runs as parts of one bar: the good first, what waits last."""
+    order: tuple[Tone, ...] = ("good", "bad", "live", "warn", "wait")
+    numbers = dict.fromkeys(order, 0)
+    for status, number in counts.by_status.items():
+        numbers[tone(status)] += number
+    segments, start = [], 0.0
+    for name in order:
+        width = 100 * numbers[name] / max(1, counts.total)
+        if width:
+            segments.append(Segment(tone=name, start=round(start, 2), width=round(width, 2)))
+        start += width
+    return tuple(segments)
+
+
+def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, ...]:
+    """The leaderboard's lines; only candidates with a finite loss have a rank."""
+    whiskers = _whiskers(comparison.rows)
+    baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
+    return tuple(
+        Leader(
+            rank=place if row.val_loss is not None else None,
+            row=row,
+            style=styles[row.candidate],
+            whisker=whiskers.get(row.candidate),
+            state_share=_share(row.optimizer_state_bytes, baseline),
+            runs_ended=sum(one.runs_ended for one in row.learning_rates),
+            runs_total=sum(one.runs_total for one in row.learning_rates),
+        )
+        for place, row in enumerate(comparison.rows, start=1)
+    )
+
+
+def best(comparison: Comparison) -> CandidateRow | None:
+    """The candidate with the lowest mean so far; None before the first result."""
+    return next((row for row in comparison.rows if row.val_loss is not None), None)
+
+
+def headline(comparison: Comparison) -> str:
+    """The answer so far, as a sentence to stand after the first candidate's name; empty before the first result."""
+    first = best(comparison)
+    if first is None or first.val_loss is None:
+        return ""
+    half = first.val_loss.half_width()
+    measured = formats.loss(first.val_loss.mean) + (
+        f" ±\N{NO-BREAK SPACE}{formats.loss(half)}" if half is not None else ""
+    )
+    if not comparison.complete:
+        return f"is first so far, with a validation loss of {measured}. Runs are still to end: this may change."
+    if first.is_baseline:
+        return f"ranks first, and it is the baseline: validation loss {measured}."
+    baseline = next((row for row in comparison.rows if row.is_baseline), None)
+    return f"ranks first: validation loss {measured}{_memory_clause(first, baseline)}. {first.verdict}"
+
+
+def workload_facts(experiment: ExperimentRecord) -> tuple[str, ...]:
+    """What all runs of the experiment share, in few words."""
+    workload, seeds = experiment.spec.workload, len(experiment.spec.seeds)
+    return (
+        workload.model,
+        workload.data.dataset,
+        f"{formats.count(workload.budget.steps)} steps",
+        f"{formats.compact(workload.tokens())} tokens a run",
+        f"{seeds} seed{'s' if seeds != 1 else ''}",
+        workload.precision,
+    )
+
+
+def step_share(run: RunRecord) -> float:
+    """How much of its steps a run has done, in per cent."""
+    done = run.result.steps if run.result is not None else run.step
+    return round(min(100.0, 100 * done / max(1, run.steps_total)), 1)
+
+
+def _memory_clause(row: CandidateRow, baseline: CandidateRow | None) -> str:
+    share = _share(row.optimizer_state_bytes, baseline.optimizer_state_bytes if baseline else None)
+    if baseline is None or share is None or round(share, 2) == 1:
+        return ""
+    amount = f"{100 * abs(1 - share):.0f} % {'less' if share < 1 else 'more'}"
+    return f", with {amount} optimizer state than {baseline.title}"
+
+
+def _verdict_chip(verdict: Verdict) -> Chip:
+    match verdict:
+        case Verdict.CONVERGED:
+            return Chip(text="converged", tone="good")
+        case Verdict.DIVERGED:
+            return Chip(text="diverged", tone="bad")
+        case Verdict.OUT_OF_MEMORY:
+            return Chip(text="out of memory", tone="bad")
+        case _:
+            assert_never(verdict)
+
+
+def _whiskers(rows: Sequence[CandidateRow]) -> dict[str, Whisker]:
+    """One scale for all rows, set by the means: intervals of two seeds are so wide that they would hide them."""
+    means = [row.val_loss.mean for row in rows if row.val_loss is not None]
+    if not means:
+        return {}
+    spread = max(means) - min(means) or 0.02 * abs(means[0]) or 1.0
+    left, width = min(means) - 0.6 * spread, 2.2 * spread
+    return {row.candidate: _whisker(row, left, width) for row in rows if row.val_loss is not None}
+
+
+def _whisker(row: CandidateRow, left: float, width: float) -> Whisker:
+    assert row.val_loss is not None
+
+    def place(value: float) -> float:
+        return 100 * (value - left) / width
+
+    middle = place(row.val_loss.mean)
+    low = middle if row.val_loss.low is None else place(row.val_loss.low)
+    high = middle if row.val_loss.high is None else place(row.val_loss.high)
+    return Whisker(
+        middle=round(middle, 1),
+        low=round(max(low, 0.0), 1),
+        high=round(min(high, 100.0), 1),
+        cut_low=low < 0,
+        cut_high=high > 100,
+    )
+
+
+def _share(value: int | None, baseline: int | None) -> float | None:
+    return value / baseline if value is not None and baseline else None

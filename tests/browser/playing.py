@@ -1,0 +1,184 @@
+"""Plays experiments through the worker protocol: real queue, real leases, real store, made-up but realistic losses.
+
+player = Player(bench, queue)
+player.finish(5)                      # five runs from hello to result
+run = player.begin(); run.report(90)  # one more, half way
+"""
+
+import math
+import random
+from dataclasses import dataclass, field
+
+from orchestrator.jobs import Lease
+from orchestrator.service import Bench
+from orchestrator.store.queue import Queue
+from worker.protocol import Failure, FailureKind, Heartbeat, PointsBatch
+from worker.record import Environment, PeakMemory, Point, Result, Verdict
+
+PARAMETERS = 837_632
+"""Parameters of a GPT-2 with 4 layers of width 128, 256 positions and a byte vocabulary."""
+STATE_BYTES = {"adamw": 6_701_056, "adapm": 3_720_192, "adapm-mini": 447_488}
+FLOORS = {"adamw": 2.3210, "adapm": 2.2920, "adapm-mini": 2.3160}
+STEP_SECONDS = {"adamw": 0.071, "adapm": 0.078, "adapm-mini": 0.076}
+UNTRAINED = 5.57
+DIVERGES_AT = 1.0
+"""Learning rate from which a played run diverges."""
+
+
+@dataclass
+class PlayedRun:
+    """One attempt, as a worker would live it."""
+
+    bench: Bench
+    lease: Lease
+    step: int = -1
+    _batches: int = 0
+    _noise: random.Random = field(default_factory=random.Random)
+    _luck: float = 0.0
+    """What this seed happens to end above or below the mean, in nats."""
+
+    def __post_init__(self) -> None:
+        self._noise.seed(f"{self.lease.spec.optimizer.name}{self.lease.spec.seed}{self.lease.spec.optimizer.lr}")
+        self._luck = self._noise.gauss(0.0, 0.004)
+        self.bench.hello(*self.identity)
+
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """Run, attempt, token: what every call of a worker begins with."""
+        return self.lease.run_id, self.lease.attempt, self.lease.token
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole budget."""
+        return self.lease.spec.workload.budget.steps
+
+    def report(self, until: int) -> None:
+        """Points up to and including step `until`, then a sign of life."""
+        until = min(until, self._last_step())
+        points = tuple(self._point(step) for step in range(self.step + 1, until + 1))
+        if points:
+            self.bench.append_points(*self.identity, PointsBatch(sequence=self._batches, points=points))
+            self._batches += 1
+            self.step = until
+        self.bench.heartbeat(*self.identity, Heartbeat(step=self.step, device_seconds=self._seconds()))
+
+    def finish(self) -> None:
+        """The rest of the points, then the result."""
+        self.report(self.total)
+        self.bench.finish(*self.identity, self._result())
+
+    def break_down(self, message: str) -> None:
+        """End without a result, in a way that no other attempt would mend."""
+        failure = Failure(kind=FailureKind.PROGRAM, message=message, device_seconds=self._seconds())
+        self.bench.fail(*self.identity, failure)
+
+    def diverges(self) -> bool:
+        """Whether this run is one whose loss explodes."""
+        return self.lease.spec.optimizer.lr >= DIVERGES_AT
+
+    def _last_step(self) -> int:
+        return min(self.total, 24) if self.diverges() else self.total
+
+    def _point(self, step: int) -> Point:
+        workload = self.lease.spec.workload
+        validates = step % workload.evaluation.every_steps == 0 or step == self.total
+        noise = self._noise.gauss(0.0, 0.035)
+        return Point(
+            step=step,
+            tokens=step * workload.budget.batch_sequences * workload.data.sequence_length_tokens,
+            train_loss=self._finite(self._loss(step) + noise) if step else None,
+            val_loss=self._finite(self._loss(step) + 0.012) if validates else None,
+            lr=self._rate(step),
+            grad_norm=abs(0.9 * math.exp(-step / 90) + 0.35 + 4 * noise),
+            step_seconds=STEP_SECONDS.get(self.lease.spec.optimizer.name, 0.08) * (1 + abs(noise)),
+            optimizer_seconds=0.011,
+            host_rss_bytes=612_000_000 + 1000 * step,
+        )
+
+    def _loss(self, step: int) -> float:
+        if self.diverges():
+            return UNTRAINED * math.exp(0.12 * step) if step < 20 else math.inf
+        spec = self.lease.spec
+        floor = FLOORS.get(spec.optimizer.name, 2.35) + 0.006 * (spec.seed % 3) + self._mistuned() + self._luck
+        progress = step / self.total
+        fast, slow = math.exp(-28 * progress), math.exp(-4.2 * progress) - math.exp(-4.2)
+        return floor + 1.9 * fast + (UNTRAINED - floor - 1.9) * slow * (1 if step else 1.0153)
+
+    def _mistuned(self) -> float:
+        """How much a learning rate away from 4e-3 costs."""
+        return 0.035 * abs(math.log2(self.lease.spec.optimizer.lr / 4e-3))
+
+    def _rate(self, step: int) -> float:
+        schedule = self.lease.spec.workload.schedule
+        if step < schedule.warmup_steps:
+            return self.lease.spec.optimizer.lr * step / schedule.warmup_steps
+        progress = (step - schedule.warmup_steps) / (self.total - schedule.warmup_steps)
+        cosine = 0.5 * (1 + math.cos(math.pi * progress))
+        return self.lease.spec.optimizer.lr * (schedule.final_lr_ratio + (1 - schedule.final_lr_ratio) * cosine)
+
+    def _seconds(self) -> float:
+        return 4.0 + 0.08 * max(self.step, 0)
+
+    def _finite(self, value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    def _result(self) -> Result:
+        spec, name = self.lease.spec, self.lease.spec.optimizer.name
+        diverged = self.diverges()
+        final = None if diverged else self._loss(self.total) + 0.012
+        return Result(
+            verdict=Verdict.DIVERGED if diverged else Verdict.CONVERGED,
+            verdict_reason=(
+                "The training loss stopped being a number at step 20; its last value was 54.5."
+                if diverged
+                else f"The validation loss fell from {UNTRAINED:.4f} to {final:.4f} over {self.total} steps."
+            ),
+            steps=self.step,
+            tokens=self.step * spec.workload.budget.batch_sequences * spec.workload.data.sequence_length_tokens,
+            initial_val_loss=UNTRAINED,
+            final_val_loss=final,
+            final_train_loss=None if final is None else final - 0.01,
+            parameters=PARAMETERS,
+            parameter_bytes=4 * PARAMETERS,
+            optimizer_state_bytes=STATE_BYTES.get(name, 6_701_056),
+            peak_memory=PeakMemory(
+                host_rss_bytes=640_000_000 + 7 * STATE_BYTES.get(name, 0), host_rss_before_bytes=560_000_000
+            ),
+            step_seconds_median=STEP_SECONDS.get(name, 0.08),
+            optimizer_seconds_median=0.0112,
+            tokens_per_second=1024 / STEP_SECONDS.get(name, 0.08),
+            device_seconds=self._seconds(),
+            spec_hash=spec.content_hash(),
+            data_hash="5f" * 32,
+            environment=Environment(
+                device="cpu",
+                device_name="AMD EPYC 7B13",
+                host="bench-01",
+                threads=1,
+                python="3.11.9",
+                torch="2.13.0",
+                transformers="5.23.0",
+                platform="Linux-6.1-x86_64",
+                commit="0f3c9e1",
+            ),
+        )
+
+
+@dataclass
+class Player:
+    """Takes runs from the queue, as the dispatcher does, and plays them."""
+
+    bench: Bench
+    queue: Queue
+
+    def begin(self) -> PlayedRun:
+        """Claim the next run and say hello; fails where nothing is queued."""
+        (lease,) = self.queue.claim(cpus=64, gpus=0, limit=1)
+        return PlayedRun(self.bench, lease)
+
+    def finish(self, number: int | None = None) -> None:
+        """Play that many runs to their results; all that are queued by default."""
+        left = math.inf if number is None else number
+        while left > 0 and (leases := self.queue.claim(cpus=64, gpus=0, limit=1)):
+            PlayedRun(self.bench, leases[0]).finish()
+            left -= 1

@@ -1,0 +1,182 @@
+"""The pages in a real browser, with the real service behind them and played workers."""
+
+import time
+
+import pytest
+from playwright.sync_api import expect
+
+from orchestrator.experiments import Candidate
+from orchestrator.studies.demo import DEMO
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>%{x} $x$ <b>&lt;"
+FIGURES = 3
+
+
+@pytest.fixture
+def finished(site) -> str:
+    """The address of a finished experiment."""
+    experiment = site.bench.submit(DEMO).experiment
+    site.player.finish()
+    return f"{site.url}/experiments/{experiment.id}"
+
+
+def test_the_leaderboard_shows_who_wins_and_the_figures_are_drawn(eyes, site, finished):
+    watched = eyes.look()
+    page = watched.open(finished, figures=FIGURES)
+    rows = page.locator("#leaderboard tbody tr")
+    best = site.bench.compare(finished.rsplit("/", 1)[1]).rows[0]
+    assert rows.count() == 3
+    expect(rows.first).to_contain_text("AdaPM")
+    assert best.val_loss is not None
+    expect(rows.first).to_contain_text(f"{best.val_loss.mean:.4f}")
+    expect(page.locator("#live")).to_have_text("Up to date")
+    assert page.locator("#figure-curves .scatterlayer .trace").count() >= 3
+    assert watched.complaints == []
+
+
+def test_a_workers_report_appears_without_reload_within_seconds(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    run = site.player.begin()
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    expect(page.locator("#live")).to_have_text("Live")
+    page.evaluate("window.stillTheSamePage = true")
+    began = time.monotonic()
+    run.report(120)
+    expect(page.locator("#runs tbody tr").first).to_contain_text("120/240")
+    visible_after = time.monotonic() - began
+    expect(page.locator("#figure-curves .scatterlayer .trace").first).to_be_attached()
+    assert page.evaluate("window.stillTheSamePage")
+    assert visible_after < 5, f"the report was visible after {visible_after:.1f} s"
+    assert watched.complaints == []
+
+
+def test_an_experiment_is_followed_to_its_end(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    expect(page.locator(".title-row .chip")).to_have_text("queued")
+    site.player.finish()
+    expect(page.locator(".title-row .chip")).to_have_text("done")
+    expect(page.locator("#live")).to_have_text("Up to date")
+    expect(page.locator(".headline")).to_contain_text("ranks first")
+    expect(page.locator("#figure-memory .barlayer .point").first).to_be_attached()
+
+
+def test_home_shows_a_new_experiment_without_reload(eyes, site):
+    page = eyes.look().open(site.url + "/")
+    expect(page.locator(".empty")).to_contain_text("adapm-bench demo")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.bench.submit(DEMO)
+    expect(page.locator("#experiments")).to_contain_text(DEMO.name)
+
+
+def test_the_view_lives_in_the_address(eyes, finished):
+    page = eyes.look().open(finished, figures=FIGURES)
+    page.get_by_role("link", name="tokens", exact=True).click()
+    page.get_by_role("switch", name="log loss").click()
+    page.get_by_role("switch", name="AdamW", exact=True).click()
+    expect(page.get_by_role("switch", name="AdamW", exact=True)).to_have_attribute("aria-checked", "false")
+    assert page.url == finished + "?x=tokens&log=1&hide=adamw"
+    expect(page.locator("#figure-curves .xtitle")).to_have_text("training tokens")
+    shared = eyes.look().open(page.url, figures=FIGURES)
+    expect(shared.locator("#figure-curves .xtitle")).to_have_text("training tokens")
+    assert shared.locator("#figure-memory .barlayer .point").count() == 2
+    page.go_back()
+    expect(page.get_by_role("switch", name="AdamW", exact=True)).to_have_attribute("aria-checked", "true")
+    expect(page.locator("#figure-memory .barlayer .point")).to_have_count(3)
+
+
+def test_hostile_names_do_nothing(eyes, site):
+    candidates = (
+        Candidate(optimizer="adamw", learning_rates=(4e-3,)),
+        Candidate(optimizer="adapm", learning_rates=(4e-3,), label=HOSTILE[:60]),
+    )
+    experiment = site.bench.submit(DEMO.model_copy(update={"name": HOSTILE, "candidates": candidates})).experiment
+    site.player.finish()
+    run = site.bench.runs(experiment_id=experiment.id)[1]
+    for path, figures in (("/", 0), (f"/experiments/{experiment.id}", FIGURES), (f"/runs/{run.id}", 1)):
+        watched = eyes.look()
+        watched.page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+        page = watched.open(site.url + path, figures=figures)
+        assert page.locator("main img").count() == 0
+        assert HOSTILE[:60] in page.inner_text("main")
+        assert watched.complaints == []
+    bars = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    assert HOSTILE[:60].replace(" ", "") in bars.locator("#figure-memory .yaxislayer-above").text_content().replace(
+        "\N{NO-BREAK SPACE}", ""
+    ).replace(" ", "")
+
+
+def test_no_request_leaves_the_origin(eyes, site, finished):
+    watched = eyes.look()
+    page = watched.open(finished, figures=FIGURES)
+    page.hover("#figure-curves .nsewdrag")
+    page.click("#theme")
+    page.click("#runs a")
+    page.wait_for_selector("[data-drawn]")
+    page.goto(site.url + "/")
+    foreign = [url for url in watched.requests if not url.startswith(site.url + "/")]
+    assert foreign == []
+    assert len(watched.requests) > 10
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished, theme):
+    run = site.bench.runs(limit=1)[0]
+    site.bench.submit(DEMO.model_copy(update={"name": "anameofonehundredcharacters" * 4}))
+    for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 1)):
+        page = eyes.look(width=390, height=844, theme=theme).open(url, figures=figures)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_everything_is_there_without_javascript(eyes, site, finished):
+    page = eyes.look(scripts=False).open(finished, figures=0)
+    assert page.locator("#leaderboard tbody tr").count() == 3
+    assert page.locator("#runs tbody tr").count() == 12
+    assert page.locator("#rates tbody tr").count() == 6
+    assert page.locator(".noscript").is_visible()
+    page.get_by_role("link", name="tokens", exact=True).click()
+    assert page.url == finished + "?x=tokens"
+    assert not page.locator("#theme").is_visible()
+
+
+def test_the_chosen_theme_is_kept(eyes, finished):
+    watched = eyes.look(theme="light")
+    page = watched.open(finished, figures=FIGURES)
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != light
+    adamw_on_dark = "rgb(169, 179, 193)"
+    expect(page.locator("#figure-memory .point path").first).to_have_css("fill", adamw_on_dark)
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_a_refresh_keeps_what_the_reader_is_doing(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    run = site.player.begin()
+    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    expect(page.locator("#live")).to_have_text("Live")
+    page.click("#rates-numbers summary")
+    page.focus("#runs tbody tr:nth-child(4) a")
+    run.report(60)
+    expect(page.locator("#runs tbody tr").first).to_contain_text("60/240")
+    assert page.evaluate("document.activeElement.closest('tr')?.rowIndex") == 4
+    assert page.locator("#rates").is_visible()
+
+
+def test_keyboard_focus_is_visible(eyes, finished):
+    page = eyes.look().open(finished, figures=FIGURES)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_the_page_is_readable_at_once(eyes, finished):
+    page = eyes.look().open(finished, figures=FIGURES)
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted < 3000, f"first contentful paint after {painted:.0f} ms"

@@ -1,0 +1,78 @@
+"""Figures of finished runs, from the records of a played experiment."""
+
+import json
+
+import pytest
+
+from dashboards import figures
+from dashboards.experiment_figures import figure
+from dashboards.palette import style
+from dashboards.reader import Reader
+from dashboards.viewstate import ViewState
+
+
+@pytest.fixture
+def reader(bench) -> Reader:
+    """A reader of the played bench."""
+    return Reader(bench)
+
+
+@pytest.mark.parametrize("name", ["curves", "learning-rates", "memory"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name, theme):
+    made = figure(reader, reader.snapshot(finished), name, ViewState(all_rates=True), theme)
+    text = json.dumps(made, allow_nan=False)
+    assert "<script>" not in text
+    assert made["data"]
+
+
+def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
+    data = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["data"]
+    lines = [trace for trace in data if trace["mode"] == "lines+markers"]
+    assert [line["x"] for line in lines] == [[0.002, 0.004], [0.002, 0.004]]
+    seeds = [trace for trace in data if trace["mode"] == "markers"]
+    assert [len(trace["x"]) for trace in seeds] == [4, 4]
+    (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
+    assert diverged["x"] == [0.008, 0.008], "a rate of 1000 must not squeeze the others together"
+    assert diverged["text"] == ["lr 1000 → ", ""]
+
+
+def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
+    (bars,) = figure(reader, reader.snapshot(finished), "memory", ViewState(), "light")["data"]
+    assert sorted(bars["x"]) == [3_720_192, 6_701_056]
+    assert set(bars["marker"]["color"]) == {style("adamw").colour("light"), style("adapm").colour("light")}
+
+
+def test_hidden_candidates_leave_all_figures(reader, finished):
+    snapshot = reader.snapshot(finished)
+    (bars,) = figure(reader, snapshot, "memory", ViewState(hidden=("adamw",)), "light")["data"]
+    assert bars["x"] == [3_720_192]
+    rates = figure(reader, snapshot, "learning-rates", ViewState(hidden=("adamw",)), "light")["data"]
+    assert [trace["name"] for trace in rates if trace["name"] == "diverged"] == []
+
+
+def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
+    run = bench.runs(experiment_id=finished)[0]
+    made = figures.run_series(reader.series(run), style("adamw"), run.steps_total, "light")
+    assert [trace["name"] for trace in made["data"]] == [
+        "training loss, each step",
+        "training loss, smoothed",
+        "validation loss",
+        "learning rate",
+        "gradient norm",
+        "step time, ms",
+    ]
+    assert made["data"][2]["x"] == [60, 120, 180, 240]
+
+
+def test_a_snapshot_is_read_once_for_each_version(reader, bench, finished):
+    assert reader.snapshot(finished) is reader.snapshot(finished)
+
+
+def test_a_snapshot_follows_its_experiment(reader, bench, player, finished):
+    spec = bench.experiment(finished).spec
+    again = bench.submit(spec.model_copy(update={"name": "again"})).experiment.id
+    before = reader.snapshot(again)
+    player.begin().report(10)
+    assert reader.snapshot(again).version > before.version
+    assert sum(run.step for run in reader.snapshot(again).runs) == 10

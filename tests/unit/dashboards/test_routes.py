@@ -1,0 +1,144 @@
+"""Every page and figure over HTTP, without a browser."""
+
+import re
+
+import pytest
+
+from dashboards.assets import PLOTLY
+from orchestrator.jobs import RunStatus
+from orchestrator.studies.demo import DEMO
+from tests.browser.playing import STATE_BYTES
+
+
+def test_empty_home_says_what_to_do(client):
+    page = client.get("/").text
+    assert "adapm-bench demo" in page
+    assert "adapm-bench submit spec.yaml" in page
+
+
+def test_home_lists_experiments_newest_first(client, bench):
+    for name in ("older", "newer"):
+        bench.submit(DEMO.model_copy(update={"name": name}))
+    page = client.get("/").text
+    assert page.index("newer") < page.index("older")
+    assert page.count("0/12") == 2
+
+
+def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):
+    page = client.get(f"/experiments/{finished}").text
+    for row in bench.compare(finished).rows:
+        assert row.val_loss is not None
+        assert f"{row.val_loss.mean:.4f}" in page
+        assert row.verdict in page
+    assert "Device-hours (cpu)" in page
+    assert "GPU-hours" not in page.replace("not GPU-hours", "")
+    assert f"{100 * STATE_BYTES['adapm'] / STATE_BYTES['adamw']:.0f} %" in page
+
+
+def test_run_table_shows_a_diverged_run_beside_the_others(client, finished):
+    page = client.get(f"/experiments/{finished}").text
+    assert page.count(">diverged</span>") == 2
+    assert page.count(">converged</span>") == 8
+
+
+def test_hostile_names_are_text(client, bench, finished):
+    run = next(run for run in bench.runs(experiment_id=finished) if run.optimizer == "adapm")
+    for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", f"/experiments/{finished}?hide=<script>&x=<b>"):
+        page = client.get(path).text
+        assert "<script>alert" not in page
+        assert "&lt;script&gt;alert(1)" in page
+
+
+def test_no_page_holds_anything_inline(client, bench, finished):
+    run = bench.runs(experiment_id=finished)[0]
+    for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", "/experiments/none"):
+        page = client.get(path).text
+        assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+        assert not re.search(r"<style|\sstyle=|\son\w+=", page)
+
+
+def test_a_failed_run_tells_why(client, bench, player):
+    experiment = bench.submit(DEMO).experiment
+    run = player.begin()
+    run.break_down("CUDA error: an illegal memory access was encountered")
+    assert bench.runs(experiment_id=experiment.id, status=RunStatus.FAILED)
+    assert "illegal memory access" in client.get(f"/experiments/{experiment.id}").text
+    assert "illegal memory access" in client.get(f"/runs/{run.lease.run_id}").text
+
+
+@pytest.mark.parametrize("status", ["queued", "leased", "running", "succeeded"])
+def test_a_run_has_a_page_in_every_state(client, bench, player, status):
+    bench.submit(DEMO)
+    if status == "leased":
+        player.queue.claim(cpus=1, gpus=0, limit=1)
+    elif status != "queued":
+        run = player.begin()
+        run.report(30)
+        if status == "succeeded":
+            run.finish()
+    found = bench.runs(limit=1)[0]
+    assert found.status.value == status
+    assert client.get(f"/runs/{found.id}").status_code == 200
+    assert client.get(f"/runs/{found.id}/figures/series.json").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/experiments/none", "/runs/none"])
+def test_what_does_not_exist_is_a_page_with_a_way_out(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "All experiments" in answer.text
+    assert "none" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/experiments/none/events", "/experiments/none/figures/curves.json"])
+def test_streams_and_figures_of_nothing_are_not_found(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_an_unknown_figure_is_refused(client, finished):
+    assert client.get(f"/experiments/{finished}/figures/pie.json").status_code == 422
+
+
+def test_an_unchanged_figure_is_not_sent_again(client, finished):
+    path = f"/experiments/{finished}/figures/curves.json"
+    first = client.get(path)
+    again = client.get(path, headers={"If-None-Match": first.headers["ETag"]})
+    assert (first.status_code, again.status_code) == (200, 304)
+
+
+def test_the_stream_of_an_ended_experiment_says_done_and_ends(client, bench, finished):
+    version = bench.experiment_version(finished)
+    text = client.get(f"/experiments/{finished}/events", params={"since": version}).text
+    assert "event: done" in text
+    assert "event: changed" not in text
+
+
+def test_a_listener_that_reconnects_hears_only_what_it_missed(client, bench, finished):
+    path = f"/experiments/{finished}/events?since=0"
+    version = bench.experiment_version(finished)
+    assert "event: changed" in client.get(path).text
+    assert "event: changed" not in client.get(path, headers={"Last-Event-ID": str(version)}).text
+
+
+def test_static_files_are_cached_for_a_year_and_compressed(client):
+    for name in ("app.css", "palette.css", "live.js", PLOTLY):
+        answer = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip"})
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["Content-Encoding"] == "gzip"
+    plain = client.get("/static/app.css", headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    assert ":root" in plain.text
+
+
+@pytest.mark.parametrize("path", ["/static/nothing.js", "/static/..%2froutes.py", "/static/%2e%2e/routes.py"])
+def test_no_other_file_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_a_page_weighs_little_without_plotly(client, finished):
+    page = client.get(f"/experiments/{finished}")
+    names = set(re.findall(r'(?:src|href)="/static/([\w.]+)', page.text)) - {PLOTLY}
+    weight = len(page.content) + sum(len(client.get(f"/static/{name}").content) for name in names)
+    assert len(names) == 6
+    assert weight <= 150_000

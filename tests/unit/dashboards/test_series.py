@@ -1,0 +1,91 @@
+"""Points become lines without a number being bent."""
+
+import numpy as np
+import pytest
+
+from dashboards.series import (
+    MAX_POINTS,
+    Band,
+    Series,
+    across_seeds,
+    elapsed,
+    numbers,
+    series,
+    smooth,
+    thinned,
+    window_of,
+)
+from worker.record import Point
+
+
+def made(losses: list[float | None], *, ended: bool = False, every: int = 1) -> Series:
+    """A run that reports a validation loss every `every` steps of half a second."""
+    points = [
+        Point(step=every * place, tokens=100 * every * place, val_loss=value, train_loss=value, step_seconds=0.5)
+        for place, value in enumerate(losses)
+    ]
+    return series(points, ended=ended)
+
+
+def test_columns_keep_the_points_and_turn_null_into_nan():
+    one = made([5.0, None, 3.0])
+    assert one.steps.tolist() == [0, 1, 2]
+    assert one.tokens.tolist() == [0, 100, 200]
+    assert numbers(one.val_loss) == [5.0, None, 3.0]
+    assert np.isnan(one.grad_norm).all()
+
+
+def test_elapsed_counts_the_steps_between_two_points():
+    assert elapsed(np.array([0.0, 10.0, 20.0]), np.array([np.nan, 0.5, 0.25])).tolist() == [0.0, 5.0, 7.5]
+
+
+def test_smoothing_is_the_mean_of_the_window_and_skips_what_is_missing():
+    values = np.array([1.0, 2.0, np.nan, 4.0, 5.0])
+    assert numbers(smooth(values, 3)) == [1.5, 1.5, None, 4.5, 4.5]
+    assert smooth(values, 1) is values
+
+
+def test_smoothing_keeps_a_straight_line_straight_inside():
+    line = np.linspace(5.0, 2.0, 101)
+    assert smooth(line, 7)[3:-3] == pytest.approx(line[3:-3])
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 50, 240, 10_000])
+def test_window_is_odd(length):
+    assert window_of(length) % 2 == 1
+
+
+def test_band_is_the_mean_lowest_and_highest_seed():
+    band = across_seeds([made([4.0, 3.0]), made([6.0, 2.0])], "val_loss", "tokens")
+    assert band.x.tolist() == [0.0, 100.0]
+    assert band.mean.tolist() == [5.0, 2.5]
+    assert band.low.tolist() == [4.0, 2.0]
+    assert band.high.tolist() == [6.0, 3.0]
+
+
+def test_a_running_seed_is_part_of_the_mean_as_far_as_it_has_come():
+    band = across_seeds([made([4.0, 3.0, 2.0], ended=True), made([6.0])], "val_loss", "steps")
+    assert band.mean.tolist() == [5.0, 3.0, 2.0]
+
+
+def test_a_mean_ends_where_a_diverged_seed_ends():
+    band = across_seeds([made([4.0, 3.0, 2.0], ended=True), made([6.0, 9.0, None], ended=True)], "val_loss", "steps")
+    assert band.mean.tolist() == [5.0, 6.0]
+
+
+def test_seeds_may_report_at_different_steps():
+    band = across_seeds([made([4.0, 3.0, 2.0]), made([6.0, 4.0], every=2)], "val_loss", "steps")
+    assert band.x.tolist() == [0, 1, 2]
+    assert band.mean.tolist() == [5.0, 3.0, 3.0]
+
+
+def test_no_seed_gives_an_empty_band():
+    assert across_seeds([], "val_loss", "steps").x.size == 0
+    assert across_seeds([made([])], "val_loss", "steps").x.size == 0
+
+
+def test_thinning_keeps_both_ends_and_the_limit():
+    long = np.arange(10 * MAX_POINTS, dtype=float)
+    band = thinned(Band(x=long, mean=long, low=long, high=long))
+    assert band.x.size <= MAX_POINTS
+    assert (band.x[0], band.x[-1]) == (0.0, long[-1])
