@@ -70,6 +70,8 @@ def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
         run_folder=Path(assignment.run_folder),
         heartbeat_seconds=assignment.heartbeat_seconds,
         clock=clock,
+        # Heartbeats come before the checkpoint is read; progress must not seem to start again meanwhile.
+        first_step=assignment.checkpoint.step if assignment.checkpoint else 0,
     ) as reporter:
         try:
             _run(assignment, reporter, clock)

@@ -38,12 +38,13 @@ class HttpReporter:
         clock: DeviceClock,
         flush_seconds: float = 1.0,
         patience_seconds: float = PATIENCE_SECONDS,
+        first_step: int = 0,
     ) -> None:
         self._service, self._clock = service, clock
         self._heartbeat_seconds, self._patience_seconds = heartbeat_seconds, patience_seconds
         self._spool = Spool(run_folder / SPOOL_FOLDER, attempt)
         self._outbox = Outbox(service.post, self._spool, flush_seconds=flush_seconds)
-        self._step = 0
+        self._step = first_step
         self._command = Command.CONTINUE
         self._error: WorkerError | None = None
         self._leaving = threading.Event()

@@ -74,7 +74,7 @@ def _service(settings: Settings, *, port_given: bool) -> Iterator[str]:
 def _compare(url: str, fresh: bool) -> ExperimentRecord:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
     key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
-    with Client(url) as client:
+    with Client(url, retries=4) as client:
         submission = client.submit(DEMO, key=key)
         experiment = submission.experiment
         _announce(url, experiment, created=submission.created)

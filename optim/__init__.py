@@ -1,0 +1,1 @@
+"""Optimizers: AdaPM, AdaPM-mini and the baselines, usable in anybody's training loop."""

@@ -1,0 +1,304 @@
+"""AdaPM: Adam with partial momentum (Zhang, Liu, Fang: "AdaPM: a Partial Momentum Algorithm for LLM Training",
+arXiv 2510.09103), and AdaPM-mini, its combination with Adam-mini.
+
+Each block of the model keeps as much momentum as it needs (the block plan, `blocks.py`). With G the gradient of a
+block and v its second moment:
+
+    momentum   full        m = b1 m + (1 - b1) G                        value blocks, vectors
+               low rank    M = b1 L' R' + (1 - b1) G                    query, key and MLP blocks
+                           L, R = argmin || L R - M ||_F                `low_rank.py`
+                           m = M - b1 / (1 - b1) (L R - M)              the bias correction
+                             = G + b1 / (1 - b1) (L' R' - L R)          so computed: M is never formed
+               none        m = G                                        embeddings, LM head, attention outputs
+
+    update     u = m / (sqrt(v) + eps)                                  v: `second_moment.py`
+               u = clip(u, 1)                                           not where the momentum is full
+               W = W - lr (u + weight_decay W)                          lr × 0.75 without momentum
+
+Where the paper leaves room, an option decides; the class docstring names each default and its source. The formulas are
+worked out block by block in `block_step.py`; this file is the optimizer around them: groups, state, saving, loading.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
+
+from optim.block_step import StepSettings, update_block
+from optim.blocks import ADAM_MINI_SECOND_MOMENTS, ADAM_SECOND_MOMENTS, BlockKind, BlockPlan, SecondMoment
+from optim.low_rank import SOLVERS
+from optim.placement import Unknown, plan_blocks
+
+
+class StepOptions(TypedDict, total=False):
+    """The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
+
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    solver: str
+    inner_iterations: int
+    refresh_interval: int
+    clip: float | None
+    bias_correction: bool
+    debias_moments: bool
+    momentum_free_lr_scale: float
+    seed: int
+
+
+class AdaPM(torch.optim.Optimizer):
+    """Adam with partial momentum: the quality of AdamW, without nine tenths of its momentum.
+
+    `AdaPM.for_model(model, lr=6e-4)` plans the blocks and builds the optimizer; the constructor is for those who have a
+    plan, or want parameter groups.
+
+    Args:
+        params: `model.named_parameters()`, or groups of such: names find the blocks in the plan.
+        lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
+        plan: The blocks of these parameters, from `optim.placement.plan_blocks`.
+        betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
+        eps: Added to the root of the second moment.
+        weight_decay: Decoupled, on matrices; vectors never decay. Scaled by the block's learning rate, as in AdamW.
+        solver: "subspace", or "svd" (exact and slow).
+        inner_iterations: Subspace iterations a step; 1 is nearly as good as the exact SVD.
+        refresh_interval: Every so many steps the factors' search starts from a fresh Gaussian sketch; 0 for never.
+            The paper's "update frequency" T = 100, which it does not define, is taken for it.
+        clip: Bound on each element of u (paper, algorithm 1, line 9), on low-rank and momentum-free blocks; None for
+            none.
+        bias_correction: False takes L R for the momentum: the paper's ablation, clearly worse.
+        debias_moments: Adam's 1 - b^t terms, which algorithm 1 does not have.
+        momentum_free_lr_scale: Learning-rate factor of blocks that keep no momentum (paper, section 5.1: 0.75).
+        seed: Seed of the sketches.
+
+    Raises:
+        ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
+    """
+
+    second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
+    plan: BlockPlan
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        *,
+        plan: BlockPlan,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+        solver: str = "subspace",
+        inner_iterations: int = 1,
+        refresh_interval: int = 100,
+        clip: float | None = 1.0,
+        bias_correction: bool = True,
+        debias_moments: bool = False,
+        momentum_free_lr_scale: float = 0.75,
+        seed: int = 0,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "solver": solver,
+            "inner_iterations": inner_iterations,
+            "refresh_interval": refresh_interval,
+            "clip": clip,
+            "bias_correction": bias_correction,
+            "debias_moments": debias_moments,
+            "momentum_free_lr_scale": momentum_free_lr_scale,
+            "seed": seed,
+        }
+        self.plan = plan
+        super().__init__(params, defaults)
+
+    @classmethod
+    def for_model(
+        cls,
+        model: nn.Module,
+        lr: float | Tensor,
+        *,
+        rank_ratio: float = 0.05,
+        state_dtype: torch.dtype | None = None,
+        unknown: Unknown = "error",
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Plan the trainable parameters of a model and build the optimizer on them.
+
+        Args:
+            model: A Transformer, or anything whose weights the block plan can place.
+            lr: Learning rate.
+            rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
+            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. Arithmetic is
+                in float32 in any case.
+            unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
+            options: As for the constructor.
+
+        Raises:
+            UnplacedWeightsError: names every weight that no rule places.
+        """
+        plan = plan_blocks(
+            model,
+            rank_ratio=rank_ratio,
+            second_moments=cls.second_moments,
+            state_dtype=state_dtype,
+            unknown=unknown,
+        )
+        trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        return cls(trainable, lr, plan=plan, **options)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every parameter that has a gradient; return the closure's loss, if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._refuse_sparse_gradients()
+        for group in self.param_groups:
+            settings: dict[int, StepSettings] = {}
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                if parameter.grad is None:
+                    continue
+                state = self._state_of(name, parameter)
+                state["step"] += 1
+                step = int(state["step"])
+                if step not in settings:
+                    settings[step] = StepSettings.of(group, step)
+                for block in self.plan.by_parameter[name]:
+                    update_block(block, parameter, state, settings[step])
+        return loss
+
+    def allocate_state(self) -> None:
+        """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                self._state_of(name, parameter)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of named parameters, as `torch.optim.Optimizer` does; they must be in the plan."""
+        _check_options({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+        try:
+            self._check_parameters(self.param_groups[-1])
+        except ValueError:
+            self.param_groups.pop()
+            raise
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
+        self._check_saved_state(state_dict)
+        groups = [
+            {**saved, "param_names": list(own["param_names"])}
+            for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
+        ]
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
+        for identity, name, parameter in self._saved_identities(state_dict):
+            saved = state_dict["state"].get(identity, {})
+            for key, _, dtype in self._state_layout(name):
+                if key in saved:
+                    self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "plan": self.plan}
+
+    def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            # On the CPU, as torch's own counters: reading it must not wait for the device.
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+            for key, shape, dtype in self._state_layout(name):
+                state[key] = torch.zeros(shape, dtype=dtype, device=parameter.device)
+        return state
+
+    def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
+        """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
+        for block in self.plan.by_parameter[name]:
+            for state_name, shape in block.state_shapes.items():
+                yield block.key(state_name), shape, block.state_dtype
+
+    def _refuse_sparse_gradients(self) -> None:
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    raise RuntimeError(
+                        f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
+                        f"build its nn.Embedding with sparse=False"
+                    )
+
+    def _check_parameters(self, group: dict[str, Any]) -> None:
+        if "param_names" not in group:
+            raise ValueError(
+                f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
+                f"or use {type(self).__name__}.for_model(model, ...)"
+            )
+        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            if not parameter.is_floating_point():
+                raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            if name not in self.plan.by_parameter:
+                raise ValueError(f"{name} is not in the block plan; plan the model that holds it")
+
+    def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
+        """(identity in the saved state, name, parameter) in the order of both."""
+        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True):
+            yield from zip(saved["params"], own["param_names"], own["params"], strict=True)
+
+    def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
+        saved = [len(group["params"]) for group in state_dict["param_groups"]]
+        own = [len(group["params"]) for group in self.param_groups]
+        if saved != own:
+            raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
+        for identity, name, _ in self._saved_identities(state_dict):
+            tensors = state_dict["state"].get(identity)
+            if tensors is None:
+                continue
+            found = {key: tuple(value.shape) for key, value in tensors.items() if key != "step"}
+            expected = {key: shape for key, shape, _ in self._state_layout(name)}
+            if found != expected:
+                raise ValueError(
+                    f"the state to load for {name} is {found}, but this plan keeps {expected}; "
+                    f"build the optimizer with the model, class and rank_ratio that saved it"
+                )
+
+
+class AdaPMMini(AdaPM):
+    """AdaPM with Adam-mini's second moment: one value a row, head or output neuron instead of one a parameter.
+
+    Some 5 % of AdamW's state. Everything else, options included, is `AdaPM`'s.
+    """
+
+    second_moments = ADAM_MINI_SECOND_MOMENTS
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise ValueError, in torch's own manner, for the first option out of its bounds."""
+    beta1, beta2 = options["betas"]
+    clip, iterations, interval = options["clip"], options["inner_iterations"], options["refresh_interval"]
+    for valid, name, value, allowed in (
+        (float(options["lr"]) >= 0.0, "learning rate", options["lr"], "at least 0"),
+        (0.0 <= beta1 < 1.0, "beta parameter at index 0", beta1, "in [0, 1)"),
+        (0.0 <= beta2 < 1.0, "beta parameter at index 1", beta2, "in [0, 1)"),
+        (options["eps"] >= 0.0, "epsilon value", options["eps"], "at least 0"),
+        (options["weight_decay"] >= 0.0, "weight_decay value", options["weight_decay"], "at least 0"),
+        (options["solver"] in SOLVERS, "solver", options["solver"], f"one of {', '.join(SOLVERS)}"),
+        (isinstance(iterations, int) and iterations >= 1, "inner_iterations", iterations, "a whole number from 1"),
+        (isinstance(interval, int) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
+        (clip is None or clip > 0.0, "clip", clip, "above 0, or None for no clipping"),
+        (
+            options["momentum_free_lr_scale"] > 0.0,
+            "momentum_free_lr_scale",
+            options["momentum_free_lr_scale"],
+            "above 0",
+        ),
+    ):
+        if not valid:
+            raise ValueError(f"Invalid {name}: {value}; it must be {allowed}")

@@ -1,0 +1,47 @@
+"""The one door: a name, a model, a learning rate and options become a `torch.optim.Optimizer`.
+
+optimizer = build("adapm", model, lr=6e-4, options={"rank_ratio": 0.02})
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from math import isfinite
+from typing import cast
+
+import torch
+from torch import nn
+
+from optim import catalog
+from optim.catalog import OptimizerEntry
+from optim.errors import OptionError
+
+
+def build(
+    name: str, model: nn.Module, *, lr: float, options: Mapping[str, object] | None = None
+) -> torch.optim.Optimizer:
+    """Build the catalog's optimizer `name` on every trainable parameter of `model`.
+
+    Args:
+        name: A name of the catalog.
+        model: The model to train; it may be on `meta`.
+        lr: Learning rate, at least 0 and finite.
+        options: Values other than the entry's defaults.
+
+    Raises:
+        UnknownOptimizerError: no entry has that name.
+        OptionError: names every option that is unknown or out of its bounds.
+        UnplacedWeightsError: the optimizer needs a block plan, and the model has weights that no rule places.
+    """
+    entry = catalog.entry(name)
+    given = dict(options or {})
+    faults = [f"{option}={given[option]!r} {allowed}" for option, allowed in entry.faults(given)]
+    if not (isfinite(lr) and lr >= 0.0):
+        faults.insert(0, f"lr={lr!r} must be a number in [0, inf)")
+    if faults:
+        raise OptionError(f"{name} cannot be built: {'; '.join(faults)}")
+    return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given})
+
+
+def _factory(entry: OptimizerEntry) -> Callable[..., torch.optim.Optimizer]:
+    module, _, attribute = entry.factory.partition(":")
+    return cast("Callable[..., torch.optim.Optimizer]", getattr(import_module(module), attribute))

@@ -1,0 +1,17 @@
+"""What can go wrong in `optim`: one root, one class a kind of fault."""
+
+
+class OptimError(Exception):
+    """An optimizer could not be described, planned or built."""
+
+
+class UnknownOptimizerError(OptimError):
+    """No optimizer of that name is in the catalog."""
+
+
+class OptionError(OptimError):
+    """An option is unknown, of the wrong type or out of its bounds."""
+
+
+class UnplacedWeightsError(OptimError):
+    """Some weights of a model fit no rule of the block plan."""

@@ -1,0 +1,143 @@
+"""Exact bytes of an optimizer's state: counted over the tensors that it really keeps, on any device, `meta` included.
+
+Every storage is counted once, however many tensors look into it, and wrapper tensors (quantised, distributed) are
+counted by the plain tensors inside them. Step counters are state like any other and are named apart.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from optim.blocks import BlockPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """How much an optimizer keeps."""
+
+    total_bytes: int
+    """Everything, step counters included."""
+    counter_bytes: int
+    """Step counters: 4 bytes a parameter in torch's own optimizers and in AdaPM."""
+    by_state: Mapping[str, int]
+    """State name (`exp_avg_sq`, …) → bytes."""
+    by_block: Mapping[str, int]
+    """Block kind (`embedding`, `query`, …) → bytes, counters excepted; empty where the optimizer knows no blocks."""
+
+
+@runtime_checkable
+class _Planned(Protocol):
+    """An optimizer that keeps to a block plan."""
+
+    plan: BlockPlan
+
+    def allocate_state(self) -> None:
+        """Allocate all state now."""
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
+    """Count the state that the optimizer keeps now: before its first step, none (see `allocated_state_bytes`)."""
+    kinds = _kinds(optimizer)
+    names = _names(optimizer)
+    by_state: dict[str, int] = {}
+    by_block: dict[str, int] = {}
+    seen: set[int] = set()
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            held = sum(_new_bytes(tensor, seen) for tensor in _tensors(value))
+            by_state[_state_name(key)] = by_state.get(_state_name(key), 0) + held
+            kind = kinds.get((names.get(id(parameter), ""), key))
+            if kind is not None:
+                by_block[kind] = by_block.get(kind, 0) + held
+    return StateBytes(
+        total_bytes=sum(by_state.values()),
+        counter_bytes=by_state.get("step", 0),
+        by_state=by_state,
+        by_block=by_block,
+    )
+
+
+def allocated_state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
+    """Count the state of a fresh optimizer as if every parameter had had a gradient.
+
+    An optimizer with a block plan allocates its state; any other takes a step with zero gradients, which is meant for
+    `meta` parameters: on real ones it would apply weight decay.
+
+    Raises:
+        ValueError: the optimizer has no plan, and a parameter is not on `meta`.
+    """
+    if isinstance(optimizer, _Planned):
+        optimizer.allocate_state()
+        return state_bytes(optimizer)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
+        if not parameter.is_meta:
+            raise ValueError(
+                f"{type(optimizer).__name__} has a parameter on {parameter.device}; build it on a model made "
+                f'under `torch.device("meta")`'
+            )
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter in parameters:
+        parameter.grad = None
+    return state_bytes(optimizer)
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """Every plain tensor inside a state value."""
+    if isinstance(value, Tensor):
+        yield from _plain(value)
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _tensors(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _tensors(inner)
+
+
+def _plain(tensor: Tensor) -> Iterator[Tensor]:
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    inner_names, _ = tensor.__tensor_flatten__()
+    for name in inner_names:
+        yield from _plain(getattr(tensor, name))
+
+
+def _new_bytes(tensor: Tensor, seen: set[int]) -> int:
+    """Bytes of the tensor's storage; 0 where it was counted before."""
+    storage = tensor.untyped_storage()
+    # The storage's own identity: its data pointer is 0 on `meta`.
+    identity = storage._cdata
+    if identity in seen:
+        return 0
+    seen.add(identity)
+    return storage.nbytes()
+
+
+def _state_name(key: str) -> str:
+    """`query.exp_avg_sq` of a fused parameter counts under `exp_avg_sq`."""
+    return key.rpartition(".")[2]
+
+
+def _names(optimizer: torch.optim.Optimizer) -> dict[int, str]:
+    return {
+        id(parameter): name
+        for group in optimizer.param_groups
+        for name, parameter in zip(group.get("param_names", ()), group["params"], strict=False)
+    }
+
+
+def _kinds(optimizer: torch.optim.Optimizer) -> dict[tuple[str, str], str]:
+    """(parameter name, state key) → block kind."""
+    if not isinstance(optimizer, _Planned):
+        return {}
+    return {
+        (block.parameter, block.key(state_name)): str(block.kind)
+        for block in optimizer.plan
+        for state_name in block.state_shapes
+    }

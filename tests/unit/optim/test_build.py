@@ -1,0 +1,72 @@
+"""The one door: what it builds, and how it refuses."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.build import build
+from optim.errors import OptionError, UnknownOptimizerError, UnplacedWeightsError
+from tests.reference.tiny_models import tiny_gpt2
+
+
+@pytest.mark.parametrize(("name", "cls"), [("adamw", torch.optim.AdamW), ("adapm", AdaPM), ("adapm-mini", AdaPMMini)])
+def test_a_name_becomes_its_optimizer(name, cls):
+    optimizer = build(name, tiny_gpt2(), lr=0.01)
+    assert type(optimizer) is cls
+    assert {group["lr"] for group in optimizer.param_groups} == {0.01}
+
+
+def test_adamw_is_fused_and_decays_matrices_alone():
+    optimizer = build("adamw", tiny_gpt2(), lr=0.01, options={"weight_decay": 0.2})
+    matrices, vectors = optimizer.param_groups
+    assert {value.ndim for value in matrices["params"]} == {2}
+    assert {value.ndim for value in vectors["params"]} == {1}
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.2, 0.0)
+    for group in (matrices, vectors):
+        assert (group["betas"], group["eps"], group["fused"]) == ((0.9, 0.95), 1e-8, True)
+
+
+def test_options_reach_the_optimizer():
+    options = {"beta1": 0.8, "beta2": 0.9, "rank_ratio": 0.5, "state_dtype": "bfloat16", "clip": None, "seed": 3}
+    optimizer = build("adapm", tiny_gpt2(), lr=0.01, options=options)
+    assert isinstance(optimizer, AdaPM)
+    (group,) = optimizer.param_groups
+    assert (group["betas"], group["clip"], group["seed"]) == ((0.8, 0.9), None, 3)
+    assert {block.rank for block in optimizer.plan} == {0, 16}
+    assert {block.state_dtype for block in optimizer.plan} == {torch.bfloat16}
+
+
+def test_every_fault_is_named_at_once():
+    with pytest.raises(OptionError) as caught:
+        build("adapm", tiny_gpt2(), lr=-1.0, options={"beta1": 1.0, "solver": "magic", "speed": 11})
+    message = str(caught.value)
+    assert message.startswith("adapm cannot be built: lr=-1.0 must be a number in [0, inf); ")
+    assert "beta1=1.0 must be a number in [0, 1)" in message
+    assert "solver='magic' must be one of subspace, svd" in message
+    assert "speed=11 unknown option of adapm; known: beta1, " in message
+
+
+@pytest.mark.parametrize("lr", [float("nan"), float("inf")])
+def test_a_rate_that_is_no_number_is_refused(lr):
+    with pytest.raises(OptionError, match="lr="):
+        build("adamw", tiny_gpt2(), lr=lr)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(UnknownOptimizerError, match="unknown optimizer 'adam'; known: adamw, adapm, adapm-mini"):
+        build("adam", tiny_gpt2(), lr=0.01)
+
+
+def test_a_model_that_cannot_be_planned_is_refused_or_kept_in_full():
+    model = torch.nn.Linear(4, 5)
+    with pytest.raises(UnplacedWeightsError, match=r"weight \(5, 4\)"):
+        build("adapm", model, lr=0.01)
+    assert isinstance(build("adapm", model, lr=0.01, options={"unknown": "full"}), AdaPM)
+
+
+def test_the_catalog_loads_no_torch():
+    code = "import sys, optim.catalog; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,146 @@
+"""State bytes: what real tensors hold, counted once, and the figures that the project quotes."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.build import build
+from optim.state import StateBytes, allocated_state_bytes, state_bytes
+from tests.reference.tiny_models import tiny_gpt2, train
+
+GPT2_124M = GPT2Config()
+GPT2_1_5B = GPT2Config(n_embd=1600, n_layer=48, n_head=25)
+LLAMA_350M = LlamaConfig(hidden_size=1024, intermediate_size=2736, num_hidden_layers=24, num_attention_heads=16)
+LLAMA_130M = LlamaConfig(hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12)
+GPT2_TINY = GPT2Config(vocab_size=256, n_positions=256, n_embd=128, n_layer=4, n_head=4, bos_token_id=0, eos_token_id=0)
+
+
+def on_meta(config: GPT2Config | LlamaConfig) -> nn.Module:
+    with torch.device("meta"):
+        return GPT2LMHeadModel(config) if isinstance(config, GPT2Config) else LlamaForCausalLM(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "gigabytes"),
+    [
+        (GPT2_124M, "adamw", 0.996),
+        (GPT2_124M, "adapm", 0.546),
+        (GPT2_124M, "adapm-mini", 0.049),
+        (GPT2_1_5B, "adamw", 12.461),
+        (GPT2_1_5B, "adapm", 7.070),
+        (GPT2_1_5B, "adapm-mini", 0.846),
+        (LLAMA_350M, "adamw", 2.944),
+        (LLAMA_350M, "adapm", 1.648),
+        (LLAMA_350M, "adapm-mini", 0.177),
+        (LLAMA_130M, "adamw", 1.073),
+        (LLAMA_130M, "adapm", 0.586),
+        (LLAMA_130M, "adapm-mini", 0.050),
+    ],
+)
+def test_float32_state_of_the_papers_models_in_gigabytes(config, name, gigabytes):
+    optimizer = build(name, on_meta(config), lr=1e-3)
+    assert round(allocated_state_bytes(optimizer).total_bytes / 1e9, 3) == gigabytes
+
+
+def test_bfloat16_state_brings_gpt2_1_5b_adapm_mini_to_0_42_gigabytes():
+    optimizer = build("adapm-mini", on_meta(GPT2_1_5B), lr=1e-3, options={"state_dtype": "bfloat16"})
+    assert round(allocated_state_bytes(optimizer).total_bytes / 1e9, 2) == 0.42
+
+
+def test_adapm_mini_keeps_less_than_8_percent_of_adamws_state_on_gpt2_tiny():
+    held = {
+        name: allocated_state_bytes(build(name, on_meta(GPT2_TINY), lr=1e-3)).total_bytes
+        for name in ("adamw", "adapm", "adapm-mini")
+    }
+    assert held == {"adamw": 6_871_248, "adapm": 3_897_552, "adapm-mini": 506_192}
+    assert held["adapm-mini"] < 0.08 * held["adamw"]
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize("state_dtype", [None, torch.bfloat16])
+def test_the_plan_foretells_the_real_bytes_but_the_step_counters(cls, state_dtype):
+    model = tiny_gpt2()
+    optimizer = cls.for_model(model, 1e-3, state_dtype=state_dtype)
+    assert state_bytes(optimizer).total_bytes == 0
+    train(model, optimizer, range(1))
+    held = state_bytes(optimizer)
+    assert held.total_bytes - held.counter_bytes == optimizer.plan.state_bytes
+    assert held.counter_bytes == 4 * len(list(model.parameters()))
+    assert sum(held.by_block.values()) == optimizer.plan.state_bytes
+    assert sum(held.by_state.values()) == held.total_bytes
+
+
+def test_it_says_what_each_kind_of_block_and_each_state_holds():
+    model = tiny_gpt2()
+    optimizer = AdaPMMini.for_model(model, 1e-3)
+    optimizer.allocate_state()
+    matrix = 32 * 32
+    assert state_bytes(optimizer).by_block == {
+        "embedding": 4 * (64 + 32),
+        "vector": 4 * 2 * (2 * (4 * 32 + 96 + 32 + 128 + 32) + 64),
+        "query": 4 * 2 * (2 * 2 * 32 + 2),
+        "key": 4 * 2 * (2 * 2 * 32 + 2),
+        "value": 4 * 2 * (matrix + 32),
+        "attention_output": 4 * 2 * 32,
+        "mlp": 4 * 2 * (2 * 2 * (32 + 128) + 128 + 32),
+    }
+
+
+def test_an_optimizer_without_blocks_is_counted_by_its_tensors():
+    model = nn.Linear(3, 5)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    assert state_bytes(optimizer) == StateBytes(
+        total_bytes=2 * 20 * 4 + 8,
+        counter_bytes=8,
+        by_state={"step": 8, "exp_avg": 80, "exp_avg_sq": 80},
+        by_block={},
+    )
+
+
+def test_shared_storage_is_counted_once_and_nested_state_is_found():
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter])
+    whole = torch.zeros(10)
+    optimizer.state[parameter] = {"views": [whole[:5], (whole[5:], {"again": whole})], "count": 3}
+    assert state_bytes(optimizer).total_bytes == 40
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of one byte an element that looks like float32, as quantised optimizer state does."""
+
+    codes: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor) -> "Wrapped":
+        made = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+        assert isinstance(made, Wrapped)
+        made.codes = codes
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["codes"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], *_: object) -> "Wrapped":
+        return Wrapped(inner["codes"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]  # torch's own form
+        raise NotImplementedError(func)
+
+
+def test_a_wrapper_tensor_is_counted_by_what_it_holds():
+    parameter = nn.Parameter(torch.zeros(100))
+    optimizer = torch.optim.SGD([parameter])
+    optimizer.state[parameter] = {"exp_avg": Wrapped(torch.zeros(100, dtype=torch.uint8))}
+    assert state_bytes(optimizer).total_bytes == 100
+
+
+def test_foretelling_an_optimizer_without_a_plan_needs_meta_parameters():
+    optimizer = torch.optim.AdamW(nn.Linear(3, 5).parameters())
+    with pytest.raises(ValueError, match=r'AdamW has a parameter on cpu; .*torch\.device\("meta"\)'):
+        allocated_state_bytes(optimizer)
