@@ -12,9 +12,11 @@ import pytest
 from orchestrator.errors import LeaseLostError
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.service import Bench
+from orchestrator.store import tables
+from orchestrator.store.moves import lock, select_runs
 from orchestrator.store.queue import Queue
-from tests.contract.conftest import POLICY, Store, sqlite_file
-from tests.stores import comparison_spec, result
+from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
+from tests.stores import PostgresqlServer, comparison_spec, result
 from worker.protocol import Heartbeat
 
 ROUNDS = 12
@@ -98,6 +100,20 @@ def test_two_claimers_never_get_the_same_run(store: Store) -> None:
     claimed += [lease.run_id for lease in store.queue.claim(cpus=99, gpus=0, limit=99)]
     assert sorted(claimed) == sorted(set(claimed))
     assert len(claimed) == 40
+
+
+@pytest.mark.postgres
+def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: PostgresqlServer) -> None:
+    """While one dispatcher is about to lease the head of the queue, another one gets what comes behind it, at once."""
+    with postgresql.database() as database:
+        store = open_store(database)
+        runs = store.bench.runs(experiment_id=store.bench.submit(comparison_spec(seeds=range(4))).experiment.id)
+        with database.writing() as connection:
+            head = select_runs().order_by(tables.runs.c.position).limit(2)
+            held = lock(database, connection, head).runs
+            claimed = store.queue.claim(cpus=4, gpus=0, limit=2)
+        assert [run.id for run in held] == [run.id for run in runs[:2]]
+        assert [lease.run_id for lease in claimed] == [run.id for run in runs[2:]]
 
 
 def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tu
         assert len(mlflow.get_metric_history(copy.info.run_id, "train_loss")) == run.steps_total
 
 
-def _await_copies(mlflow, run_ids: list[str]) -> dict[str, list]:
+def _await_copies(mlflow: Any, run_ids: list[str]) -> dict[str, list[Any]]:
     deadline = time.monotonic() + 30
     while True:
         folder = mlflow.get_experiment_by_name("bench/small")

@@ -1,9 +1,9 @@
 """`Database`: durability levels, one writer, snapshots, and errors that say what to do."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,22 +71,25 @@ def test_a_reader_sees_one_moment_while_a_writer_commits(database: Database) -> 
         assert reader.exec_driver_sql(query).scalar_one() == before + 16
 
 
-def test_writers_of_one_process_take_turns(database: Database) -> None:
-    """Sixteen threads, each reading and writing back: no update is lost and no thread meets a locked database."""
+@pytest.mark.parametrize("processes", [1, 3])
+def test_writers_take_turns(tmp_path: Path, processes: int) -> None:
+    """Twelve threads read and write back: no update is lost and none meets a locked database; also with a `Database`
+    each for three groups of them, which know as little of each other as processes do."""
+    databases = [sqlite_database(tmp_path) for _ in range(processes)]
 
-    def add() -> None:
+    def add(database: Database) -> None:
         for _ in range(10):
             with database.writing(durable=False) as connection:
                 value = connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one()
                 connection.exec_driver_sql(f"UPDATE change_counters SET value = {value + 1} WHERE shard = 0")
 
-    threads = [threading.Thread(target=add) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with database.reading() as connection:
-        assert connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one() == 160
+    with ThreadPoolExecutor(12) as threads:
+        for done in [threads.submit(add, databases[number % processes]) for number in range(12)]:
+            done.result()
+    with databases[0].reading() as connection:
+        assert connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one() == 120
+    for database in databases:
+        database.close()
 
 
 @pytest.mark.parametrize(
