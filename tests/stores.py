@@ -1,5 +1,6 @@
 """Databases for tests (SQLite files, a private throw-away PostgreSQL server), and the specs and results put in them."""
 
+import ctypes
 import getpass
 import os
 import pwd
@@ -20,6 +21,9 @@ from orchestrator.store.tables import change_counters, metadata
 from worker.protocol import PointsBatch
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
 from worker.spec import Budget, Resources, Workload
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
 
 
 def comparison_spec(
@@ -164,7 +168,12 @@ def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
     settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            [programs / "postgres", "-D", data, *settings], stdout=log, stderr=log, cwd=folder, user=become
+            [programs / "postgres", "-D", data, *settings],
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            user=become,
+            preexec_fn=_die_with_parent,
         )
     try:
         _wait_until_ready(folder, server)
@@ -173,6 +182,11 @@ def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
         server.send_signal(signal.SIGQUIT)  # at once: nothing here is kept
         server.wait(30)
         shutil.rmtree(folder)
+
+
+def _die_with_parent() -> None:
+    """Linux: end this process when its parent is gone, so that a killed test run leaves no server behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def _wait_until_ready(folder: Path, server: subprocess.Popen[bytes]) -> None:

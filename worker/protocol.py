@@ -18,16 +18,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from worker.record import Finite, Point, Record
+from worker.record import Finite, Point, Record, Seconds, Whole
 from worker.spec import RunSpec
 
 
 class CheckpointNotice(Record):
     """A checkpoint that is complete on disk."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Whole
     path: str
-    size_bytes: Annotated[int, Field(ge=0)]
+    size_bytes: Whole
     sha256: str
 
 
@@ -59,8 +59,8 @@ class Command(StrEnum):
 class Heartbeat(Record):
     """A sign of life with the progress so far."""
 
-    step: Annotated[int, Field(ge=0)] = 0
-    device_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    step: Whole = 0
+    device_seconds: Seconds = 0.0
     """Time that this attempt has held its device so far."""
 
 
@@ -73,7 +73,7 @@ class HeartbeatReply(Record):
 class PointsBatch(Record):
     """Points in the order of their steps; `sequence` counts the batches of one attempt from 0."""
 
-    sequence: Annotated[int, Field(ge=0)]
+    sequence: Annotated[int, Field(ge=0, le=2**31 - 1)]
     points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=10_000)]
 
 
@@ -81,8 +81,8 @@ class Stopped(Record):
     """The attempt obeyed a command: it wrote a checkpoint and left."""
 
     command: Command
-    step: Annotated[int, Field(ge=0)]
-    device_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    step: Whole
+    device_seconds: Seconds
 
 
 class FailureKind(StrEnum):
@@ -101,4 +101,4 @@ class Failure(Record):
 
     kind: FailureKind
     message: Annotated[str, Field(max_length=4_000)]
-    device_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    device_seconds: Seconds

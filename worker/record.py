@@ -10,6 +10,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0, le=2**53)]
+"""A count or a number of bytes: exact in JSON and in every database."""
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+"""A duration below three centuries."""
 
 
 class Record(BaseModel):
@@ -32,9 +36,9 @@ class Verdict(StrEnum):
 class Point(Record):
     """One step of a run. Losses are mean cross-entropies in nats per token; null means not taken or not finite."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Whole
     """Optimizer steps done; 0 is before training."""
-    tokens: Annotated[int, Field(ge=0)]
+    tokens: Whole
     train_loss: Finite | None = None
     """Loss of this step's batch, before the step."""
     val_loss: Finite | None = None
@@ -45,7 +49,7 @@ class Point(Record):
     """Wall-clock time of the step: data, forward, backward, clipping and optimizer."""
     optimizer_seconds: Finite | None = None
     """The part of `step_seconds` inside `optimizer.step()`."""
-    host_rss_bytes: int | None = None
+    host_rss_bytes: Whole | None = None
 
 
 class PeakMemory(Record):
@@ -99,7 +103,7 @@ class Result(Record):
     optimizer_seconds_median: Finite | None
     tokens_per_second: Finite | None
     """Training tokens by productive time: evaluation and checkpoints excluded."""
-    device_seconds: Finite
+    device_seconds: Seconds
     """Time that this attempt held its device, from the worker's start to its result."""
     spec_hash: str
     data_hash: str

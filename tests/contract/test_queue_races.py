@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -108,10 +109,10 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
     with postgresql.database() as database:
         store = open_store(database)
         runs = store.bench.runs(experiment_id=store.bench.submit(comparison_spec(seeds=range(4))).experiment.id)
-        with database.writing() as connection:
+        with ThreadPoolExecutor(1) as other, database.writing() as connection:
             head = select_runs().order_by(tables.runs.c.position).limit(2)
             held = lock(database, connection, head).runs
-            claimed = store.queue.claim(cpus=4, gpus=0, limit=2)
+            claimed = other.submit(store.queue.claim, cpus=4, gpus=0, limit=2).result(timeout=10)
         assert [run.id for run in held] == [run.id for run in runs[:2]]
         assert [lease.run_id for lease in claimed] == [run.id for run in runs[2:]]
 
