@@ -2,9 +2,11 @@
 
 import os
 import threading
+from functools import partial
 
 import structlog
 
+from api.health import answers
 from api.lifetime import stop_on_signals, stop_with_parent
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
@@ -36,7 +38,7 @@ def dispatch(settings: Settings, service_url: str, *, watch_stdin: bool) -> None
     start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())
     # After Ray, which installs handlers of its own.
     stop_on_signals(stop.set)
-    dispatcher = Dispatcher(Queue(database, policy), RayRunner(service_url))
+    dispatcher = Dispatcher(Queue(database, policy), RayRunner(service_url), partial(answers, service_url))
     log.info("dispatching", service_url=service_url)
     try:
         dispatcher.recover()

@@ -9,7 +9,8 @@ untouched.
 """
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +24,9 @@ log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 0.25
 """A waiting run starts within this long of a free slot; ten empty ticks cost about a millisecond of SQL."""
+
+REAP_SECONDS = 1.0
+"""Leases last 30 s; looking for expired ones more often than this would only cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +69,15 @@ class Runner(Protocol):
 class Dispatcher:
     """One loop over one queue and one runner."""
 
-    def __init__(self, queue: Queue, runner: Runner) -> None:
+    def __init__(self, queue: Queue, runner: Runner, service_answers: Callable[[], bool] = lambda: True) -> None:
+        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing."""
         self._queue = queue
         self._runner = runner
+        self._service_answers = service_answers
         self._started: dict[tuple[RunId, int], Lease] = {}
+        self._unsettled: list[Ended] = []
+        """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
+        self._reaped_at = -REAP_SECONDS
 
     def recover(self) -> None:
         """At the start of an embedded service no process of an earlier one is alive: give its runs back at once."""
@@ -85,31 +94,48 @@ class Dispatcher:
 
     def tick(self) -> None:
         """One round: settle what ended, reap what expired, end what must not go on, start what fits."""
-        for ended in self._runner.ended():
-            self._settle(ended)
-        self._queue.reap()
+        self._settle(self._runner.ended())
+        self._reap()
         self._end_overdue()
         self._fill()
 
     def close(self, grace_seconds: float = 10.0) -> None:
         """Stop all attempts; their runs wait in the queue for the next start."""
-        for ended in self._runner.close(grace_seconds):
-            self._settle(ended)
+        self._settle(self._runner.close(grace_seconds))
 
-    def _settle(self, ended: Ended) -> None:
+    def _settle(self, ended: Sequence[Ended]) -> None:
+        for each in ended:
+            self._started.pop((each.lease.run_id, each.lease.attempt), None)
+        self._unsettled += ended
+        while self._unsettled:
+            self._release(self._unsettled[0])
+            del self._unsettled[0]
+
+    def _release(self, ended: Ended) -> None:
         lease = ended.lease
-        self._started.pop((lease.run_id, lease.attempt), None)
         outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
         released = self._queue.release(lease.run_id, lease.attempt, lease.token, outcome, ended.message)
         log.info("attempt ended", run=lease.run_id, attempt=lease.attempt, message=ended.message, released=released)
 
+    def _reap(self) -> None:
+        """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever."""
+        if time.monotonic() - self._reaped_at < REAP_SECONDS or not self._service_answers():
+            return
+        for run_id, attempt in self._queue.reap():
+            log.warning("attempt lost: no sign of life", run=run_id, attempt=attempt)
+            self._end(run_id, attempt)
+        self._reaped_at = time.monotonic()
+
     def _end_overdue(self) -> None:
         for run_id, attempt in self._queue.overdue_cancels():
-            self._runner.kill(run_id, attempt)
-            self._started.pop((run_id, attempt), None)
+            self._end(run_id, attempt)
             # Without the token: an earlier dispatcher may have started it.
             self._queue.release(run_id, attempt, None, AttemptOutcome.LOST, "ended after the grace time")
             log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
+
+    def _end(self, run_id: RunId, attempt: int) -> None:
+        self._runner.kill(run_id, attempt)
+        self._started.pop((run_id, attempt), None)
 
     def _fill(self) -> None:
         total = self._runner.capacity()

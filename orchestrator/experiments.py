@@ -26,11 +26,9 @@ from worker.spec import (
 
 Value = TypeVar("Value", int, float)
 
-PLAIN_TEXT = r"^[^\x00-\x1f\x7f]+$"
+PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
 """No control characters: names are shown in terminals, and PostgreSQL refuses NUL."""
 
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]+$"
-"""No control characters: names are printed on terminals."""
 
 MAX_RUNS = 10_000
 """One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,7 @@ class RayRunner:
     def __init__(self, service_url: str) -> None:
         self._service_url = service_url
         self._started: dict[tuple[RunId, int], _Started] = {}
+        self._out_of_sight: set[tuple[RunId, int]] = set()
 
     def capacity(self) -> Capacity:
         """CPUs and GPUs of all nodes alive."""
@@ -154,13 +155,18 @@ class RayRunner:
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         """`ray.kill`: the process ends within milliseconds."""
+        import ray
+
+        self._out_of_sight.discard((run_id, attempt))
         if (started := self._started.pop((run_id, attempt), None)) is not None:
-            self._end(started)
+            ray.kill(started.actor, no_restart=True)
 
     def close(self, grace_seconds: float) -> Sequence[Ended]:
-        """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest."""
-        for started in self._started.values():
-            self._signal(started)
+        """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
+
+        However an attempt ends now, it is our doing: all of them are told as interrupted.
+        """
+        self._signal_all()
         settled: list[Ended] = []
         deadline = time.monotonic() + grace_seconds
         while self._started and time.monotonic() < deadline:
@@ -168,13 +174,16 @@ class RayRunner:
         for started in list(self._started.values()):
             settled.append(Ended(lease=started.lease, interrupted=True, message="the service was stopped"))
             self.kill(started.lease.run_id, started.lease.attempt)
-        return settled
+        return [replace(ended, interrupted=True) for ended in settled]
 
     def _collect(self, timeout_seconds: float) -> list[Ended]:
         import ray
 
-        by_outcome = {started.outcome: started for started in self._started.values()}
+        by_outcome = {
+            started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
+        }
         if not by_outcome:
+            time.sleep(timeout_seconds)
             return []
         ready, _ = ray.wait(list(by_outcome), num_returns=len(by_outcome), timeout=timeout_seconds)
         settled = [self._settle(by_outcome[reference]) for reference in ready]
@@ -184,31 +193,32 @@ class RayRunner:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
         import ray
 
-        self._started.pop((started.lease.run_id, started.lease.attempt), None)
+        key = started.lease.run_id, started.lease.attempt
         try:
             word = ray.get(started.outcome)
         except ray.exceptions.ActorUnavailableError as error:
             log.warning("an attempt is out of sight; its lease decides", run=started.lease.run_id, error=str(error))
+            self._out_of_sight.add(key)
             return None
         except ray.exceptions.RayError as error:
+            del self._started[key]
             return Ended(lease=started.lease, interrupted=False, message=_first_line(error))
-        self._end(started)
+        self.kill(*key)
         return Ended(lease=started.lease, interrupted=word == "terminated", message=f"the worker said: {word}")
 
-    @staticmethod
-    def _end(started: _Started) -> None:
+    def _signal_all(self) -> None:
+        """SIGTERM to every worker that runs on this machine and has told its process."""
         import ray
 
-        ray.kill(started.actor, no_restart=True)
-
-    @staticmethod
-    def _signal(started: _Started) -> None:
-        import ray
-
-        try:
-            os.kill(ray.get(started.process_id, timeout=1.0), signal.SIGTERM)
-        except (ray.exceptions.RayError, ProcessLookupError) as error:
-            log.info("no process to signal", run=started.lease.run_id, error=_first_line(error))
+        by_reference = {started.process_id: started for started in self._started.values()}
+        if not by_reference:
+            return
+        ready, _ = ray.wait(list(by_reference), num_returns=len(by_reference), timeout=1.0)
+        for reference in ready:
+            try:
+                os.kill(ray.get(reference), signal.SIGTERM)
+            except (ray.exceptions.RayError, ProcessLookupError) as error:
+                log.info("no process to signal", run=by_reference[reference].lease.run_id, error=_first_line(error))
 
 
 def _first_line(error: Exception) -> str:

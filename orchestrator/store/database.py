@@ -125,7 +125,8 @@ def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(f"cannot read the database URL {url!r}; use sqlite:///<file> or postgresql://…") from error
+        # The URL itself is not shown: it may hold a password.
+        raise StoreError("cannot read the database URL; use sqlite:///<file> or postgresql://…") from error
     kind = parsed.get_backend_name()
     if kind == "sqlite" and parsed.database not in (None, "", ":memory:"):
         return _sqlite_engine(parsed)

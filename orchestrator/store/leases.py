@@ -81,6 +81,7 @@ class Leases:
             self._extend(connection, held, step=step)
             add_device_seconds(connection, held.run, beat.device_seconds)
             _update_run(connection, held.run, step=step)
+            count_change(connection)
             return HeartbeatReply(command=COMMANDS.get(held.run.status, Command.CONTINUE))
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
@@ -89,6 +90,7 @@ class Leases:
             held = self._live(connection, run_id, attempt, token)
             if series.append(connection, run_id, attempt, batch):
                 _update_run(connection, held.run, **series.latest(batch.points))
+                count_change(connection)
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
         """Record a complete checkpoint, from which a later attempt may go on."""
@@ -108,6 +110,7 @@ class Leases:
             if held.run.status is RunStatus.LEASED:
                 raise ConflictError(f"attempt {attempt} of run {run_id} has not said hello and cannot have a result")
             connection.execute(sa.insert(results).values(_result_row(held, result)))
+            connection.execute(sa.delete(checkpoints).where(checkpoints.c.run_id == run_id))  # nobody will resume it
             _update_run(connection, held.run, **_final_values(result, held.run.steps_total))
             return replace(held.run, status=RunStatus.SUCCEEDED, reason=None)
 
@@ -191,10 +194,9 @@ class Leases:
 
 
 def _update_run(connection: Connection, run: RunRow, **values: object) -> None:
-    """Set the visible progress of a locked run."""
+    """Set the visible progress of a locked run; who calls it ends the transaction with `count_change` or a `move`."""
     query = sa.update(runs).where(runs.c.id == run.id)
     connection.execute(query.values(**values, version=runs.c.version + 1))
-    count_change(connection)
 
 
 def _spec(connection: Connection, run_id: str) -> RunSpec:

@@ -117,7 +117,10 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
 
 
 def count_change(connection: Connection) -> None:
-    """Tell watchers that something visible changed. The last thing that a transaction does, so that nobody waits."""
+    """Tell watchers that something visible changed: once a transaction, as its last statement.
+
+    Two such rows locked by one transaction, in any order, would deadlock with another's on PostgreSQL.
+    """
     shard = secrets.randbelow(CHANGE_COUNTERS)
     query = sa.update(change_counters).where(change_counters.c.shard == shard)
     connection.execute(query.values(value=change_counters.c.value + 1))

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -132,8 +132,8 @@ class Queue:
             self._lose(connection, [run], outcome, message or f"attempt {attempt} was {outcome}", now)
             return True
 
-    def reap(self) -> int:
-        """End the attempts whose lease has expired; returns how many. To be called several times in a TTL.
+    def reap(self) -> tuple[tuple[RunId, int], ...]:
+        """End the attempts whose lease has expired and return them as (run, attempt). Call it several times in a TTL.
 
         The first call, and one after a pause (the service was down, the machine was asleep), only begins a grace of
         one TTL: workers that could reach nobody in the meantime get the time to be heard.
@@ -144,13 +144,13 @@ class Queue:
             .where(attempts.c.ended_at.is_(None), attempts.c.expires_at <= self._database.now())
         )
         if self._in_grace() or not self._anything(expired):
-            return 0
+            return ()
         with self._database.writing() as connection:
             locked = lock(self._database, connection, expired, wait=False)
             expired_runs = [run for run in locked.runs if _expired(connection, run, locked.now)]
             reason = f"no sign of life for {self._policy.ttl_seconds:g} s"
             self._lose(connection, expired_runs, AttemptOutcome.LOST, reason, locked.now)
-            return len(expired_runs)
+            return tuple((run.id, run.attempt) for run in expired_runs)
 
     def interrupt_all(self) -> int:
         """End every live attempt without blame: their processes died with the service. Returns how many.
@@ -161,7 +161,7 @@ class Queue:
             query = select_runs().where(runs.c.status.in_(LIVE)).order_by(runs.c.id)
             locked = lock(self._database, connection, query)
             reason = "the service was stopped; the run goes on from its last checkpoint"
-            self._lose(connection, locked.runs, AttemptOutcome.INTERRUPTED, reason, locked.now)
+            self._lose(connection, locked.runs, AttemptOutcome.INTERRUPTED, reason, locked.now, held="heartbeat_at")
             return len(locked.runs)
 
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
@@ -231,12 +231,26 @@ class Queue:
         )
 
     def _lose(
-        self, connection: Connection, live: Iterable[RunRow], outcome: AttemptOutcome, reason: str, now: float
+        self,
+        connection: Connection,
+        live: Iterable[RunRow],
+        outcome: AttemptOutcome,
+        reason: str,
+        now: float,
+        *,
+        held: Literal["expires_at", "heartbeat_at"] = "expires_at",
     ) -> None:
-        """End the live attempts without a result and send their runs where they belong."""
+        """End the live attempts without a result and send their runs where they belong.
+
+        Until now, but no longer than `held`, an attempt kept its device: after the service's own absence its last
+        sign of life is all that is known.
+        """
         live = list(live)
         for run in live:
-            end_attempt(connection, run, outcome, now, message=reason)
+            until = min(now, _moment(connection, run, held) or now)
+            started = _moment(connection, run, "started_at")
+            seconds = max(until - started, 0.0) if started is not None else None
+            end_attempt(connection, run, outcome, now, message=reason, device_seconds=seconds)
         move(connection, [(run, after_loss(run, outcome, reason, self._policy, now)) for run in live], now)
 
     def _in_grace(self) -> bool:
@@ -282,9 +296,16 @@ def _opens(connection: Connection, run: RunRow, token: str) -> bool:
     return secrets.compare_digest(str(connection.execute(query).scalar_one()), token_hash(token))
 
 
+def _moment(connection: Connection, run: RunRow, column: str) -> float | None:
+    """A moment of the run's newest attempt, if it has come."""
+    query = sa.select(attempts.c[column]).where(attempts.c.run_id == run.id, attempts.c.attempt == run.attempt)
+    moment = connection.execute(query).scalar_one()
+    return None if moment is None else float(moment)
+
+
 def _expired(connection: Connection, run: RunRow, now: float) -> bool:
     """Whether the locked run's lease is over: asked again under the lock, since a heartbeat may have come first."""
     if run.status not in LIVE:
         return False
-    query = sa.select(attempts.c.expires_at).where(attempts.c.run_id == run.id, attempts.c.attempt == run.attempt)
-    return float(connection.execute(query).scalar_one()) <= now
+    expires_at = _moment(connection, run, "expires_at")
+    return expires_at is not None and expires_at <= now

@@ -226,7 +226,7 @@ def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> N
         store.pass_time(POLICY.ttl_seconds * 0.9)
         reply = store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=step, device_seconds=step * 10.0))
         assert reply.command is Command.CONTINUE
-    assert store.queue.reap() == 0
+    assert store.queue.reap() == ()
     run = store.bench.run(run_id)
     assert (run.status, run.step, run.device_seconds) == (RunStatus.RUNNING, 4, 40.0)
 
@@ -244,7 +244,8 @@ def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_u
         store.pass_time(POLICY.backoff_seconds * 2**attempt)
     run = store.bench.run(run_id)
     assert run.reason == "gave up after 3 failed attempts; the last one: no sign of life for 30 s"
-    assert run.device_seconds == 15, "lost attempts cost device time too"
+    held = 3 * POLICY.ttl_seconds
+    assert run.device_seconds == pytest.approx(held, abs=1), "lost attempts hold their device until the lease ends"
     assert [attempt.outcome for attempt in store.bench.attempts(run_id)] == [AttemptOutcome.LOST] * 3
     assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
 
@@ -274,11 +275,11 @@ def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) 
     (run_id,) = submit(store, seeds=(1,))
     start(store)
     store.database.clock_offset_seconds += 3600
-    assert store.queue.reap() == 0
+    assert store.queue.reap() == ()
     store.pass_time(POLICY.ttl_seconds - 1)
-    assert store.queue.reap() == 0
+    assert store.queue.reap() == ()
     store.pass_time(2)
-    assert store.queue.reap() == 1
+    assert len(store.queue.reap()) == 1
     assert status(store, run_id) is RunStatus.RETRY_WAIT
 
 

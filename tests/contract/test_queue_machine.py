@@ -196,7 +196,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.database.clock_offset_seconds += TICK_SECONDS
         self.tick += 1
         expired = [run for run in self.model.values() if run.status in LIVE and run.expiry_tick <= self.tick]
-        assert self.queue.reap() == len(expired)
+        assert len(self.queue.reap()) == len(expired)
         for run in expired:
             run.lose(self.tick, counts=True)
 
@@ -214,8 +214,11 @@ class QueueMachine(RuleBasedStateMachine):
             mine = [each for each in tries if each.run_id == id]
             line = [each for each in told if each.run_id == id]
             assert (row.status, row.attempt, row.failures) == (run.status, run.attempt, run.failures)
-            assert row.device_seconds == pytest.approx(sum(run.device_seconds.values()))
-            assert {each.attempt: each.device_seconds for each in mine} == pytest.approx(run.device_seconds)
+            assert row.device_seconds == pytest.approx(sum(each.device_seconds for each in mine))
+            for each in mine:
+                reported = run.device_seconds[each.attempt]
+                held = each.ended_at - each.started_at if each.ended_at and each.started_at else 0.0
+                assert reported <= each.device_seconds <= max(reported, held)
             assert [each.attempt for each in mine] == list(range(1, run.attempt + 1))
             assert sum(each.ended_at is None for each in mine) == (run.status in LIVE)
             assert [each.sequence for each in line] == list(range(1, len(line) + 1))

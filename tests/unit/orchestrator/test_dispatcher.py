@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import dispatcher as dispatching
 from orchestrator.dispatcher import Capacity, Dispatcher, Ended
+from orchestrator.errors import StoreError
 from orchestrator.experiments import Candidate, ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunId, RunStatus
 from orchestrator.service import Bench
@@ -48,7 +50,7 @@ class Desk:
     """A bench, its queue and a dispatcher over one runner."""
 
     def __init__(self, folder: Path, runner: TableRunner, policy: LeasePolicy) -> None:
-        database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+        self.database = database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
         database.migrate()
         self.bench = Bench(database, policy=policy, runs_folder=folder / "runs", datasets_folder=folder / "datasets")
         self.queue = Queue(database, policy)
@@ -66,12 +68,20 @@ class Desk:
             )
         )
 
+    def pass_a_lease(self, dispatcher: Dispatcher) -> None:
+        """Let more than a lease's time go by; the dispatcher goes on, but the worker is not heard of."""
+        for _ in range(2):
+            self.database.clock_offset_seconds += 0.6 * LeasePolicy().ttl_seconds
+            dispatcher.tick()
+
     def statuses(self) -> list[RunStatus]:
         return [run.status for run in self.bench.runs()]
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Two CPUs; the dispatcher reaps at every tick."""
+    monkeypatch.setattr(dispatching, "REAP_SECONDS", 0.0)
     return Desk(tmp_path, TableRunner(cpus=2), LeasePolicy(backoff_seconds=0.0, cancel_grace_seconds=0.0))
 
 
@@ -154,3 +164,46 @@ def test_recovery_restarts_what_a_killed_service_left(desk: Desk) -> None:
     (lease,) = desk.runner.running.values()
     assert (zombie.attempt, lease.attempt) == (1, 2)
     assert not desk.queue.release(zombie.run_id, zombie.attempt, zombie.token, AttemptOutcome.LOST, "late")
+
+
+def test_a_worker_that_falls_silent_is_ended_and_its_place_is_used(desk: Desk) -> None:
+    """A process that hangs is killed when its lease runs out, and its run goes on elsewhere."""
+    desk.submit()
+    desk.dispatcher.tick()
+    (hung,) = desk.runner.running.values()
+    desk.pass_a_lease(desk.dispatcher)
+    assert desk.runner.killed == [(hung.run_id, 1)]
+    desk.dispatcher.tick()
+    assert desk.runner.running[hung.run_id].attempt == 2
+
+
+def test_while_the_service_is_away_silence_is_no_reason(desk: Desk) -> None:
+    """Workers that can reach nobody keep their leases; once the service is back they get the time to be heard."""
+    desk.submit()
+    answers = False
+    dispatcher = Dispatcher(desk.queue, desk.runner, lambda: answers)
+    dispatcher.tick()
+    desk.pass_a_lease(dispatcher)
+    answers = True
+    dispatcher.tick()
+    assert desk.statuses() == [RunStatus.LEASED]
+    assert desk.runner.killed == []
+
+
+def test_what_ended_while_the_database_was_away_is_told_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes die, the first release fails: both places are free and both runs come back."""
+    desk.submit(seeds=2)
+    desk.dispatcher.tick()
+    for run_id in list(desk.runner.running):
+        desk.runner.dies(run_id)
+    with monkeypatch.context() as away:
+        away.setattr(desk.queue, "release", _database_away)
+        with pytest.raises(StoreError):
+            desk.dispatcher.tick()
+    desk.dispatcher.tick()
+    desk.dispatcher.tick()
+    assert sorted(lease.attempt for lease in desk.runner.running.values()) == [2, 2]
+
+
+def _database_away(*_: object) -> bool:
+    raise StoreError("the database is away")

@@ -1,0 +1,12 @@
+"""Whether a service answers: asked by whoever starts it, relies on it, or finds its note."""
+
+import httpx2
+
+
+def answers(url: str, timeout_seconds: float = 2.0) -> bool:
+    """Whether the service at `url` is there and reaches its database."""
+    try:
+        # A proxy of the environment is not meant for this machine's own addresses.
+        return httpx2.get(f"{url}/healthz", timeout=timeout_seconds, trust_env=False).status_code == 200
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return False
