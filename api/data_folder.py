@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import DataFolderError
@@ -38,15 +39,14 @@ def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
     told = False
     while not _try_lock(descriptor):
         holder = _holder(descriptor)
-        if (holder is not None and _alive(holder)) or time.monotonic() > deadline:
+        if holder is not None or time.monotonic() > deadline:
             os.close(descriptor)
             raise DataFolderError(_taken(folder, holder))
         if not told:
             on_wait(f"waiting for the processes of an earlier service on {folder} to end")
             told = True
         time.sleep(0.2)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    _sign(descriptor)
     return descriptor
 
 
@@ -63,12 +63,17 @@ def remove_note(folder: Path) -> None:
 
 
 def read_note(folder: Path) -> ServiceNote | None:
-    """The note of a service whose process is alive, or None."""
+    """The note of the service that holds the folder's lock now, or None."""
     try:
         note = ServiceNote.model_validate_json((folder / NOTE).read_text())
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValidationError):
         return None
-    return note if _alive(note.pid) else None
+    try:
+        holder = _holder(descriptor)
+    finally:
+        os.close(descriptor)
+    return note if holder is not None and holder.pid == note.pid else None
 
 
 def _open_lock(folder: Path) -> int:
@@ -90,24 +95,26 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _holder(descriptor: int) -> int | None:
-    text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-    return int(text) if text.isdigit() else None
+def _sign(descriptor: int) -> None:
+    """Write who holds the lock. The start time tells this process from a later one with the same number."""
+    me = psutil.Process()
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{me.pid} {me.create_time()}".encode(), 0)
 
 
-def _alive(pid: int) -> bool:
+def _holder(descriptor: int) -> psutil.Process | None:
+    """The process that signed the lock, if it is alive."""
+    words = os.pread(descriptor, 64, 0).decode(errors="replace").split()
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        process = psutil.Process(int(words[0]))
+        return process if str(process.create_time()) == words[1] else None
+    except (psutil.Error, ValueError, IndexError):
+        return None
 
 
-def _taken(folder: Path, holder: int | None) -> str:
+def _taken(folder: Path, holder: psutil.Process | None) -> str:
     note = read_note(folder)
-    who = f"process {holder}" if holder else "another process"
+    who = f"process {holder.pid}" if holder else "another process"
     where = f", answering at {note.url}" if note else ""
     return (
         f"another service ({who}{where}) uses the data folder {folder.absolute()}; "

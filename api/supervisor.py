@@ -18,16 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import httpx2
-
 from api.data_folder import lock_data_folder, remove_note, write_note
+from api.health import answers
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
 
 READY_SECONDS = 60.0
-CRASH_SECONDS = 10.0
-"""A process that ends sooner than this after its start crashed; later ones are simply restarted."""
-MAX_CRASHES = 3
+GOOD_SECONDS = 60.0
+"""A process that lived this long had started well; its end says nothing about the next start."""
+MAX_CRASHES = 4
+BACKOFF_SECONDS = (0.0, 2.0, 5.0)
+"""Pause before the second, third and fourth start in a row."""
 STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
 """In this order: the workers of the dispatcher still report to the api while they leave."""
 
@@ -44,6 +45,7 @@ class _Child:
     log_path: Path
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
+    start_after: float = 0.0
     crashes: int = 0
 
 
@@ -67,7 +69,7 @@ class Supervisor:
             os.close(self._lock)
             raise
         host, port = self._socket.getsockname()[:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._children = [self._api(), self._dispatcher()]
         for child in self._children:
             self._start(child)
@@ -85,12 +87,6 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def wait(self) -> None:
-        """Return when the service has failed; raises `ServiceError`."""
-        while self._failure is None:
-            time.sleep(0.2)
-        raise ServiceError(self._failure)
 
     def check(self) -> None:
         """Raise `ServiceError` if the service has failed."""
@@ -144,31 +140,30 @@ class Supervisor:
         while not self._stopping.wait(0.2):
             for child in self._children:
                 if child.process is not None and child.process.poll() is not None:
-                    self._restart(child)
+                    self._note_end(child, child.process.returncode)
+                elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
+                    self._start(child)
 
-    def _restart(self, child: _Child) -> None:
-        assert child.process is not None
-        crashed = time.monotonic() - child.started_at < CRASH_SECONDS
-        child.crashes = child.crashes + 1 if crashed else 1
+    def _note_end(self, child: _Child, status: int) -> None:
+        """Plan the next start of a child that ended, or give up."""
+        now = time.monotonic()
+        child.process = None
+        child.crashes = child.crashes + 1 if now - child.started_at < GOOD_SECONDS else 1
         if child.crashes >= MAX_CRASHES:
             self._failure = (
-                f"the {child.name} process ended {child.crashes} times with status {child.process.returncode}; "
+                f"the {child.name} process ended {child.crashes} times in a row, the last time with status {status}; "
                 f"its log says why: {child.log_path}"
             )
-            child.process = None
             return
-        self._say(f"the {child.name} process ended with status {child.process.returncode}; starting it again")
-        self._start(child)
+        child.start_after = now + BACKOFF_SECONDS[child.crashes - 1]
+        self._say(f"the {child.name} process ended with status {status}; starting it again")
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             self.check()
-            try:
-                if httpx2.get(f"{self.url}/healthz", timeout=2.0, trust_env=False).status_code == 200:
-                    return
-            except httpx2.HTTPError:
-                pass
+            if answers(self.url):
+                return
             time.sleep(0.1)
         raise ServiceError(f"the service did not answer within {READY_SECONDS:.0f} s; see {self._folder / 'logs'}")
 

@@ -29,6 +29,9 @@ def verdict(row: CandidateRow, baseline: CandidateRow) -> str:
         return f"The baseline: {_loss(row)} at lr {best.lr:g}."
     if row.difference is None:
         return _not_compared(baseline)
+    rates, baseline_rates = len(row.learning_rates), len(baseline.learning_rates)
+    if rates != baseline_rates:
+        return _unequal(row.difference, baseline.title, rates, baseline_rates)
     return _difference(row.difference, baseline.title)
 
 
@@ -88,6 +91,12 @@ def _difference(found: Difference, baseline: str) -> str:
     if found.p_value_holm < SIGNIFICANCE:
         return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap} ({evidence})."
     return f"No difference to {baseline} shown: {gap} {side} it on average ({evidence})."
+
+
+def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int) -> str:
+    """More tries find a lower minimum by chance alone, so that no test of the two minima is fair."""
+    gap = f"{abs(found.mean):.4f} nats {'below' if found.mean < 0 else 'above'} {baseline}"
+    return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
 def _untested(found: Difference, measured: str) -> str:

@@ -9,6 +9,7 @@ torch is imported after the hello, so heartbeats hold the lease while it loads.
 
 import logging
 import os
+import shutil
 import traceback
 from enum import StrEnum
 from pathlib import Path
@@ -83,6 +84,8 @@ def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))
             return Outcome.TERMINATED if isinstance(error, TerminatedError) else Outcome.FAILED
+    # The result is recorded: its checkpoints will never be resumed, and would fill the disk.
+    shutil.rmtree(assignment.run_folder, ignore_errors=True)
     return Outcome.SUCCEEDED
 
 

@@ -36,7 +36,7 @@ class ServiceUnavailableError(WorkerError):
 
 
 class ReportRefusedError(WorkerError):
-    """The service refused a report as malformed: worker and service are of different versions."""
+    """A report can never be delivered: the service refused it as malformed, or it cannot be read back."""
 
 
 class LeaseLostError(WorkerError):

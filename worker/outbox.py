@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from worker.errors import ServiceUnavailableError, WorkerError
+from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
 from worker.protocol import PointsBatch
 from worker.record import Point
 from worker.service import POINTS, Verb, backoff
@@ -136,6 +136,10 @@ class Outbox:
                 self._pause(next(pauses))
             except WorkerError as error:
                 self._give_up(error)
+                return
+            except Exception as error:  # a silent thread would hold the device for its whole patience
+                logger.exception("%s cannot be sent", message.verb)
+                self._give_up(ReportRefusedError(f"{message.verb} cannot be sent: {error!r}"))
                 return
             else:
                 pauses = backoff()

@@ -6,7 +6,7 @@ It goes on where an interrupted one ended, and shows the stored answer where one
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Annotated, Never
 
@@ -39,8 +39,8 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     settings = read_settings(data=data, port=port, slots=slots)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _service(settings, port_given=port is not None) as url:
-            experiment = _compare(url, fresh)
+        with _service(settings, port_given=port is not None) as (url, check):
+            experiment = _compare(url, fresh, check)
     except ClientError as error:
         fail(error)
     except OrchestratorError as error:
@@ -56,22 +56,25 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
 
 
 @contextlib.contextmanager
-def _service(settings: Settings, *, port_given: bool) -> Iterator[str]:
-    """The URL of the service on this data folder: the one that runs already, or one for as long as this lasts."""
+def _service(settings: Settings, *, port_given: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The service on this data folder: the one that runs already, or one for as long as this lasts.
+
+    Its URL, and a check that raises where it has failed for good.
+    """
     if (note := read_note(settings.data_folder)) is not None:
         print(f"using the service that runs on {settings.data_folder.absolute()}")
-        yield note.url
+        yield note.url, lambda: None
         return
     print("starting the service: api, dispatcher with an embedded Ray, SQLite, MLflow", flush=True)
     if not port_given and not _free(settings):
         print(f"port {settings.port} is taken; using another one")
         settings = settings.model_copy(update={"port": 0})
     with Supervisor(settings) as service:
-        yield service.url
+        yield service.url, service.check
         print("stopping the service", flush=True)
 
 
-def _compare(url: str, fresh: bool) -> ExperimentRecord:
+def _compare(url: str, fresh: bool, check: Callable[[], None]) -> ExperimentRecord:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
     key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
     with Client(url, retries=4) as client:
@@ -79,7 +82,7 @@ def _compare(url: str, fresh: bool) -> ExperimentRecord:
         experiment = submission.experiment
         _announce(url, experiment, created=submission.created)
         if not experiment.counts.done():
-            experiment = follow(client, experiment.id)
+            experiment = follow(client, experiment.id, check)
         comparison = client.compare(experiment.id)
     out = console()
     out.print()

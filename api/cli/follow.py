@@ -1,6 +1,7 @@
 """Following an experiment to its end: a live display on a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Callable
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -18,9 +19,13 @@ LINE_SECONDS = 5.0
 """Without a terminal: at most one line in this time, so that a log stays short."""
 
 
-def follow(client: Client, experiment_id: str) -> ExperimentRecord:
-    """Show progress until every run has ended; returns the experiment as it is then."""
-    return _follow_live(client, experiment_id) if console().is_terminal else _follow_lines(client, experiment_id)
+def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambda: None) -> ExperimentRecord:
+    """Show progress until every run has ended; returns the experiment as it is then.
+
+    `check` is called before every look and may raise: for a service that is ours and may have failed.
+    """
+    display = _follow_live if console().is_terminal else _follow_lines
+    return display(client, experiment_id, check)
 
 
 def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> str:
@@ -47,10 +52,11 @@ def _run_words(run: RunRecord) -> str:
     return words if run.last_train_loss is None else f"{words} loss {run.last_train_loss:.3f}"
 
 
-def _follow_lines(client: Client, experiment_id: str) -> ExperimentRecord:
+def _follow_lines(client: Client, experiment_id: str, check: Callable[[], None]) -> ExperimentRecord:
     told = ""
     told_at = 0.0
     while True:
+        check()
         experiment = client.experiment(experiment_id)
         line = progress_line(experiment, client.runs(experiment_id=experiment_id))
         if line != told and (time.monotonic() - told_at >= LINE_SECONDS or experiment.counts.done()):
@@ -61,9 +67,10 @@ def _follow_lines(client: Client, experiment_id: str) -> ExperimentRecord:
         time.sleep(REFRESH_SECONDS)
 
 
-def _follow_live(client: Client, experiment_id: str) -> ExperimentRecord:
+def _follow_live(client: Client, experiment_id: str, check: Callable[[], None]) -> ExperimentRecord:
     with Live(console=console(), transient=True, auto_refresh=False) as live:
         while True:
+            check()
             experiment = client.experiment(experiment_id)
             live.update(_display(experiment, client.runs(experiment_id=experiment_id)), refresh=True)
             if experiment.counts.done():

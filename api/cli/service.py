@@ -49,7 +49,8 @@ def service_url(given: str | None) -> str:
 
     settings = environment_settings()
     note = read_note(settings.data_folder)
-    return note.url if note else f"http://{settings.host}:{settings.port}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return note.url if note else f"http://{host}:{settings.port}"
 
 
 @contextmanager

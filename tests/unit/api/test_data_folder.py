@@ -41,10 +41,14 @@ def test_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
 
 
 def test_note_of_a_dead_service_is_not_believed(tmp_path: Path) -> None:
-    """A note whose process has ended, or that is damaged, counts as none."""
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    (tmp_path / "service.json").write_text(f'{{"url": "http://127.0.0.1:1", "pid": {ended.pid}}}')
+    """A note counts while its process holds the lock: not when it has ended, nor when another has its number."""
+    subprocess.run(
+        [sys.executable, "-c", f"{HOLD}; write_note(Path(sys.argv[1]), 'http://x')", str(tmp_path)], check=True
+    )
+    assert read_note(tmp_path) is None
+    words = (tmp_path / "lock").read_text().split()
+    (tmp_path / "lock").write_text(f"{os.getpid()} {words[1]}")
+    (tmp_path / "service.json").write_text(f'{{"url": "http://x", "pid": {os.getpid()}}}')
     assert read_note(tmp_path) is None
     (tmp_path / "service.json").write_text("{")
     assert read_note(tmp_path) is None

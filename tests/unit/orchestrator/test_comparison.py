@@ -270,6 +270,9 @@ def test_unequal_grids_and_labels_are_shown() -> None:
     found = compared(base.model_copy(update={"candidates": candidates}), lambda name, lr, seed: bowl(lr, seed))
     assert [each.title for each in found.rows] == ["AdamW, long grid", "AdamW"]
     assert "The candidates have grids of different sizes: they are not tuned equally." in found.notes
+    verdict = row(found, "AdamW, long grid").verdict
+    assert verdict.startswith("Not tuned equally: 0.1")
+    assert verdict.endswith("with 2 learning rates against 1; no verdict.")
 
 
 def test_different_data_is_told() -> None:

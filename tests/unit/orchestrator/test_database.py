@@ -95,7 +95,7 @@ def test_writers_take_turns(tmp_path: Path, processes: int) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("nonsense", "cannot read the database URL 'nonsense'"),
+        ("user:secret@nonsense", r"^cannot read the database URL; use sqlite"),
         ("sqlite://", "use sqlite:///<file> or postgresql://"),
         ("sqlite:///:memory:", "use sqlite:///<file> or postgresql://"),
         ("mysql://user:secret@host/db", r"'mysql://user:\*\*\*@host/db'"),
