@@ -22,6 +22,7 @@ from api.data_folder import lock_data_folder, remove_note, write_note
 from api.health import answers
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
+from orchestrator.store.database import Database
 
 READY_SECONDS = 60.0
 GOOD_SECONDS = 60.0
@@ -64,8 +65,9 @@ class Supervisor:
     def __enter__(self) -> Self:
         self._lock = lock_data_folder(self._folder, self._say)
         try:
+            self._prepare_database()
             self._socket = listen(self._settings.host, self._settings.port)
-        except ServiceError:
+        except OrchestratorError:
             os.close(self._lock)
             raise
         host, port = self._socket.getsockname()[:2]
@@ -104,6 +106,14 @@ class Supervisor:
                 self._end(by_name[name], seconds)
         self._socket.close()
         os.close(self._lock)
+
+    def _prepare_database(self) -> None:
+        """Migrate here, so that a database which cannot be used is one error and not a process that keeps ending."""
+        database = Database(self._settings.resolved_database_url())
+        try:
+            database.migrate()
+        finally:
+            database.close()
 
     def _api(self) -> _Child:
         descriptor = self._socket.fileno()

@@ -16,6 +16,8 @@ from dashboards.viewstate import ViewState
 from orchestrator.records import Comparison, RunRecord
 from worker.record import Verdict
 
+FEW_POINTS = 3
+"""So few points of a run are drawn as marks."""
 FAR = 4.0
 """A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
 
@@ -95,6 +97,8 @@ def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName) ->
             "domain": [0.0, 0.24], "anchor": f"x{place}", "nticks": 4, "rangemode": "tozero",
         }  # fmt: skip
         layout["annotations"].append(heading(title, left, theme))
+    if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
+        data = [each | {"mode": "lines+markers"} for each in data]  # a line of one point shows nothing
     return figure(data if one.steps.size else [], layout, theme, empty="This run has reported no step yet.")
 
 

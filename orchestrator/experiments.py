@@ -26,8 +26,8 @@ from worker.spec import (
 
 Value = TypeVar("Value", int, float)
 
-PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
-"""No control characters: names are shown in terminals, and PostgreSQL refuses NUL."""
+PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\s](?:[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-\x9f\s])?$"
+"""No control characters, no blank at either end: names are shown in terminals, and PostgreSQL refuses NUL."""
 
 
 MAX_RUNS = 10_000

@@ -4,6 +4,7 @@ A fresh process makes the peak memory of a run its own: nothing of an earlier ru
 """
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -24,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 OBJECT_STORE_BYTES = 100 * 2**20
 """Nothing of size travels through Ray: specs go in, one word comes back."""
+
+MESSAGE_CHARACTERS = 500
 
 RAY_FOLDER_NOTE = "ray_folder"
 """A file in the data folder that says where the embedded Ray keeps its sockets and logs."""
@@ -202,7 +205,7 @@ class RayRunner:
             return None
         except ray.exceptions.RayError as error:
             del self._started[key]
-            return Ended(lease=started.lease, interrupted=False, message=_first_line(error))
+            return Ended(lease=started.lease, interrupted=False, message=_in_words(error))
         self.kill(*key)
         return Ended(lease=started.lease, interrupted=word == "terminated", message=f"the worker said: {word}")
 
@@ -218,9 +221,17 @@ class RayRunner:
             try:
                 os.kill(ray.get(reference), signal.SIGTERM)
             except (ray.exceptions.RayError, ProcessLookupError) as error:
-                log.info("no process to signal", run=by_reference[reference].lease.run_id, error=_first_line(error))
+                log.info("no process to signal", run=by_reference[reference].lease.run_id, error=_in_words(error))
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[-1][:500] if text else type(error).__name__
+def _in_words(error: Exception) -> str:
+    """Ray's pages of advice in a sentence."""
+    import ray
+
+    text = " ".join(str(error).split())
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return "the host ran out of memory, and Ray ended the worker's process"
+    if isinstance(error, ray.exceptions.RayActorError):
+        detail = re.search(r"exit detail: ([^.]+)", text)
+        return "the worker's process was killed or crashed" + (f": {detail[1]}" if detail else "")
+    return text[:MESSAGE_CHARACTERS] or type(error).__name__

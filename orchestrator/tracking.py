@@ -1,6 +1,6 @@
 """The copy in MLflow, for people who live there. It is fed by the outbox and is never on a run's path.
 
-    experiment `bench/<name>`  ─  parent run = our experiment  ─<  child runs `<candidate>-<model>-s<seed>`
+    experiment `bench/<name>`  ─  parent run = our experiment  ─<  child runs `<candidate>-<model>-lr<rate>-s<seed>`
 
 Every delivery may be repeated: runs are found again by their `bench.*` tags, parameters are written with the values
 that they have, and MLflow ignores a metric that it already holds.
@@ -135,7 +135,9 @@ class MlflowCopy:
 
     def _write_run(self, folder: str, parent: str, run: RunRecord) -> None:
         tags = {"bench.run_id": run.id, "mlflow.parentRunId": parent} | _tags(run)
-        copy, _ = self._run_id(folder, "bench.run_id", run.id, f"{run.candidate}-{run.model}-s{run.seed}", tags)
+        copy, _ = self._run_id(
+            folder, "bench.run_id", run.id, f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}", tags
+        )
         params = dict(_flat("", run.spec.model_dump(mode="json")))
         self._log(copy, _point_metrics(self._bench.points(run.id), _milliseconds(run.started_at)))
         self._log_params(copy, params)

@@ -140,6 +140,10 @@ def _about_losses(rows: Iterable[CandidateRow]) -> Iterator[str]:
 def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if len(spec.seeds) < FAIR_SEEDS:
         yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
+    for row in rows:
+        if row.val_loss is not None and row.val_loss.n < len(spec.seeds):
+            seeds = _plural(len(spec.seeds), "seed")
+            yield f"{row.title} has {row.val_loss.n} of its {seeds} at its best learning rate."
     baseline = next(row for row in rows if row.is_baseline)
     for row in rows:
         if row.difference is None or row.val_loss is None or baseline.val_loss is None:

@@ -44,7 +44,7 @@ class LeaseLostError(WorkerError):
 
 
 class TerminatedError(WorkerError):
-    """The process was asked to leave (SIGTERM); it wrote a checkpoint, so another attempt goes on from there."""
+    """The process was asked to leave (SIGTERM, Ctrl-C); it wrote a checkpoint, so another attempt goes on."""
 
     kind = FailureKind.INTERRUPTED
 

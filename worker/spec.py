@@ -71,7 +71,7 @@ class Budget(Spec):
     """How much is trained: the whole budget is always run, unless the loss stops being a number."""
 
     steps: Count
-    batch_sequences: Count = 8
+    batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 8
     """Sequences in one optimizer step, over all devices and micro-batches."""
 
 
@@ -87,7 +87,7 @@ class Evaluation(Spec):
 
     every_steps: Count = 100
     """Validation loss is also taken before the first step and after the last one."""
-    sequences: Count = 64
+    sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
 
 
 class Workload(Spec):

@@ -1,4 +1,4 @@
-"""SIGTERM as a wish: the training loop looks at it between two steps, writes a checkpoint and leaves."""
+"""SIGTERM and Ctrl-C as a wish: the training loop looks at it between two steps, writes a checkpoint and leaves."""
 
 import logging
 import signal
@@ -10,27 +10,27 @@ logger = logging.getLogger(__name__)
 
 
 class Termination:
-    """While it is entered, SIGTERM sets `requested` and does nothing else; the former handler returns after.
+    """While it is entered, SIGTERM and SIGINT set `requested` and do nothing else; the former handlers return after.
 
     It may be entered again: what was requested stays requested.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self._former: Any = None
+        self._former: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._former = signal.signal(signal.SIGTERM, self._request)
+            self._former = {number: signal.signal(number, self._request) for number in (signal.SIGTERM, signal.SIGINT)}
         else:  # Python handles signals in the main thread only; whoever owns it decides there
-            logger.info("SIGTERM is not watched: the run is not in the main thread")
+            logger.info("signals are not watched: the run is not in the main thread")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._former is not None:
-            signal.signal(signal.SIGTERM, self._former)
+        for number, former in self._former.items():
+            signal.signal(number, former)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True

@@ -1,5 +1,8 @@
 """`adapm-bench`: every verb registers itself here; none imports anything heavy before it is called."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from api.cli import cancel, catalogs, demo, doctor, look, run, submit, up, watch
@@ -11,6 +14,22 @@ main = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"adapm-bench {version('adapm-bench')}")
+        raise typer.Exit
+
+
+@main.callback()
+def _options(
+    say_version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """What stands before a verb."""
+
 
 for verbs in (demo, up, submit, look, watch, cancel, run, catalogs, doctor):
     verbs.register(main)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.cli.console import console, plain
 from api.client import Client
-from orchestrator.jobs import LIVE
+from orchestrator.jobs import CLAIMABLE, LIVE
 from orchestrator.records import ExperimentRecord, RunRecord
 
 REFRESH_SECONDS = 0.5
@@ -37,7 +37,8 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> 
         parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
     if progress.seconds_left is not None and not counts.done():
         parts.append(f"{duration(progress.seconds_left)} left")
-    return "; ".join(parts + [_run_words(run) for run in runs if run.status in LIVE])
+    at_work = [_run_words(run) for run in runs if run.status in LIVE]
+    return "; ".join(parts + (at_work or _why_nothing_runs(runs)))
 
 
 def duration(seconds: float) -> str:
@@ -45,6 +46,12 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _why_nothing_runs(runs: tuple[RunRecord, ...]) -> list[str]:
+    """What the first run that waits with a reason says: a run that fits nowhere would be waited for in silence."""
+    reasons = [run.reason for run in runs if run.status in CLAIMABLE and run.reason]
+    return [f"waiting: {plain(reasons[0])}"] if reasons else []
 
 
 def _run_words(run: RunRecord) -> str:

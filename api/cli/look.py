@@ -10,7 +10,9 @@ from orchestrator.jobs import RunStatus
 
 Id = Annotated[str, typer.Argument(help="An experiment's id.", metavar="ID")]
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run.", metavar="ID")]
-Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many experiments, newest first.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="How many at most; default: 20 experiments, all runs.")
+]
 Experiment = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
 Status = Annotated[RunStatus | None, typer.Option("--status", help="List the runs in this state.")]
 
@@ -23,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
-    experiment: Experiment = None, status: Status = None, limit: Limit = 20, url: Url = None, json: Json = False
+    experiment: Experiment = None, status: Status = None, limit: Limit = None, url: Url = None, json: Json = False
 ) -> None:
     """List experiments, newest first; with --experiment or --status, runs."""
     from api.cli.listings import experiments_table, runs_table
@@ -32,10 +34,10 @@ def ls(
         if experiment is not None or status is not None:
             if experiment is not None:
                 client.experiment(experiment)  # an id that does not exist is an error, not an empty list
-            runs = client.runs(experiment_id=experiment, status=status)
+            runs = client.runs(experiment_id=experiment, status=status)[:limit]
             print_json(runs) if json else console().print(runs_table(runs))
         else:
-            experiments = client.experiments(limit=limit)
+            experiments = client.experiments(limit=limit or 20)
             print_json(experiments) if json else console().print(experiments_table(experiments))
 
 

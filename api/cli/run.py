@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import complain, print_json
-from api.cli.service import BAD_INPUT, FAILED, Json, environment_settings
+from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings
 from api.cli.submit import SpecFile
 
 if TYPE_CHECKING:
@@ -58,14 +58,21 @@ def _validated(fields: dict[str, object]) -> "RunSpec":
 
 def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool) -> "Result":
     from api.cli.local import ProgressReporter
-    from worker.errors import WorkerError
+    from worker.errors import TerminatedError, WorkerError
     from worker.run import Folders
     from worker.run import run as train
 
     started = time.monotonic()
-    reporter = ProgressReporter(folder, steps=spec.workload.budget.steps, quiet=quiet)
+    try:
+        reporter = ProgressReporter(folder, steps=spec.workload.budget.steps, quiet=quiet)
+    except OSError as error:
+        complain(f"cannot write into {folder}: {error.strerror}; choose another folder with --out")
+        raise typer.Exit(BAD_INPUT) from error
     try:
         return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets))
+    except TerminatedError as error:
+        complain("stopped with a checkpoint; the same command goes on from there")
+        raise typer.Exit(INTERRUPTED) from error
     except WorkerError as error:
         complain(f"error after {time.monotonic() - started:.0f} s: {error}")
         raise typer.Exit(FAILED) from error

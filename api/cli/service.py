@@ -18,6 +18,8 @@ FAILED = 1
 """Not found, failed, refused."""
 BAD_INPUT = 2
 UNREACHABLE = 3
+INTERRUPTED = 130
+"""What shells give a command that Ctrl-C ended: 128 + SIGINT."""
 
 URL_VARIABLE = "ADAPM_BENCH_URL"
 

@@ -21,8 +21,10 @@ def register(app: typer.Typer) -> None:
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment; a faulty specification is refused with every fault at once."""
-    from api.cli.specs import read_spec
+    from api.cli.specs import read_spec, refuse
 
+    if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
+        refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
     with connected(url) as client:
         submission = client.submit(spec, key=key)

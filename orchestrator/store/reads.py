@@ -180,12 +180,12 @@ def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> Exper
 
 
 def _progress(totals: Iterable[sa.Row[Any]]) -> Progress:
-    """How far and how fast. Steps that an ended run never needed (it diverged, was cancelled) count as done."""
+    """How far and how fast. Steps that an ended run never took (diverged, cancelled) are no longer to be done."""
     by_status = {RunStatus(total.status): total for total in totals}
-    ended = [total for status, total in by_status.items() if status in TERMINAL]
-    open_totals = [total for status, total in by_status.items() if status not in TERMINAL]
-    done = sum(int(total.steps_total) for total in ended) + sum(int(total.steps) for total in open_totals)
-    steps_total = sum(int(total.steps_total) for total in by_status.values())
+    done = sum(int(total.steps) for total in by_status.values())
+    steps_total = sum(
+        int(total.steps if status in TERMINAL else total.steps_total) for status, total in by_status.items()
+    )
     running = by_status.get(RunStatus.RUNNING)
     return Progress(
         steps_done=done,

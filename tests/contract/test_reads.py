@@ -76,12 +76,13 @@ def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
     )
 
 
-def test_steps_that_an_ended_run_never_needed_count_as_done(store: Store) -> None:
+def test_steps_that_an_ended_run_never_took_are_neither_done_nor_left(store: Store) -> None:
     experiment = store.bench.submit(comparison_spec(seeds=(1, 2), steps=100)).experiment
     (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
     store.bench.hello(lease.run_id, 1, lease.token)
     store.bench.finish(lease.run_id, 1, lease.token, result(steps=7, final_val_loss=None))
-    assert store.bench.experiment(experiment.id).progress.steps_done == 100
+    progress = store.bench.experiment(experiment.id).progress
+    assert (progress.steps_done, progress.steps_total) == (7, 107)
     record = store.bench.cancel_experiment(experiment.id)
     assert (record.progress.steps_done, record.progress.seconds_left) == (200, 0.0)
     assert record.counts.done()

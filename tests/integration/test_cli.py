@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
+from api.data_folder import lock_data_folder, write_note
 from orchestrator.experiments import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
 
@@ -154,10 +155,12 @@ def test_no_service_is_exit_code_3_and_says_how_to_start_one(words: tuple[str, .
 
 
 def test_the_url_comes_from_the_note_of_the_data_folder(service: Service, tmp_path: Path, monkeypatch, experiment_id):
-    (tmp_path / "service.json").write_text(json.dumps({"url": service.url, "pid": os.getpid()}))
+    lock = lock_data_folder(tmp_path, print)
+    write_note(tmp_path, service.url)
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
     result = CliRunner().invoke(main, ["ls", "--json"])
+    os.close(lock)
     assert pure_json(result)[0]["id"] == experiment_id
 
 

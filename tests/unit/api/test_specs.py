@@ -76,3 +76,17 @@ def test_binary_files_are_refused(tmp_path: Path, capsys):
 def test_a_merge_key_may_stand_beside_what_it_merges(tmp_path: Path):
     text = "base: &base {steps: 1}\nother:\n  <<: *base\n  warmup: 2\n"
     assert spec(tmp_path, text)["other"] == {"steps": 1, "warmup": 2}
+
+
+def test_a_bomb_of_aliases_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Nine levels of nine references each would be 387 million values."""
+    lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))]
+    with pytest.raises(typer.Exit):
+        spec(tmp_path, "\n".join(lines))
+    assert "more than 16 aliases" in capsys.readouterr().err
+
+
+def test_a_file_longer_than_any_specification_is_not_parsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(typer.Exit):
+        spec(tmp_path, "seeds: [" + "1, " * 400_000 + "2]")
+    assert "longer than 1,000,000 characters" in capsys.readouterr().err
