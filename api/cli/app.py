@@ -2,7 +2,7 @@
 
 import typer
 
-from api.cli import cancel, catalogs, demo, doctor, look, run, submit, up, watch
+from api.cli import cancel, catalogs, demo, doctor, look, memory, plan, run, submit, up, watch
 
 main = typer.Typer(
     name="adapm-bench",
@@ -12,5 +12,5 @@ main = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verbs in (demo, up, submit, look, watch, cancel, run, catalogs, doctor):
+for verbs in (demo, up, submit, look, watch, cancel, run, catalogs, plan, memory, doctor):
     verbs.register(main)
