@@ -205,7 +205,7 @@ def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator
 
 def _mlp(site: Site) -> Iterator[Place]:
     """A map d → h whose module, or the layer around it, also leads h → d, or the other way round."""
-    if site.map is None or any(resembles_attention(module) for module in site.modules[1:-1]):
+    if site.map is None or any(resembles_attention(module) for module in site.modules[:-1]):
         return
     for around in site.modules[-2:-4:-1]:
         if _is_model(around):
