@@ -5,6 +5,7 @@ batch, come on top and are measured by running.
 """
 
 from collections.abc import Mapping, Sequence
+from warnings import catch_warnings, simplefilter
 
 from pydantic import Field
 from torch import nn
@@ -126,8 +127,11 @@ def _optimizer_footprint(model: str, candidate: OptimizerEntry, options: dict[st
 
 def _allocated(model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar]) -> tuple[StateBytes, bool]:
     """(state, whether it follows a block plan)."""
-    optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options)
-    return allocated_state_bytes(optimizer, model), isinstance(optimizer, Planned)
+    with catch_warnings():
+        # A library that warns about `meta` says nothing about training.
+        simplefilter("ignore")
+        optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options)
+        return allocated_state_bytes(optimizer, model), isinstance(optimizer, Planned)
 
 
 def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:

@@ -31,7 +31,7 @@ def memory(
     json: Json = False,
 ) -> None:
     """Count parameters, gradients and optimizer state before training. It needs no service and no such memory."""
-    names = None if optimizers is None else [name.strip() for name in optimizers.split(",") if name.strip()]
+    names = None if optimizers is None else [name.strip() for name in optimizers.split(",")]
     with understood(model):
         from worker.footprint import footprint
 

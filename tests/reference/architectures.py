@@ -1,6 +1,7 @@
 """One small model of every architecture that the block plan knows, on `meta`: width 32, 64 tokens, four heads of 8."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,7 +28,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 from transformers.models.t5.configuration_t5 import T5Config
 from transformers.models.t5.modeling_t5 import T5ForConditionalGeneration
 
-COMMON = {
+COMMON: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 80,
@@ -39,7 +40,7 @@ COMMON = {
     "eos_token_id": 0,
     "tie_word_embeddings": False,
 }
-GROUPED = {**COMMON, "num_key_value_heads": 2}
+GROUPED: dict[str, Any] = {**COMMON, "num_key_value_heads": 2}
 
 
 def gpt2_with_cross_attention() -> nn.Module:

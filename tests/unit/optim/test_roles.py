@@ -1,6 +1,7 @@
 """What is told apart by structure, and what is refused because structure cannot tell."""
 
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -138,7 +139,7 @@ def test_a_block_of_a_stack_steps_as_the_same_matrix_alone():
     torch.manual_seed(0)
     stack = nn.Parameter(torch.randn(3, 8, 6))
     alone = nn.Parameter(stack[1, 4:].detach().clone())
-    fields = {
+    fields: dict[str, Any] = {
         "kind": BlockKind.MLP,
         "shape": (4, 6),
         "first_moment": FirstMoment.LOW_RANK,
