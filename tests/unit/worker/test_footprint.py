@@ -5,11 +5,16 @@ import pytest
 from optim import catalog
 from optim.catalog import CATALOG, OptimizerEntry
 from optim.errors import OptionError, UnknownOptimizerError
-from worker.footprint import block_plan, footprint
+from worker.footprint import Footprint, block_plan, footprint
 from worker.published import PAPER_STATES, published_gigabytes
 
 OWN = ("adamw", "adapm", "adapm-mini")
 GPT2_1_5B = 1_557_611_200
+
+
+def kept(found: Footprint) -> list[int]:
+    """State of each optimizer; all of them can be counted."""
+    return [one.state_bytes for one in found.optimizers if one.state_bytes is not None]
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +40,17 @@ def test_kinds_of_block_and_counters_add_up_to_the_state(gpt2, name: str):
     [("gpt2-1.5b", {}, 0.85), ("gpt2-1.5b", {"state_dtype": "bfloat16"}, 0.43)],
 )
 def test_adapm_mini_keeps_no_more_than_its_target_and_exactly_its_plan(model, options, most_gigabytes):
-    (mini,) = footprint(model, ["adapm-mini"], options).optimizers
+    found = footprint(model, ["adapm-mini"], options)
+    (held,), (mini,) = kept(found), found.optimizers
     plan = block_plan(model, "adapm-mini", options)
     assert plan is not None
-    assert mini.state_bytes == plan.state_bytes + mini.counter_bytes
-    assert mini.state_bytes <= most_gigabytes * 1e9
+    assert held == plan.state_bytes + mini.counter_bytes
+    assert held <= most_gigabytes * 1e9
 
 
 def test_savings_on_llama3_8b():
     found = footprint("llama3-8b", OWN)
-    shares = [round(one.state_bytes / found.baseline_bytes, 3) for one in found.optimizers]
+    shares = [round(held / kept(found)[0], 3) for held in kept(found)]
     assert shares == [1.0, 0.535, 0.035]
 
 
@@ -55,7 +61,7 @@ def test_savings_are_against_adamw_even_where_it_is_not_asked_for():
 def test_an_option_is_given_to_those_that_have_it():
     found = footprint("gpt2-tiny", OWN, {"rank_ratio": 0.5})
     assert [one.options for one in found.optimizers] == [{}, {"rank_ratio": 0.5}, {"rank_ratio": 0.5}]
-    assert found.optimizers[1].state_bytes > footprint("gpt2-tiny", ["adapm"]).optimizers[0].state_bytes
+    assert kept(found)[1] > kept(footprint("gpt2-tiny", ["adapm"]))[0]
 
 
 def test_the_papers_figures_stand_beside_ours_only_under_its_own_options(gpt2):
