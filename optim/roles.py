@@ -155,13 +155,13 @@ def _fused(kinds: Sequence[BlockKind], heads: Heads, axis: int, outputs: int) ->
 
 def _sibling_output(site: Site) -> Iterator[Place]:
     """BERT's attention output: the one map beside an attention module that has none of its own."""
-    if site.map is None or len(site.modules) < 3:
+    if site.map is None:
         return
-    around = site.modules[-3]
-    cores = [child for child in around.children() if is_attention(child) and not holds_output(child)]
-    beside = [sizes for _, sizes in feed_forward_maps(around)]
-    if len(cores) == 1 and beside == [site.map]:
-        yield Place(kind=BlockKind.ATTENTION_OUTPUT, output_axis=site.output_axis)
+    for around in site.modules[-2:-4:-1]:
+        cores = [child for child in around.children() if is_attention(child) and not holds_output(child)]
+        if len(cores) == 1 and [sizes for _, sizes in feed_forward_maps(around)] == [site.map]:
+            yield Place(kind=BlockKind.ATTENTION_OUTPUT, output_axis=site.output_axis)
+            return
 
 
 def _router(site: Site) -> Iterator[Place]:

@@ -94,6 +94,25 @@ def test_a_layer_named_after_its_attention_may_hold_an_mlp():
     assert found["0.mlp.0.weight"] == found["0.mlp.2.weight"] == "mlp"
 
 
+class Core(nn.Module):
+    """Attention without its output projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 2
+        for name in ("query", "key", "value"):
+            self.add_module(name, nn.Linear(8, 8, bias=False))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_one_map_beside_such_attention_is_its_output(wrapped: bool):
+    layer = nn.Module()
+    out = nn.Linear(8, 8, bias=False)
+    layer.core, layer.after = Core(), nn.Sequential(out) if wrapped else out
+    name = "after.0.weight" if wrapped else "after.weight"
+    assert kinds(layer)[name] == "attention_output"
+
+
 class RawPositions(nn.Module):
     """Learned positions as bare parameters: a table, and a batch of one table."""
 
