@@ -19,7 +19,7 @@ Where the paper leaves room, an option decides; the class docstring names each d
 worked out block by block in `block_step.py`; this file is the optimizer around them: groups, state, saving, loading.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
 
 import torch
@@ -29,8 +29,7 @@ from torch.optim.optimizer import ParamsT
 from optim.block_step import StepSettings, update_block
 from optim.blocks import ADAM_MINI_SECOND_MOMENTS, ADAM_SECOND_MOMENTS, BlockKind, BlockPlan, SecondMoment
 from optim.low_rank import SOLVERS
-from optim.placement import Unknown, plan_blocks
-from optim.rules import Rule
+from optim.placement import Rules, Unknown, plan_blocks
 
 
 class StepOptions(TypedDict, total=False):
@@ -124,7 +123,7 @@ class AdaPM(torch.optim.Optimizer):
         rank_ratio: float = 0.05,
         state_dtype: torch.dtype | None = None,
         unknown: Unknown = "error",
-        rules: Sequence[Rule] = (),
+        rules: Rules = (),
         **options: Unpack[StepOptions],
     ) -> Self:
         """Plan the trainable parameters of a model and build the optimizer on them.

@@ -27,6 +27,7 @@ from optim.roles import Place, places, vocabularies
 from optim.rules import Rule, check_rules, wish
 
 Unknown = Literal["error", "full"]
+Rules = Sequence[Rule]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class _Policy:
     first_moments: Mapping[BlockKind, FirstMoment]
     second_moments: Mapping[BlockKind, SecondMoment]
     state_dtype: torch.dtype | None
-    rules: Sequence[Rule]
+    rules: Rules
 
 
 def plan_blocks(
@@ -48,7 +49,7 @@ def plan_blocks(
     second_moments: Mapping[BlockKind, SecondMoment] = ADAM_SECOND_MOMENTS,
     state_dtype: torch.dtype | None = None,
     unknown: Unknown = "error",
-    rules: Sequence[Rule] = (),
+    rules: Rules = (),
 ) -> BlockPlan:
     """Plan every trainable parameter of `model`; works on any device, `meta` included.
 
@@ -86,7 +87,7 @@ def plan_blocks(
 
 
 def _placed(
-    model: nn.Module, trainable: Mapping[str, nn.Parameter], unknown: Unknown, rules: Sequence[Rule]
+    model: nn.Module, trainable: Mapping[str, nn.Parameter], unknown: Unknown, rules: Rules
 ) -> dict[str, tuple[Place, ...]]:
     """Parameter name → its parts, for every trainable parameter."""
     where, known = sites(model), vocabularies(model)

@@ -53,6 +53,8 @@ def _print(found: "Footprint") -> None:
     out.print(_totals(found))
     out.print("\nState by kind of block:\n")
     out.print(_by_block(found))
+    if any("several" in one.state_by_block for one in found.optimizers):
+        out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
     for one in found.optimizers:
         if one.unknown_because is not None:
             out.print(f"\n{one.title} cannot be counted without running it ({one.unknown_because}).")
@@ -93,7 +95,7 @@ def _saved(found: "Footprint", one: "OptimizerFootprint") -> str:
     if one.optimizer == BASELINE or one.state_bytes is None or not found.baseline_bytes:
         return formats.UNKNOWN
     saved = 1 - one.state_bytes / found.baseline_bytes
-    return formats.percent(saved) if saved >= 0 else f"+{formats.percent(-saved)}"
+    return formats.percent(saved) if saved >= 0 else f"{formats.percent(-saved)} more"
 
 
 def _by_block(found: "Footprint") -> "Table":
@@ -105,13 +107,13 @@ def _by_block(found: "Footprint") -> "Table":
 
     sizes: dict[str, int] = {}
     for one in found.optimizers:
-        for kind, held in one.state_by_block.items():
-            sizes[kind] = max(held, sizes.get(kind, 0))
+        for kind, size in one.state_by_block.items():
+            sizes[kind] = max(size, sizes.get(kind, 0))
     kinds = sorted(sizes, key=lambda kind: -sizes[kind])
     table = plain_table("optimizer", *(kind.replace("_", "\n") for kind in kinds), "step\ncounters")
     for one in found.optimizers:
         if one.state_bytes is not None:
-            shares = [one.state_by_block.get(kind, 0) for kind in kinds]
-            cells = (one.title, *map(formats.size, shares), formats.size(one.counter_bytes))
+            held = [one.state_by_block.get(kind, 0) for kind in kinds]
+            cells = (one.title, *(formats.size(size) if size else "" for size in (*held, one.counter_bytes)))
             table.add_row(*(Text(cell) for cell in cells))
     return table
