@@ -128,10 +128,6 @@ def test_memory_as_json_is_the_record(cli):
         (["plan", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
         (["memory", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
         (
-            ["plan", "gpt2-tiny", "--optimizer", "adamw"],
-            "adamw keeps to no block plan; those that do: adapm, adapm-mini",
-        ),
-        (
             ["memory", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"],
             "adapm cannot be built: rank_ratio=2.0 must be a number in (0, 1]",
         ),
@@ -151,3 +147,9 @@ def test_unknown_optimizers_are_answered_with_the_known_ones(cli):
         result = cli(*words)
         assert result.exit_code == 2
         assert result.stderr.startswith("unknown optimizer 'sdg'; known: adamw")
+
+
+def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(cli):
+    result = cli("plan", "gpt2-tiny", "--optimizer", "adamw")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("adamw keeps to no block plan; those that do: adapm, adapm-mini")
