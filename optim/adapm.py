@@ -29,7 +29,7 @@ from torch.optim.optimizer import ParamsT
 from optim.block_step import StepSettings, update_block
 from optim.blocks import ADAM_MINI_SECOND_MOMENTS, ADAM_SECOND_MOMENTS, BlockKind, BlockPlan, SecondMoment
 from optim.low_rank import SOLVERS
-from optim.placement import Unknown, plan_blocks
+from optim.placement import Rules, Unknown, plan_blocks
 
 
 class StepOptions(TypedDict, total=False):
@@ -123,6 +123,7 @@ class AdaPM(torch.optim.Optimizer):
         rank_ratio: float = 0.05,
         state_dtype: torch.dtype | None = None,
         unknown: Unknown = "error",
+        rules: Rules = (),
         **options: Unpack[StepOptions],
     ) -> Self:
         """Plan the trainable parameters of a model and build the optimizer on them.
@@ -134,10 +135,12 @@ class AdaPM(torch.optim.Optimizer):
             state_dtype: Type of factors and moments; None for the parameter's own, at least float32. Arithmetic is
                 in float32 in any case.
             unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
+            rules: What some blocks keep instead of what their kind does; later rules win.
             options: As for the constructor.
 
         Raises:
-            UnplacedWeightsError: names every weight that no rule places.
+            UnplacedWeightsError: names every weight that fits no role.
+            RuleError: a rule fits no block, or asks of one what it cannot keep.
         """
         plan = plan_blocks(
             model,
@@ -145,6 +148,7 @@ class AdaPM(torch.optim.Optimizer):
             second_moments=cls.second_moments,
             state_dtype=state_dtype,
             unknown=unknown,
+            rules=rules,
         )
         trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         return cls(trainable, lr, plan=plan, **options)

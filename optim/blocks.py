@@ -1,8 +1,9 @@
 """The block plan: what AdaPM keeps for every block of a Transformer, as frozen records.
 
 A *block* is a weight matrix with one role (query, key, MLP, …). Most blocks are whole parameters; a fused parameter
-such as GPT-2's `c_attn` is several blocks, each a slice of it. `placement.py` makes a plan from a model, `adapm.py`
-allocates exactly the tensors that the plan names, so the plan's bytes are the optimizer's bytes.
+such as GPT-2's `c_attn` is several blocks, each a slice of it, and a stack of experts is some for every expert.
+`placement.py` makes a plan from a model, `adapm.py` allocates exactly the tensors that the plan names, so the plan's
+bytes are the optimizer's bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,10 +27,18 @@ class BlockKind(StrEnum):
     VALUE = "value"
     ATTENTION_OUTPUT = "attention_output"
     MLP = "mlp"
+    ROUTER = "router"
+    """The map that chooses a token's experts, and the gate of a shared expert."""
+    ADAPTER = "adapter"
+    """A factor of a LoRA update."""
+    TASK_HEAD = "task_head"
+    """A map behind the Transformer's layers that is no LM head: pooler, transform, classifier."""
+    POSITION_BIAS = "position_bias"
+    """A table of attention biases by relative position, as T5 has it."""
     VECTOR = "vector"
-    """Norms, biases and scalars: every parameter of fewer than two dimensions."""
+    """Norms, biases and scalars: every parameter of fewer than two dimensions, and stacks of such."""
     OTHER = "other"
-    """A weight that no rule places, kept like Adam's because the user said `unknown="full"`."""
+    """A weight that the plan cannot place, kept like Adam's because the user said `unknown="full"` or gave a rule."""
 
 
 class FirstMoment(StrEnum):
@@ -61,7 +70,12 @@ PAPER_FIRST_MOMENTS: Mapping[BlockKind, FirstMoment] = MappingProxyType(
         BlockKind.KEY: FirstMoment.LOW_RANK,  # paper, §4.1 (2)
         BlockKind.MLP: FirstMoment.LOW_RANK,  # paper, §4.1 (2)
         BlockKind.VALUE: FirstMoment.FULL,  # paper, §4.1 (3)
-        BlockKind.VECTOR: FirstMoment.FULL,  # paper silent; together less than 0.1 % of the state
+        # The paper is silent on the rest. All of it is small, so nothing is risked for it.
+        BlockKind.ROUTER: FirstMoment.FULL,
+        BlockKind.ADAPTER: FirstMoment.FULL,
+        BlockKind.TASK_HEAD: FirstMoment.FULL,
+        BlockKind.POSITION_BIAS: FirstMoment.FULL,
+        BlockKind.VECTOR: FirstMoment.FULL,  # together less than 0.1 % of the state
         BlockKind.OTHER: FirstMoment.FULL,
     }
 )
@@ -79,6 +93,10 @@ ADAM_MINI_SECOND_MOMENTS: Mapping[BlockKind, SecondMoment] = MappingProxyType(
         BlockKind.VALUE: SecondMoment.NEURON,
         BlockKind.ATTENTION_OUTPUT: SecondMoment.NEURON,
         BlockKind.MLP: SecondMoment.NEURON,
+        BlockKind.ADAPTER: SecondMoment.NEURON,
+        BlockKind.ROUTER: SecondMoment.ELEMENT,
+        BlockKind.TASK_HEAD: SecondMoment.ELEMENT,
+        BlockKind.POSITION_BIAS: SecondMoment.ELEMENT,
         BlockKind.VECTOR: SecondMoment.ELEMENT,
         BlockKind.OTHER: SecondMoment.ELEMENT,
     }
@@ -88,7 +106,7 @@ ADAM_MINI_SECOND_MOMENTS: Mapping[BlockKind, SecondMoment] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """The part of a fused parameter that one block is: `parameter.narrow(axis, start, length)`."""
+    """The part of a fused matrix that one block is: `matrix.narrow(axis, start, length)`."""
 
     axis: int
     start: int
@@ -118,17 +136,21 @@ class Block:
     """Neighbouring output neurons that share one second moment where that is per head; else 1."""
     state_dtype: torch.dtype
     part: Slice | None = None
-    """None where the block is the whole parameter."""
+    """None where the block is a whole matrix."""
+    index: int | None = None
+    """Which matrix of a stack (experts × m × n) the block lies in; None where the parameter is no stack."""
+    label: str = ""
+    """Tells the blocks of one parameter apart, `gate` or `3.up`; empty where the kind does, or there is one only."""
 
     @property
     def name(self) -> str:
-        """Unique in the model: the parameter's name, and the role where the parameter is fused."""
-        return self.parameter if self.part is None else f"{self.parameter}:{self.kind}"
+        """Unique in the model: the parameter's name, and the role where the parameter is several blocks."""
+        return f"{self.parameter}:{self._label}" if self._label else self.parameter
 
     @property
     def decays(self) -> bool:
-        """Weight decay is for matrices: vectors never decay."""
-        return len(self.shape) > 1
+        """Weight decay is for matrices: vectors and biases never decay."""
+        return len(self.shape) > 1 and self.kind not in (BlockKind.VECTOR, BlockKind.POSITION_BIAS)
 
     @cached_property
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -142,13 +164,18 @@ class Block:
 
     def key(self, state_name: str) -> str:
         """Where the optimizer keeps that state tensor: `exp_avg_sq`, or `query.exp_avg_sq` in a fused parameter."""
-        return state_name if self.part is None else f"{self.kind}.{state_name}"
+        return f"{self._label}.{state_name}" if self._label else state_name
 
     def view(self, tensor: Tensor) -> Tensor:
         """This block of a parameter-shaped tensor (parameter or gradient), without a copy."""
+        matrix = tensor if self.index is None else tensor[self.index]
         if self.part is None:
-            return tensor
-        return tensor.narrow(self.part.axis, self.part.start, self.part.length)
+            return matrix
+        return matrix.narrow(self.part.axis, self.part.start, self.part.length)
+
+    @property
+    def _label(self) -> str:
+        return self.label or ("" if self.part is None else str(self.kind))
 
     def _momentum_shapes(self) -> dict[str, tuple[int, ...]]:
         if self.first_moment is FirstMoment.FULL:
@@ -211,7 +238,7 @@ _NUMERIC = ("rank", "state bytes")
 def _row(block: Block) -> tuple[str, ...]:
     return (
         block.parameter,
-        "" if block.part is None else str(block.part),
+        _place_text(block),
         "×".join(str(size) for size in block.shape) or "scalar",
         block.kind,
         block.first_moment,
@@ -219,6 +246,12 @@ def _row(block: Block) -> tuple[str, ...]:
         str(block.rank or ""),
         f"{block.state_bytes:,}",
     )
+
+
+def _place_text(block: Block) -> str:
+    """`[:, 0:768]` of a fused matrix, `[3]` of a stack, `[3][0:80]` of both."""
+    index = "" if block.index is None else f"[{block.index}]"
+    return index + ("" if block.part is None else str(block.part))
 
 
 def _total_row(plan: BlockPlan) -> tuple[str, ...]:

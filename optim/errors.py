@@ -15,3 +15,7 @@ class OptionError(OptimError):
 
 class UnplacedWeightsError(OptimError):
     """Some weights of a model fit no rule of the block plan."""
+
+
+class RuleError(OptimError):
+    """A rule of the user's fits no block, or asks of a block what it cannot keep."""

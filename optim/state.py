@@ -6,13 +6,18 @@ counted by the plain tensors inside them. Step counters are state like any other
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from optim.blocks import BlockPlan
+from optim.blocks import Block, BlockPlan
+from optim.placement import plan_blocks
+
+SEVERAL = "several"
+"""In place of a block kind: state of a fused parameter that cannot be told apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +31,11 @@ class StateBytes:
     by_state: Mapping[str, int]
     """State name (`exp_avg_sq`, …) → bytes."""
     by_block: Mapping[str, int]
-    """Block kind (`embedding`, `query`, …) → bytes, counters excepted; empty where the optimizer knows no blocks."""
+    """Block kind (`embedding`, `query`, …) → bytes, counters excepted; empty where no block is known."""
 
 
 @runtime_checkable
-class _Planned(Protocol):
+class Planned(Protocol):
     """An optimizer that keeps to a block plan."""
 
     plan: BlockPlan
@@ -39,10 +44,15 @@ class _Planned(Protocol):
         """Allocate all state now."""
 
 
-def state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
-    """Count the state that the optimizer keeps now: before its first step, none (see `allocated_state_bytes`)."""
-    kinds = _kinds(optimizer)
-    names = _names(optimizer)
+def state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | None = None) -> StateBytes:
+    """Count the state that the optimizer keeps now: before its first step, none (see `allocated_state_bytes`).
+
+    Args:
+        optimizer: Any.
+        model: What it trains: then the state of an optimizer without a plan is told apart by blocks as well. State of a
+            fused parameter's own shape is shared out among its blocks, any other is `SEVERAL`.
+    """
+    kinds = _Kinds(optimizer, model)
     by_state: dict[str, int] = {}
     by_block: dict[str, int] = {}
     seen: set[int] = set()
@@ -50,9 +60,8 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
         for key, value in state.items():
             held = sum(_new_bytes(tensor, seen) for tensor in _tensors(value))
             by_state[_state_name(key)] = by_state.get(_state_name(key), 0) + held
-            kind = kinds.get((names.get(id(parameter), ""), key))
-            if kind is not None:
-                by_block[kind] = by_block.get(kind, 0) + held
+            for kind, share in kinds.shares(parameter, key, value, held).items():
+                by_block[kind] = by_block.get(kind, 0) + share
     return StateBytes(
         total_bytes=sum(by_state.values()),
         counter_bytes=by_state.get("step", 0),
@@ -61,18 +70,22 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
     )
 
 
-def allocated_state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
+def allocated_state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | None = None) -> StateBytes:
     """Count the state of a fresh optimizer as if every parameter had had a gradient.
 
     An optimizer with a block plan allocates its state; any other takes a step with zero gradients, which is meant for
     `meta` parameters: on real ones it would apply weight decay.
 
+    Args:
+        optimizer: Fresh from `optim.build`.
+        model: As for `state_bytes`.
+
     Raises:
         ValueError: the optimizer has no plan, and a parameter is not on `meta`.
     """
-    if isinstance(optimizer, _Planned):
+    if isinstance(optimizer, Planned):
         optimizer.allocate_state()
-        return state_bytes(optimizer)
+        return state_bytes(optimizer, model)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
         if not parameter.is_meta:
@@ -84,7 +97,43 @@ def allocated_state_bytes(optimizer: torch.optim.Optimizer) -> StateBytes:
     optimizer.step()
     for parameter in parameters:
         parameter.grad = None
-    return state_bytes(optimizer)
+    return state_bytes(optimizer, model)
+
+
+class _Kinds:
+    """Whose the bytes of a state tensor are."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module | None) -> None:
+        self._names = _names(optimizer)
+        self._exact: dict[tuple[str, str], str] = {}
+        self._blocks: dict[int, tuple[Block, ...]] = {}
+        if isinstance(optimizer, Planned):
+            self._exact = {
+                (block.parameter, block.key(state_name)): str(block.kind)
+                for block in optimizer.plan
+                for state_name in block.state_shapes
+            }
+        elif model is not None:
+            plan = plan_blocks(model, unknown="full").by_parameter
+            self._blocks = {id(value): plan.get(name, ()) for name, value in model.named_parameters()}
+
+    def shares(self, parameter: Tensor, key: str, value: object, held: int) -> dict[str, int]:
+        """Block kind → bytes of that state; empty for counters, and where no block is known."""
+        exact = self._exact.get((self._names.get(id(parameter), ""), key))
+        if exact is not None:
+            return {exact: held}
+        blocks = self._blocks.get(id(parameter), ())
+        kinds = {str(block.kind) for block in blocks}
+        if not blocks or key == "step":
+            return {}
+        if len(kinds) == 1:
+            return {kinds.pop(): held}
+        if not isinstance(value, Tensor) or value.shape != parameter.shape:
+            return {SEVERAL: held}
+        shares = dict.fromkeys(kinds, 0)
+        for block in blocks:
+            shares[str(block.kind)] += held * prod(block.shape) // parameter.numel()
+        return shares
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
@@ -129,15 +178,4 @@ def _names(optimizer: torch.optim.Optimizer) -> dict[int, str]:
         id(parameter): name
         for group in optimizer.param_groups
         for name, parameter in zip(group.get("param_names", ()), group["params"], strict=False)
-    }
-
-
-def _kinds(optimizer: torch.optim.Optimizer) -> dict[tuple[str, str], str]:
-    """(parameter name, state key) → block kind."""
-    if not isinstance(optimizer, _Planned):
-        return {}
-    return {
-        (block.parameter, block.key(state_name)): str(block.kind)
-        for block in optimizer.plan
-        for state_name in block.state_shapes
     }

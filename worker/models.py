@@ -23,6 +23,13 @@ def build_model(name: str, seed: int) -> PreTrainedModel:
     return model
 
 
+def outline_model(name: str) -> PreTrainedModel:
+    """The model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name."""
+    chosen = preset(name)
+    with torch.device("meta"):
+        return BUILDERS[chosen.family](chosen)
+
+
 def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
     """(parameters, their bytes); tied weights are counted once."""
     parameters = list(model.parameters())

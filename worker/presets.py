@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Family = Literal["gpt2", "llama"]
 
@@ -22,8 +22,44 @@ class ModelPreset:
     vocabulary_size: int
     source: str
     """Where the sizes come from."""
-    extra: dict[str, int | float | bool] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the Hugging Face configuration, by their own names."""
+
+
+# GPT-2's own sizes (heads of 64, learned positions, tied head). OpenAI's names count 117M, 345M, 762M and 1542M; the
+# weights that it published have the parameters that are said here.
+_GPT2 = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2"
+_GALORE = "Zhao et al. 2024, GaLore (arXiv 2403.03507), its published configuration; untied head"
+_GALORE_EXTRA: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+
+
+def _gpt2(name: str, *, layers: int, heads: int, hidden_size: int, source: str) -> ModelPreset:
+    """A GPT-2 of 1,024 positions over GPT-2's own 50,257 tokens."""
+    return ModelPreset(
+        name=name,
+        family="gpt2",
+        layers=layers,
+        heads=heads,
+        hidden_size=hidden_size,
+        max_positions=1024,
+        vocabulary_size=50257,
+        source=source,
+    )
+
+
+def _llama(name: str, *, layers: int, heads: int, hidden_size: int, intermediate_size: int) -> ModelPreset:
+    """A Llama of GaLore's paper: 1,024 positions, 32,000 tokens, as many key-value heads as heads."""
+    return ModelPreset(
+        name=name,
+        family="llama",
+        layers=layers,
+        heads=heads,
+        hidden_size=hidden_size,
+        max_positions=1024,
+        vocabulary_size=32000,
+        source=_GALORE,
+        extra={"intermediate_size": intermediate_size, **_GALORE_EXTRA},
+    )
 
 
 PRESETS: tuple[ModelPreset, ...] = (
@@ -48,17 +84,60 @@ PRESETS: tuple[ModelPreset, ...] = (
         source="ours: about 1 M parameters, trains on a CPU in seconds",
         extra={"intermediate_size": 344, "num_key_value_heads": 4},
     ),
-    ModelPreset(
-        name="gpt2-124m",
-        family="gpt2",
+    _gpt2(
+        "gpt2-40m",
         layers=12,
-        heads=12,
-        hidden_size=768,
+        heads=6,
+        hidden_size=384,
+        source="ours: GPT-2 small at half its width; the AdaPM paper trains a 40M and does not give its sizes",
+    ),
+    _gpt2("gpt2-124m", layers=12, heads=12, hidden_size=768, source=f"{_GPT2}: small"),
+    _gpt2(
+        "gpt2-355m",
+        layers=24,
+        heads=16,
+        hidden_size=1024,
+        source=f"{_GPT2}: medium; the AdaPM paper's 330M and 350M",
+    ),
+    _gpt2("gpt2-774m", layers=36, heads=20, hidden_size=1280, source=f"{_GPT2}: large"),
+    _gpt2("gpt2-1.5b", layers=48, heads=25, hidden_size=1600, source=f"{_GPT2}: XL"),
+    _llama("llama-60m", layers=8, heads=8, hidden_size=512, intermediate_size=1376),
+    _llama("llama-130m", layers=12, heads=12, hidden_size=768, intermediate_size=2048),
+    ModelPreset(
+        name="llama-340m",
+        family="llama",
+        layers=24,
+        heads=16,
+        hidden_size=1024,
         max_positions=1024,
-        vocabulary_size=50257,
-        source="Radford et al. 2019, GPT-2 small",
+        vocabulary_size=32000,
+        source=(
+            "ours: Llama's own rule for the MLP (8/3 of the width, up to a multiple of 256) and a tied head; the AdaPM "
+            "paper's Llama has 340M parameters by its table 2 and it does not give their sizes"
+        ),
+        extra={"intermediate_size": 2816, "rms_norm_eps": 1e-6, "tie_word_embeddings": True},
+    ),
+    _llama("llama-350m", layers=24, heads=16, hidden_size=1024, intermediate_size=2736),
+    _llama("llama-1b", layers=24, heads=32, hidden_size=2048, intermediate_size=5461),
+    ModelPreset(
+        name="llama3-8b",
+        family="llama",
+        layers=32,
+        heads=32,
+        hidden_size=4096,
+        max_positions=8192,
+        vocabulary_size=128256,
+        source="Grattafiori et al. 2024, The Llama 3 Herd of Models (arXiv 2407.21783), table 3",
+        extra={
+            "intermediate_size": 14336,
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+            "tie_word_embeddings": False,
+        },
     ),
 )
+"""In the order of families and sizes."""
 
 
 def names() -> tuple[str, ...]:

@@ -79,6 +79,29 @@ def test_a_fused_parameters_block_is_a_view_with_keys_of_its_own():
     assert part.name == "mlp.weight:key"
 
 
+def test_a_block_of_a_stack_is_a_view_of_one_of_its_matrices():
+    part = block(index=3, part=Slice(axis=0, start=8, length=8), label="3.up")
+    tensor = torch.zeros(4, 16, 12)
+    part.view(tensor).fill_(1.0)
+    assert torch.equal(tensor.sum(dim=(1, 2)), torch.tensor([0.0, 0.0, 0.0, 96.0]))
+    assert float(tensor[3, :8].sum()) == 0.0
+    assert (part.name, part.key("exp_avg_sq")) == ("mlp.weight:3.up", "3.up.exp_avg_sq")
+    assert " [3][8:16] " in str(BlockPlan((part,)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "decays"),
+    [
+        (BlockKind.MLP, (8, 12), True),
+        (BlockKind.VECTOR, (8,), False),
+        (BlockKind.VECTOR, (4, 8), False),
+        (BlockKind.POSITION_BIAS, (32, 4), False),
+    ],
+)
+def test_vectors_and_biases_never_decay(kind, shape, decays):
+    assert block(kind=kind, shape=shape, first_moment=FirstMoment.FULL, rank=0).decays is decays
+
+
 def test_a_whole_parameters_block_is_the_parameter_under_torchs_names():
     tensor = torch.zeros(8, 12)
     assert block().view(tensor) is tensor

@@ -199,7 +199,8 @@ def test_weights_that_no_rule_places_are_all_named_in_one_error_with_the_way_out
         plan_blocks(Strange())
     assert str(caught.value) == (
         "no rule of the block plan places table (5, 6), mixer.weight (7, 32), conv.weight (4, 4, 3), "
-        'attn.c_attn.weight (95, 32); say unknown="full" to keep full Adam moments for them, or freeze them'
+        'attn.c_attn.weight (95, 32); say unknown="full" to keep full Adam moments for them, '
+        "give them a momentum by rules=[Rule(...)], or freeze them"
     )
 
 

@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.build import build
-from optim.state import StateBytes, allocated_state_bytes, state_bytes
+from optim.state import SEVERAL, StateBytes, allocated_state_bytes, state_bytes
 from tests.reference.tiny_models import tiny_gpt2, train
 
 GPT2_124M = GPT2Config()
@@ -99,6 +99,19 @@ def test_an_optimizer_without_blocks_is_counted_by_its_tensors():
         by_state={"step": 8, "exp_avg": 80, "exp_avg_sq": 80},
         by_block={},
     )
+
+
+def test_the_model_tells_apart_what_an_optimizer_without_a_plan_keeps():
+    """A fused parameter's state of its own shape is shared out; any other cannot be."""
+    model = on_meta(GPT2_TINY)
+    held = allocated_state_bytes(build("adamw", model, lr=1e-3), model)
+    of_one_matrix = 4 * 2 * 4 * 128 * 128
+    assert sum(held.by_block.values()) + held.counter_bytes == held.total_bytes
+    assert [held.by_block[kind] for kind in ("query", "key", "value")] == [of_one_matrix] * 3
+    fused = model.get_parameter("transformer.h.0.attn.c_attn.weight")
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.state[fused] = {"row_means": torch.zeros(128), "step": torch.zeros(())}
+    assert state_bytes(optimizer, model).by_block == {SEVERAL: 512}
 
 
 def test_shared_storage_is_counted_once_and_nested_state_is_found():

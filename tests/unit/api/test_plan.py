@@ -1,0 +1,155 @@
+"""`adapm-bench plan` and `memory`: readable at 120 columns, pure JSON, one sentence for what cannot be understood."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.cli.plan import folded
+from optim.blocks import Block, BlockKind, FirstMoment, SecondMoment
+from worker import presets
+
+
+@pytest.fixture
+def cli(monkeypatch):
+    """Call `adapm-bench` with words; without a service."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return lambda *words: CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+def pure_json(result: Result) -> Any:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def vector(parameter: str, size: int = 4, label: str = "") -> Block:
+    return Block(
+        parameter=parameter,
+        kind=BlockKind.VECTOR,
+        shape=(size,),
+        first_moment=FirstMoment.FULL,
+        second_moment=SecondMoment.ELEMENT,
+        state_dtype=torch.float32,
+        label=label,
+    )
+
+
+@pytest.mark.parametrize(
+    ("blocks", "folds"),
+    [
+        ([vector("norm")], [("norm", 1)]),
+        ([vector(f"h.{i}.norm") for i in range(12)], [("h.0–11.norm", 12)]),
+        ([vector(f"h.{i}.norm") for i in (0, 2, 3)], [("h.0,2,3.norm", 3)]),
+        ([vector(f"h.{i}.norm", 4 + i % 2) for i in range(4)], [("h.0,2.norm", 2), ("h.1,3.norm", 2)]),
+        (
+            [vector(f"h.{i}.experts.down", label=f"{e}") for i in range(2) for e in range(3)],
+            [("h.0–1.experts.down:0–2", 6)],
+        ),
+        # Not every layer has every expert: no range would say so.
+        ([vector("h.0.e.0"), vector("h.0.e.1"), vector("h.1.e.0")], [("h.0.e.0", 1), ("h.0.e.1", 1), ("h.1.e.0", 1)]),
+        # A number inside a word is part of the word.
+        ([vector("fc1.bias"), vector("fc2.bias")], [("fc1.bias", 1), ("fc2.bias", 1)]),
+    ],
+)
+def test_layers_of_one_shape_are_folded(blocks: list[Block], folds: list[tuple[str, int]]):
+    assert [(fold.name, len(fold.blocks)) for fold in folded(blocks)] == folds
+
+
+def test_the_plan_is_a_table_with_its_totals(cli):
+    result = cli("plan", "gpt2-tiny", "--optimizer", "adapm-mini")
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert max(len(line) for line in lines) <= 120
+    assert lines[0].split() == ["block", "shape", "kind", "first", "moment", "second", "state"]
+    folded_query = "transformer.h.0–3.attn.c_attn:query [:, 0:128] ×4 128×128 query low rank, r = 6 per head 24.6 kB"
+    assert folded_query in [" ".join(line.split()) for line in lines]
+    assert lines[-1] == (
+        "gpt2-tiny: 858,880 parameters in 60 blocks; adapm-mini keeps 506 kB, 7.4 % of AdamW's two float32 values a "
+        "parameter."
+    )
+
+
+def test_the_plan_as_json_names_every_block(cli):
+    plan = pure_json(cli("plan", "llama3-8b", "--rank-ratio", "0.01", "--state-dtype", "bf16", "--json"))
+    assert plan["state_bytes"] == sum(block["state_bytes"] for block in plan["blocks"])
+    assert len(plan["blocks"]) == 291
+    query = next(block for block in plan["blocks"] if block["kind"] == "query")
+    assert query == {
+        "block": "model.layers.0.self_attn.q_proj.weight",
+        "parameter": "model.layers.0.self_attn.q_proj.weight",
+        "index": None,
+        "slice": None,
+        "shape": [4096, 4096],
+        "kind": "query",
+        "first_moment": "low rank",
+        "second_moment": "element",
+        "rank": 41,
+        "state_dtype": "bfloat16",
+        "state_bytes": 2 * (4096 * 4096 + 2 * 41 * 4096),
+    }
+
+
+def test_a_slice_is_in_the_json_too(cli):
+    blocks = pure_json(cli("plan", "gpt2-tiny", "--json"))["blocks"]
+    key = next(block for block in blocks if block["kind"] == "key")
+    assert (key["block"], key["slice"]) == (
+        "transformer.h.0.attn.c_attn.weight:key",
+        {"axis": 1, "start": 128, "length": 128},
+    )
+
+
+@pytest.mark.parametrize("model", presets.names())
+def test_every_model_fits_120_columns(cli, model: str):
+    for result in (cli("plan", model), cli("memory", model, "--optimizers", "adamw,adapm,adapm-mini")):
+        assert result.exit_code == 0
+        assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 120
+
+
+def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
+    words = " ".join(cli("memory", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
+    assert words.startswith("gpt2-1.5b: 1,557,611,200 parameters, 6.23 GB; gradients 6.23 GB. Activations come on top.")
+    assert "AdamW 12.5 GB — 24.9 GB 12.5 GB" in words
+    assert "AdaPM-mini 846 MB 93 % 13.3 GB 740 MB" in words
+    assert "AdaPM-mini: the paper says 0.74 GB, its own rules need 0.85 GB" in words
+
+
+def test_memory_as_json_is_the_record(cli):
+    found = pure_json(cli("memory", "gpt2-tiny", "--optimizers", "adamw", "--json"))
+    assert found["model"] == "gpt2-tiny"
+    assert [one["state_bytes"] for one in found["optimizers"]] == [6_871_248]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["plan", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
+        (["memory", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
+        (
+            ["memory", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"],
+            "adapm cannot be built: rank_ratio=2.0 must be a number in (0, 1]",
+        ),
+        (
+            ["memory", "gpt2-tiny", "--optimizers", "adapm", "--state-dtype", "int3"],
+            "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16 or null",
+        ),
+    ],
+)
+def test_what_cannot_be_understood_is_one_sentence_and_exit_code_2(cli, words: list[str], sentence: str):
+    result = cli(*words)
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (2, "", sentence)
+
+
+def test_unknown_optimizers_are_answered_with_the_known_ones(cli):
+    for words in (["plan", "gpt2-tiny", "--optimizer", "sdg"], ["memory", "gpt2-tiny", "--optimizers", "adamw,sdg"]):
+        result = cli(*words)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("unknown optimizer 'sdg'; known: adamw")
+
+
+def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(cli):
+    result = cli("plan", "gpt2-tiny", "--optimizer", "adamw")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("adamw keeps to no block plan; those that do: adapm, adapm-mini")
