@@ -186,7 +186,8 @@ def turned(shape: tuple[int, int]) -> tuple[Tensor, list[Tensor]]:
 )
 def test_the_galore_family_is_its_twin(cls, projection, more, shape):
     found = projected(cls, shape)
-    expected = twins.projected_adamw(*turned(shape), projection, 5, 0.25, LR, **ADAM, **more)
+    start, gradients = turned(shape)
+    expected = twins.projected_adamw(start, gradients, projection, 5, 0.25, LR, **ADAM, **more)
     close(found if shape[0] <= shape[1] else found.T, expected)
 
 
@@ -200,7 +201,8 @@ def test_apollo_is_its_twin(rank_ratio, rank, alpha, shape):
         drawn_rows = gaussian_sketch(0, began, "w", torch.empty(rank, G.shape[0], dtype=G.dtype))
         return drawn_rows.T.div(rank**0.5)
 
-    expected = twins.apollo(*turned(shape), sketch, alpha, LR, **ADAM, mini=rank_ratio is None)
+    start, gradients = turned(shape)
+    expected = twins.apollo(start, gradients, sketch, alpha, LR, **ADAM, mini=rank_ratio is None)
     close(found if shape[0] <= shape[1] else found.T, expected)
 
 
