@@ -75,6 +75,7 @@ KNOWN: dict[str, Style] = {
     "golore": Style(hue="amber", dash="dash", symbol="star"),
     "fira": Style(hue="amber", dash="dot", symbol="hexagon"),
     "soap": Style(hue="violet", dash="dash", symbol="cross"),
+    "shampoo": Style(hue="violet", dash="dot", symbol="pentagon"),
     "apollo-mini": Style(hue="teal", dash="dash", symbol="pentagon"),
     "scale": Style(hue="teal", dash="dot", symbol="diamond"),
     "mars": Style(hue="red", dash="dash", symbol="circle"),

@@ -229,6 +229,21 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         licence=_LIBRARY,
     ),
     OptimizerEntry(
+        name="shampoo",
+        title="Shampoo",
+        factory="optim.baselines:shampoo",
+        learning_rate=6e-4,  # AdamW's: its steps have Adam's size
+        options=(
+            *_ADAM,
+            # SOAP's paper, section 5, for both; it compares the two.
+            _count("precondition_frequency", 10, "steps between new inverse roots"),
+            _count("max_precondition_dim", 10_000, "sides longer than this are not preconditioned"),
+        ),
+        summary="Momentum preconditioned from both sides by inverse fourth roots, with steps of Adam's size.",
+        paper="Gupta et al., arXiv 1802.09568; Anil et al.: Scalable Second Order Optimization, arXiv 2002.09018",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
         name="lion",
         title="Lion",
         factory="optim.baselines:lion",

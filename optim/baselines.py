@@ -18,6 +18,7 @@ from optim.galore import Fira, GaLore, GoLore
 from optim.library import DecoupledSGD, copyable
 from optim.placement import plan_blocks
 from optim.scale import Scale
+from optim.shampoo import Shampoo
 
 Groups = list[dict[str, Any]]
 Named = list[tuple[str, Tensor]]
@@ -78,7 +79,7 @@ def adafactor(
         eps2=eps2,
         relative_step=False,
         scale_parameter=True,
-        momentum_dtype=next(value.dtype for _, value in _trainable(model)),
+        momentum_dtype=next((value.dtype for _, value in _trainable(model)), torch.float32),
     )
 
 
@@ -169,23 +170,21 @@ def muon(
 ) -> Alliance:
     """torch's Muon on attention and MLP matrices, AdamW elsewhere."""
     hidden, others, vectors = _projected(model, weight_decay, filled=False)
-    matrices = torch.optim.Muon(
-        hidden["params"],
-        lr=lr,
-        weight_decay=weight_decay,
-        momentum=momentum,
-        nesterov=nesterov,
-        ns_steps=newton_schulz_steps,
-        adjust_lr_fn=adjust_lr,
-    )
-    rest = _filled([others, vectors])
-    adam = torch.optim.AdamW(
-        [{"params": group["params"], "weight_decay": group["weight_decay"]} for group in rest],
-        lr=lr,
-        betas=(beta1, beta2),
-        eps=eps,
-    )
-    return Alliance([matrices, adam])
+    members: list[torch.optim.Optimizer] = []
+    if hidden["params"]:
+        muons = torch.optim.Muon(
+            hidden["params"],
+            lr=lr,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_steps=newton_schulz_steps,
+            adjust_lr_fn=adjust_lr,
+        )
+        members.append(muons)
+    if rest := _filled([others, vectors]):
+        members.append(torch.optim.AdamW(rest, lr=lr, betas=(beta1, beta2), eps=eps))
+    return Alliance(members)
 
 
 def soap(
@@ -210,6 +209,11 @@ def soap(
         precondition_frequency=precondition_frequency,
         max_precondition_dim=max_precondition_dim,
     )
+
+
+def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
+    """Shampoo, grafted onto Adam."""
+    return Shampoo(_decaying(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
 
 
 def mars(

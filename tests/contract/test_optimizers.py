@@ -166,6 +166,12 @@ def test_frozen_parameters_are_left_out(name):
     assert _changed(model, before) == set(before) - {"transformer.wte.weight"}
 
 
+def test_a_model_without_trainable_parameters_is_refused_as_in_torch(name):
+    model = tiny_gpt2()
+    with pytest.raises(ValueError, match="empty parameter list"):
+        build(name, model.requires_grad_(False), lr=_rate(name))
+
+
 def test_bfloat16_weights_train_and_stay_bfloat16(name):
     model = tiny_gpt2(dtype=torch.bfloat16)
     losses = train(model, build(name, model, lr=_rate(name)), range(40))

@@ -229,6 +229,28 @@ def scale(W: Tensor, gradients: Gradients, lr: float, beta: float, output_axis: 
     return W
 
 
+def shampoo(W: Tensor, gradients: Gradients, frequency: int, lr: float, b1: float, b2: float, wd: float) -> Tensor:
+    """Gupta et al., algorithm 1, with means for sums, momentum, and Adam's norm for each step (Anil et al., 2020)."""
+    L, R = torch.zeros(len(W), len(W), dtype=W.dtype), torch.zeros(len(W[0]), len(W[0]), dtype=W.dtype)
+    A, B, m, v = torch.zeros_like(L), torch.zeros_like(R), torch.zeros_like(W), torch.zeros_like(W)
+    for t, G in enumerate(gradients, start=1):
+        L, R = b2 * L + (1 - b2) * G @ G.T, b2 * R + (1 - b2) * G.T @ G
+        m, v = b1 * m + (1 - b1) * G, b2 * v + (1 - b2) * G**2
+        if (t - 1) % frequency == 0:
+            A, B = inverse_fourth_root(L), inverse_fourth_root(R)
+        N = m / (1 - b1**t) / ((v / (1 - b2**t)).sqrt() + 1e-8)
+        U = A @ m @ B
+        W = W - lr * (U / U.norm() * N.norm() + wd * W)
+    return W
+
+
+def inverse_fourth_root(S: Tensor) -> Tensor:
+    """By singular values, of which none is taken smaller than a millionth of the largest."""
+    U, values, _ = torch.linalg.svd(S)
+    root: Tensor = U @ torch.diag(values.clamp_min(1e-6 * values[0]) ** -0.25) @ U.T
+    return root
+
+
 def muon(W: Tensor, gradients: Gradients, lr: float, momentum: float, wd: float) -> Tensor:
     """Jordan's Muon with Nesterov's momentum and Moonshot's size; polar factors by the singular value decomposition."""
     buffer = torch.zeros_like(W)

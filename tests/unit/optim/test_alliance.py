@@ -1,6 +1,8 @@
 """The alliance, and Muon with its auxiliary AdamW, which is one."""
 
+import pytest
 import torch
+from torch import nn
 
 from optim.alliance import Alliance
 from optim.build import build
@@ -43,6 +45,15 @@ def test_its_two_parts_are_their_twins():
         assert 0.8 < float(found.norm() / expected.norm()) < 1.2
     twin = adamw(start["lm_head.weight"], streams["lm_head.weight"], 0.01, 0.9, 0.95, 1e-8, 0.1)
     torch.testing.assert_close(model.get_parameter("lm_head.weight").detach(), twin, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("model", "kind"), [(nn.Linear(4, 3), torch.optim.AdamW), (tiny_gpt2(), torch.optim.Muon)])
+def test_a_part_without_parameters_is_left_out(model, kind):
+    for name, value in model.named_parameters():
+        value.requires_grad_(isinstance(model, nn.Linear) or "mlp.c_fc.weight" in name)
+    optimizer = build("muon", model, lr=0.01)
+    assert isinstance(optimizer, Alliance)
+    assert [type(member) for member in optimizer.members] == [kind]
 
 
 def test_members_work_on_the_alliances_groups_and_state_after_loading_too():

@@ -110,6 +110,17 @@ def test_soap_in_the_right_basis_takes_adams_steps_there():
     close(after(model, optimizer, [torch.outer(u, v)] * 4), -3 * LR * torch.outer(u, v))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shampoo_is_its_twin(shape):
+    found, start, gradients = built("shampoo", shape, precondition_frequency=5)
+    close(found, twins.shampoo(start, gradients, 5, LR, 0.9, 0.95, 0.1))
+
+
+def test_shampoo_without_preconditioners_is_adamw():
+    found, start, gradients = built("shampoo", (6, 9), max_precondition_dim=1)
+    close(found, twins.adamw(start, gradients, LR, **ADAM))
+
+
 def quadratic(shape: tuple[int, ...]) -> Tensor:
     """Curvatures i^-2 of a least-squares problem whose answer is 0."""
     return torch.arange(1, 1 + torch.zeros(shape).numel(), dtype=torch.float64).reshape(shape) ** -2
