@@ -9,7 +9,8 @@ for Deep Learning", arXiv 2002.09018).
     W = W - lr ( U ||N|| / ||U|| + weight_decay W )       N: Adam's direction, which gives the step its size
 
 A side longer than `max_precondition_dim` keeps no statistics and the identity for its root. Vectors are AdamW's.
-`pytorch_optimizer` has Shampoo too, but keeps objects in its state, which `torch.load(weights_only=True)` refuses.
+`pytorch_optimizer` has Shampoo too: a plain one without grafting, and a scalable one that keeps objects in its state,
+which `torch.load(weights_only=True)` refuses.
 """
 
 import torch
