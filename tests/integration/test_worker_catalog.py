@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from optim.catalog import entry, names
+from optim.entries import Need
 from tests.reference.made_dataset import prepare_made_dataset
 from tests.reference.made_spec import made_spec
 from worker.checkpoint import CheckpointStore
@@ -14,7 +16,8 @@ from worker.errors import RunStoppedError
 from worker.protocol import Command
 from worker.record import Point, Verdict
 from worker.reporter import MemoryReporter
-from worker.run import CHECKPOINT_FOLDER, Folders, run
+from worker.run import CHECKPOINT_FOLDER, TASKS, Folders, run
+from worker.tasks.pretrain import Pretraining
 
 STEPS = 20
 STOP = 11
@@ -70,3 +73,43 @@ def test_it_converges_resumes_bit_for_bit_and_counts_its_state(name: str, datase
     assert state is not None
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors(state["optimizer"]["state"]))
     assert result.optimizer_state_bytes == expected.optimizer_state_bytes == held
+
+
+class WatchedPretraining(Pretraining):
+    """Keeps the weights that it was evaluated with, and those that the next step was taken with."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.evaluated: list[torch.Tensor] = []
+        self.trained: list[torch.Tensor] = []
+        WATCHED.append(self)
+
+    def _weights(self) -> torch.Tensor:
+        return torch.cat([value.detach().flatten() for value in self.model.parameters()])
+
+    def validation_loss(self) -> float:
+        self.evaluated.append(self._weights())
+        return super().validation_loss()
+
+    def training_loss(self, step: int) -> torch.Tensor:
+        if len(self.trained) < len(self.evaluated):
+            self.trained.append(self._weights())
+        return super().training_loss(step)
+
+
+WATCHED: list[WatchedPretraining] = []
+
+
+@pytest.mark.parametrize("name", ["adamw", "asgd", "schedule-free-adamw"])
+def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
+    name: str, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which differ for those that the catalog says it of, and for no other."""
+    monkeypatch.setitem(TASKS, "pretrain", WatchedPretraining)
+    spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate)
+    run(spec, MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
+    seen = WATCHED[-1]
+    assert (len(seen.evaluated), len(seen.trained)) == (4, 3)  # steps 0, 5, 10 and the end
+    assert torch.equal(seen.evaluated[0], seen.trained[0])
+    for evaluated, trained in zip(seen.evaluated[1:3], seen.trained[1:], strict=True):
+        assert torch.equal(evaluated, trained) is (Need.MODES not in entry(name).needs)
