@@ -22,7 +22,7 @@ from optim.low_rank import gaussian_sketch
 from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend
 
 GROWTH = 1.01
-"""gamma (paper, section 4.2)."""
+"""gamma, Fira's."""
 
 
 class Apollo(Parameterwise):

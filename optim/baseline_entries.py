@@ -93,7 +93,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
             BETA1,  # the others are AdaPM's paper's too
             _number("decay_rate", -0.8, "c of b2 = 1 - t^c", minimum=-1.0, maximum=0.0),
             _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
-            # AdaPM's paper leaves it to the implementation (None); Adafactor's own, section 9.
+            # AdaPM's paper leaves it to the implementation (None); this is Adafactor's own.
             _number("eps1", 1e-30, "added to squared gradients"),
             _number("eps2", 1e-3, "least size of a parameter, to which steps are relative"),
             WEIGHT_DECAY,
@@ -106,11 +106,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="came",
         title="CAME",
         factory="optim.baselines:came",
-        learning_rate=2e-4,  # paper, section 4.1: BERT
+        learning_rate=2e-4,  # the authors' code
         options=(
             BETA1,
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # paper, section 4.1
-            _rate("beta3", 0.9999, "decay rate of the confidence"),  # paper, section 4.1
+            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code
+            _rate("beta3", 0.9999, "decay rate of the confidence"),  # the authors' code
             _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
             WEIGHT_DECAY,
         ),
@@ -122,8 +122,8 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="sm3",
         title="SM3",
         factory="optim.baselines:sm3",
-        learning_rate=0.125,  # paper, table 3: Transformers
-        options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),  # paper, table 3
+        learning_rate=0.1,  # the library's; the paper tunes it task by task
+        options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),  # the paper's experiments
         summary="AdaGrad with one accumulator a row and a column, and momentum.",
         paper="Anil et al.: Memory-Efficient Adaptive Optimization, arXiv 1901.11150",
         licence=_LIBRARY,
@@ -132,7 +132,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="galore",
         title="GaLore",
         factory="optim.baselines:galore",
-        learning_rate=1e-2,  # paper, appendix C.1
+        learning_rate=1e-2,  # the authors' scripts
         options=_projected(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
@@ -152,7 +152,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="fira",
         title="Fira",
         factory="optim.baselines:fira",
-        learning_rate=1e-2,  # GaLore's, as its paper says
+        learning_rate=1e-2,  # GaLore's
         options=_projected(0.5, 0.25),
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
@@ -162,8 +162,8 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="apollo",
         title="APOLLO",
         factory="optim.baselines:apollo",
-        learning_rate=1e-2,  # paper, section 5.1
-        options=_projected(0.25, 1.0, _SEED),  # paper, section 5.1
+        learning_rate=1e-2,  # the authors' scripts
+        options=_projected(0.25, 1.0, _SEED),  # the authors' scripts
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -172,8 +172,8 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="apollo-mini",
         title="APOLLO-mini",
         factory="optim.baselines:apollo_mini",
-        learning_rate=1e-2,  # paper, section 5.1
-        options=_projected(None, 128.0**0.5, _SEED),  # paper, section 4.3: sqrt(128)
+        learning_rate=1e-2,  # APOLLO's
+        options=_projected(None, 128.0**0.5, _SEED),  # the paper's sqrt(128)
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -182,7 +182,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="scale",
         title="SCALE",
         factory="optim.baselines:scale",
-        learning_rate=1e-3,  # paper, appendix: Llama 60M to 350M
+        learning_rate=6e-4,  # AdamW's: its steps' elements are of size 1 as well
         options=(_rate("momentum", 0.9, "decay rate of the last layer's momentum"), *_ADAM),
         summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
         paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
@@ -215,14 +215,14 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="soap",
         title="SOAP",
         factory="optim.baselines:soap",
-        learning_rate=3e-3,  # paper, section 5
+        learning_rate=3e-3,  # the authors' code
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # paper, section 5
+            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code
             BETA2,
             EPS,
             WEIGHT_DECAY,
-            _count("precondition_frequency", 10, "steps between new eigenbases"),  # paper, section 5
-            _count("max_precondition_dim", 10_000, "sides longer than this are not rotated"),  # paper's code
+            _count("precondition_frequency", 10, "steps between new eigenbases"),  # the authors' code
+            _count("max_precondition_dim", 10_000, "sides longer than this are not rotated"),  # the authors' code
         ),
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
@@ -235,7 +235,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         learning_rate=6e-4,  # AdamW's: its steps have Adam's size
         options=(
             *_ADAM,
-            # SOAP's paper, section 5, for both; it compares the two.
+            # SOAP's, so that the two compare.
             _count("precondition_frequency", 10, "steps between new inverse roots"),
             _count("max_precondition_dim", 10_000, "sides longer than this are not preconditioned"),
         ),
@@ -247,11 +247,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="lion",
         title="Lion",
         factory="optim.baselines:lion",
-        # Paper, section 5: a rate 3 to 10 times smaller than AdamW's, a decay as many times larger. Here 6 times.
+        # The paper advises a rate 3 to 10 times smaller than AdamW's, a decay as many times larger. Here 6 times.
         learning_rate=1e-4,
         options=(
             BETA1,
-            _rate("beta2", 0.99, "decay rate of the momentum that is kept"),  # paper, section 5
+            _rate("beta2", 0.99, "decay rate of the momentum that is kept"),  # paper, algorithm 2
             replace(WEIGHT_DECAY, default=0.6),
         ),
         summary="The sign of a momentum; half of AdamW's state.",
@@ -264,9 +264,9 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         factory="optim.baselines:mars",
         learning_rate=3e-3,  # the authors' code
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # paper, section 4
-            _rate("beta2", 0.99, "decay rate of the second moment"),  # paper, section 4
-            _number("gamma", 0.025, "strength of the variance reduction"),  # paper, section 4
+            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code
+            _rate("beta2", 0.99, "decay rate of the second moment"),  # the authors' code
+            _number("gamma", 0.025, "strength of the variance reduction"),  # the authors' code
             EPS,
             WEIGHT_DECAY,
         ),

@@ -10,7 +10,8 @@ With G the m × n gradient (m <= n; otherwise everything is transposed), t count
     W = W - lr (alpha P N + weight_decay W)
 
     Fira adds alpha phi (G - P R) to the direction, phi_j = ||N_j|| / ||R_j|| for column j, and limits how fast the
-    norm of that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623).
+    norm of that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623). The authors' code leaves out
+    that alpha.
 
 GoLore turns its first moment into the new subspace, m <- P_new^T P_old m ("momentum projection"); GaLore does not.
 GoLore's own experiments begin with GaLore and end with random projections; here they are random throughout.
@@ -127,7 +128,7 @@ class Fira(GaLore):
     """GaLore, and the rest of the gradient at the size that Adam gives the part inside the subspace."""
 
     growth = 1.01
-    """gamma (paper, section 4.2)."""
+    """gamma, as in the authors' code."""
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """GaLore's, and the norm of the last outside part."""

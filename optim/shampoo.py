@@ -20,7 +20,8 @@ from torch.optim.optimizer import ParamsT
 from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend
 
 RIDGE = 1e-6
-"""Least eigenvalue over the largest, as in the authors' code: single precision cannot tell smaller ones from 0."""
+"""Least eigenvalue over the largest, of the size that the authors' code adds: single precision cannot tell smaller
+ones from 0."""
 
 
 class Shampoo(Parameterwise):
