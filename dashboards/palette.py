@@ -36,6 +36,8 @@ HUES: dict[str, tuple[str, str]] = {
     "purple": ("#a53f88", "#e68bca"),
     "amber": ("#8f6400", "#e2b340"),
     "violet": ("#5a49c6", "#a99dff"),
+    "teal": ("#00788a", "#3cc0d4"),
+    "red": ("#c2263d", "#ff7b86"),
 }
 """Name → (on light, on dark)."""
 
@@ -65,6 +67,22 @@ KNOWN: dict[str, Style] = {
     "adafactor": Style(hue="purple", symbol="cross"),
     "galore": Style(hue="amber", symbol="pentagon"),
     "muon": Style(hue="violet", symbol="star"),
+    "apollo": Style(hue="teal", symbol="hexagon"),
+    "lion": Style(hue="red", symbol="triangle-up"),
+    # Relatives share a hue and differ in dash and marker.
+    "came": Style(hue="purple", dash="dash", symbol="square"),
+    "sm3": Style(hue="purple", dash="dot", symbol="circle"),
+    "golore": Style(hue="amber", dash="dash", symbol="star"),
+    "fira": Style(hue="amber", dash="dot", symbol="hexagon"),
+    "soap": Style(hue="violet", dash="dash", symbol="cross"),
+    "shampoo": Style(hue="violet", dash="dot", symbol="pentagon"),
+    "apollo-mini": Style(hue="teal", dash="dash", symbol="pentagon"),
+    "scale": Style(hue="teal", dash="dot", symbol="diamond"),
+    "mars": Style(hue="red", dash="dash", symbol="circle"),
+    "schedule-free-adamw": Style(hue="red", dash="dot", symbol="square"),
+    "sgd": Style(hue="slate", dash="dot", symbol="square"),
+    "nesterov": Style(hue="slate", dash="dash", symbol="diamond"),
+    "asgd": Style(hue="slate", dash="dashdot", symbol="triangle-up"),
 }
 """The baseline is neutral, so that what is compared with it stands out; the field's main methods have a hue each."""
 

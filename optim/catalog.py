@@ -1,152 +1,21 @@
 """The catalog: every optimizer that the bench can build, as a table of frozen entries.
 
 It imports no torch, so that specs can be validated and served by a small, fast process. `optim/build.py` turns an
-entry into a `torch.optim.Optimizer`.
+entry into a `torch.optim.Optimizer`. AdaPM's entries stand here, the others in `baseline_entries.py`.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
-
+from optim.baseline_entries import ADAMW, BASELINES
+from optim.entries import OptimizerEntry as OptimizerEntry
+from optim.entries import Option as Option
+from optim.entries import Scalar as Scalar
 from optim.errors import UnknownOptimizerError
-
-Scalar = bool | int | float | str | None
-OptionKind = Literal["float", "int", "bool", "choice"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """One typed option of an optimizer, with its bounds and default."""
-
-    name: str
-    kind: OptionKind
-    default: Scalar
-    meaning: str
-    minimum: float | None = None
-    maximum: float | None = None
-    exclusive_minimum: bool = False
-    exclusive_maximum: bool = False
-    choices: tuple[str, ...] = ()
-    nullable: bool = False
-
-    def fault(self, value: object) -> str | None:
-        """Say what is allowed where `value` is not; None where it is fine."""
-        if value is None:
-            return None if self.nullable else f"must be {self.allowed()}"
-        return None if self._admits(value) else f"must be {self.allowed()}"
-
-    def allowed(self) -> str:
-        """The allowed values in words: `a number in [0, 1)`, `one of subspace, svd`."""
-        null = " or null" if self.nullable else ""
-        if self.kind == "bool":
-            return "true or false" + null
-        if self.kind == "choice":
-            return "one of " + ", ".join(self.choices) + null
-        noun = "a whole number" if self.kind == "int" else "a number"
-        return noun + self._interval() + null
-
-    def _admits(self, value: object) -> bool:
-        if self.kind == "bool":
-            return isinstance(value, bool)
-        if self.kind == "choice":
-            return isinstance(value, str) and value in self.choices
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        if self.kind == "int" and not isinstance(value, int):
-            return False
-        return self._above_minimum(value) and self._below_maximum(value)
-
-    def _above_minimum(self, value: float) -> bool:
-        if self.minimum is None:
-            return value == value and value != float("-inf")
-        return value > self.minimum if self.exclusive_minimum else value >= self.minimum
-
-    def _below_maximum(self, value: float) -> bool:
-        if self.maximum is None:
-            return value == value and value != float("inf")
-        return value < self.maximum if self.exclusive_maximum else value <= self.maximum
-
-    def _interval(self) -> str:
-        if self.minimum is None and self.maximum is None:
-            return ""
-        low = "(-inf" if self.minimum is None else f"{'(' if self.exclusive_minimum else '['}{self.minimum:g}"
-        high = "inf)" if self.maximum is None else f"{self.maximum:g}{')' if self.exclusive_maximum else ']'}"
-        return f" in {low}, {high}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerEntry:
-    """One optimizer of the catalog."""
-
-    name: str
-    """The name in specs: lower case, hyphens."""
-    title: str
-    """The name in tables and figures."""
-    factory: str
-    """Import string `module:callable`; the callable takes `(model, lr=…, **options)`."""
-    learning_rate: float
-    """Centre of the learning-rate grid."""
-    options: tuple[Option, ...]
-    summary: str
-    paper: str
-    licence: str
-
-    def option(self, name: str) -> Option | None:
-        """The option of that name, or None."""
-        return next((option for option in self.options if option.name == name), None)
-
-    def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-        """Yield (option name, what is allowed) for every option that this optimizer would refuse."""
-        for name, value in options.items():
-            known = self.option(name)
-            if known is None:
-                yield name, f"unknown option of {self.name}; known: {', '.join(o.name for o in self.options)}"
-            elif (fault := known.fault(value)) is not None:
-                yield name, fault
-
-    def defaults(self) -> dict[str, Scalar]:
-        """Every option at its default."""
-        return {option.name: option.default for option in self.options}
-
-
-_BETA1 = Option(
-    name="beta1",
-    kind="float",
-    default=0.9,  # paper, section 5.1
-    meaning="decay rate of the momentum",
-    minimum=0.0,
-    maximum=1.0,
-    exclusive_maximum=True,
-)
-_BETA2 = Option(
-    name="beta2",
-    kind="float",
-    default=0.95,  # paper, section 5.1
-    meaning="decay rate of the second moment",
-    minimum=0.0,
-    maximum=1.0,
-    exclusive_maximum=True,
-)
-_EPS = Option(
-    name="eps",
-    kind="float",
-    default=1e-8,  # paper, section 5.1
-    meaning="added to the root of the second moment",
-    minimum=0.0,
-)
-_WEIGHT_DECAY = Option(
-    name="weight_decay",
-    kind="float",
-    default=0.1,  # paper, section 5.1
-    meaning="decoupled decay of matrices; vectors never decay",
-    minimum=0.0,
-)
+from optim.shared_options import BETA1, BETA2, EPS, WEIGHT_DECAY
 
 _ADAPM_OPTIONS = (
-    _BETA1,
-    _BETA2,
-    _EPS,
-    _WEIGHT_DECAY,
+    BETA1,
+    BETA2,
+    EPS,
+    WEIGHT_DECAY,
     Option(
         name="rank_ratio",
         kind="float",
@@ -239,16 +108,7 @@ _ADAPM_PAPER = "Zhang, Liu, Fang: AdaPM, a Partial Momentum Algorithm for LLM Tr
 # Grid centres are the field's value for GPT-2 124M: 6e-4 (GPT-3 paper, table 2.1; nanoGPT's default). The paper gives
 # AdaPM AdamW's own rate. Small models want more: a comparison states its own rates.
 CATALOG: tuple[OptimizerEntry, ...] = (
-    OptimizerEntry(
-        name="adamw",
-        title="AdamW",
-        factory="optim.factories:adamw",
-        learning_rate=6e-4,
-        options=(_BETA1, _BETA2, _EPS, _WEIGHT_DECAY),
-        summary="Adam with decoupled weight decay; torch's own, fused. The baseline.",
-        paper="Loshchilov, Hutter: Decoupled Weight Decay Regularization, arXiv 1711.05101",
-        licence="BSD-3-Clause (PyTorch)",
-    ),
+    ADAMW,
     OptimizerEntry(
         name="adapm",
         title="AdaPM",
@@ -269,6 +129,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper=_ADAPM_PAPER,
         licence="Apache-2.0",
     ),
+    *BASELINES,
 )
 
 

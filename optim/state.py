@@ -40,6 +40,11 @@ class Planned(Protocol):
 
     plan: BlockPlan
 
+
+@runtime_checkable
+class _Allocating(Protocol):
+    """An optimizer that knows its state before the first gradient."""
+
     def allocate_state(self) -> None:
         """Allocate all state now."""
 
@@ -73,17 +78,17 @@ def state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | None = None
 def allocated_state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | None = None) -> StateBytes:
     """Count the state of a fresh optimizer as if every parameter had had a gradient.
 
-    An optimizer with a block plan allocates its state; any other takes a step with zero gradients, which is meant for
-    `meta` parameters: on real ones it would apply weight decay.
+    Our own optimizers allocate their state; any other takes a step with zero gradients, which is meant for `meta`
+    parameters: on real ones it would apply weight decay.
 
     Args:
         optimizer: Fresh from `optim.build`.
         model: As for `state_bytes`.
 
     Raises:
-        ValueError: the optimizer has no plan, and a parameter is not on `meta`.
+        ValueError: the optimizer cannot allocate its state without a step, and a parameter is not on `meta`.
     """
-    if isinstance(optimizer, Planned):
+    if isinstance(optimizer, _Allocating):
         optimizer.allocate_state()
         return state_bytes(optimizer, model)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from optim.modes import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
 from worker.devices import synchronize
 from worker.errors import RunStoppedError, TerminatedError
@@ -92,7 +93,7 @@ class Training:
 
     def _report_start(self) -> None:
         """Evaluate before the first step: the loss that training has to get below."""
-        self.progress.add_evaluation(self._task.validation_loss())
+        self.progress.add_evaluation(self._validation_loss())
         rss_bytes = self._around.memory.sample()
         val_loss = finite(self.progress.val_loss)
         self._around.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
@@ -141,8 +142,13 @@ class Training:
         progress = self.progress
         if progress.step % self._workload.evaluation.every_steps and progress.step < progress.steps:
             return None
-        progress.add_evaluation(self._task.validation_loss())
+        progress.add_evaluation(self._validation_loss())
         return finite(progress.val_loss)
+
+    def _validation_loss(self) -> float:
+        """The loss of what the optimizer holds for the result, which may not be the weights that it trains on."""
+        with result_weights(self._optimizer):
+            return self._task.validation_loss()
 
     def _obey(self) -> None:
         """Stop where the service or the system asks for it, after a checkpoint."""

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from dashboards.palette import HUES, KNOWN, THEMES, Style, style, styles, stylesheet
+from optim.catalog import names
 
 DEUTERANOPIA = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881))
 PROTANOPIA = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
@@ -62,14 +63,30 @@ def test_the_three_of_the_demo_differ_for_colour_blind_readers(theme, matrix):
         assert sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5 > 20
 
 
-def test_known_optimizers_have_a_hue_each():
-    assert len({known.hue for known in KNOWN.values()}) == len(KNOWN)
+@pytest.mark.parametrize("matrix", [DEUTERANOPIA, PROTANOPIA], ids=["deuteranopia", "protanopia"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_solid_lines_that_colour_blind_readers_might_confuse_differ_in_their_marker(theme, matrix):
+    solid = [known for known in KNOWN.values() if known.dash == "solid"]
+    for one, other in itertools.combinations(solid, 2):
+        pair = [lab(seen(known.colour(theme), matrix)) for known in (one, other)]
+        apart = sum((a - b) ** 2 for a, b in zip(*pair, strict=True)) ** 0.5
+        assert apart > 10 or one.symbol != other.symbol
+
+
+def test_every_optimizer_of_the_catalog_has_a_style_of_its_own():
+    assert set(names()) <= set(KNOWN)
+    assert len(set(KNOWN.values())) == len(KNOWN)
+
+
+def test_the_fields_main_methods_have_a_hue_each():
+    solid = [known.hue for known in KNOWN.values() if known.dash == "solid"]
+    assert len(set(solid)) == len(solid) == len(HUES)
 
 
 def test_an_unlisted_optimizer_keeps_its_style_and_is_never_plain_like_a_listed_one():
-    assert style("soap") == style("soap")
-    assert style("soap").dash != "solid"
-    assert style("soap").hue != "slate"
+    assert style("sophia") == style("sophia")
+    assert style("sophia").dash != "solid"
+    assert style("sophia").hue != "slate"
 
 
 def test_two_candidates_of_one_optimizer_share_the_hue_and_differ_in_dash_and_mark():

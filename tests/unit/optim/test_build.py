@@ -67,6 +67,11 @@ def test_a_model_that_cannot_be_planned_is_refused_or_kept_in_full():
     assert isinstance(build("adapm", model, lr=0.01, options={"unknown": "full"}), AdaPM)
 
 
+def test_what_is_no_librarys_is_built_without_the_library():
+    code = "import sys, optim.baselines; sys.exit('pytorch_optimizer' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_catalog_loads_no_torch():
     code = "import sys, optim.catalog; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,5 +1,7 @@
 """State bytes: what real tensors hold, counted once, and the figures that the project quotes."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.build import build
+from optim.catalog import names
 from optim.state import SEVERAL, StateBytes, allocated_state_bytes, state_bytes
 from tests.reference.tiny_models import tiny_gpt2, train
 
@@ -42,6 +45,49 @@ def on_meta(config: GPT2Config | LlamaConfig) -> nn.Module:
 def test_float32_state_of_the_papers_models_in_gigabytes(config, name, gigabytes):
     optimizer = build(name, on_meta(config), lr=1e-3)
     assert round(allocated_state_bytes(optimizer).total_bytes / 1e9, 3) == gigabytes
+
+
+BYTES_A_PARAMETER = {
+    "adamw": (8.00, 8.00),
+    "adam-mini": (4.01, 4.00),
+    "adafactor": (4.01, 4.01),
+    "came": (4.02, 4.01),
+    "sm3": (4.01, 4.01),
+    "galore": (5.72, 6.21),
+    "golore": (5.72, 6.21),
+    "fira": (5.72, 6.21),
+    "apollo": (3.90, 4.20),
+    "apollo-mini": (2.55, 2.94),
+    "scale": (1.25, 0.73),
+    "muon": (5.27, 5.47),
+    "soap": (29.07, 21.72),
+    "shampoo": (29.07, 21.72),
+    "lion": (4.00, 4.00),
+    "mars": (12.00, 12.00),
+    "schedule-free-adamw": (8.00, 8.00),
+    "sgd": (0.00, 0.00),
+    "nesterov": (4.00, 4.00),
+    "asgd": (4.00, 4.00),
+}
+"""On GPT-2 124M (tied head) and Llama-130M (untied); docs/optimizers.md has the same figures."""
+
+
+def test_every_baseline_is_in_the_table_of_bytes_and_in_the_documents():
+    document = (Path(__file__).parents[3] / "docs" / "optimizers.md").read_text()
+    assert set(BYTES_A_PARAMETER) | {"adapm", "adapm-mini"} == set(names())
+    for name, (gpt2, llama) in BYTES_A_PARAMETER.items():
+        (row,) = [line for line in document.splitlines() if line.startswith(f"| `{name}` |")]
+        assert f"| {gpt2:.2f} | {llama:.2f} |" in row
+
+
+@pytest.mark.parametrize("name", BYTES_A_PARAMETER)
+def test_state_bytes_a_parameter_of_the_baselines(name):
+    found = []
+    for config in (GPT2_124M, LLAMA_130M):
+        model = on_meta(config)
+        held = allocated_state_bytes(build(name, model, lr=1e-3)).total_bytes
+        found.append(round(held / sum(value.numel() for value in model.parameters()), 2))
+    assert tuple(found) == BYTES_A_PARAMETER[name]
 
 
 def test_bfloat16_state_brings_gpt2_1_5b_adapm_mini_to_0_42_gigabytes():

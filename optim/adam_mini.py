@@ -1,0 +1,46 @@
+"""Adam-mini: AdamW with one second moment for all weights that Hessian blocks hold together (Zhang et al., "Adam-mini:
+Use Fewer Learning Rates To Gain More", arXiv 2406.16793, second version of its partition).
+
+    m = b1 m + (1 - b1) G
+    v = b2 v + (1 - b2) mean(G * G)       over a head of query and key, an output neuron of value, attention output and
+                                          MLP, a row of an embedding or LM head; vectors keep Adam's
+    W = W - lr ( (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay W )
+
+That is AdaPM-mini with full momentum everywhere, no clipping and Adam's 1 - b^t terms, so it is built so. The block
+plan finds heads in fused and grouped projections, where the published package goes by substrings of names.
+"""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from optim.adapm import AdaPMMini
+from optim.blocks import BlockKind, FirstMoment
+from optim.placement import Unknown, plan_blocks
+
+
+class AdamMini(AdaPMMini):
+    """AdamW's momentum with Adam-mini's second moment: 4.0 bytes a parameter."""
+
+    @classmethod
+    def for_model(
+        cls,
+        model: nn.Module,
+        lr: float | Tensor,
+        *,
+        rank_ratio: float = 0.05,
+        state_dtype: torch.dtype | None = None,
+        unknown: Unknown = "error",
+        **options: Any,
+    ) -> Self:
+        """Plan the trainable parameters and build the optimizer; `rank_ratio` has no meaning here."""
+        plan = plan_blocks(
+            model,
+            first_moments=dict.fromkeys(BlockKind, FirstMoment.FULL),
+            second_moments=cls.second_moments,
+            state_dtype=state_dtype,
+            unknown=unknown,
+        )
+        trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        return cls(trainable, lr, plan=plan, **{"debias_moments": True, **options})

@@ -1,0 +1,149 @@
+"""`Parameterwise`: the optimizer around a rule that updates one parameter at a time.
+
+The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `scale.py`) say what they keep for a
+parameter and how one step moves it; groups, closures, saving, loading and types are here, once. State and arithmetic
+are in float32, or in float64 for float64 parameters, whatever the type of the weights.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+Shapes = Mapping[str, tuple[int, ...]]
+Group = Mapping[str, Any]
+State = dict[str, Tensor]
+
+
+class Parameterwise(torch.optim.Optimizer, ABC):
+    """Updates each parameter by itself, from its gradient and its own state.
+
+    Raises:
+        ValueError: the parameters have no names (give it `model.named_parameters()`, or groups of such).
+    """
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+
+    @abstractmethod
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """What is kept for that parameter: state name → shape. All of it starts at zero."""
+
+    @abstractmethod
+    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """Move `weight`, and its state, in place by one step.
+
+        Args:
+            name: The parameter's name in the model.
+            weight: The weights in the type of arithmetic.
+            gradient: Alike; not to be written to.
+            state: The tensors of `state_shapes`, and `step`, counted from 1.
+            group: The options of the parameter's group.
+        """
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every parameter that has a gradient; return the closure's loss, if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group, name, parameter in self._parameters():
+            if parameter.grad is None:
+                continue
+            if parameter.grad.is_sparse:
+                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, and {name} has one")
+            state = self._state_of(parameter, group)
+            state["step"] += 1
+            compute = _compute_dtype(parameter)
+            weight = parameter.to(compute)
+            self.update(name, weight, parameter.grad.to(compute), state, group)
+            if weight is not parameter:
+                parameter.copy_(weight)
+        return loss
+
+    def allocate_state(self) -> None:
+        """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
+        for group, _, parameter in self._parameters():
+            self._state_of(parameter, group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of named parameters, as `torch.optim.Optimizer` does."""
+        super().add_param_group(param_group)
+        if "param_names" not in self.param_groups[-1]:
+            self.param_groups.pop()
+            raise ValueError(f"{type(self).__name__} needs names: give it model.named_parameters(), not parameters()")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave; raises ValueError, before anything changes, where a shape differs."""
+        saved_of = dict(self._saved_states(state_dict))
+        super().load_state_dict(state_dict)
+        # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
+        for parameter, saved in saved_of.items():
+            for key in saved.keys() - {"step"}:
+                dtype = _compute_dtype(parameter)
+                self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype, copy=True)
+
+    def _parameters(self) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                yield group, name, parameter
+
+    def _state_of(self, parameter: Tensor, group: Group) -> State:
+        state: State = self.state[parameter]
+        if not state:
+            # On the CPU, as torch's own counters: reading it must not wait for the device.
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+            for key, shape in self.state_shapes(parameter, group).items():
+                state[key] = torch.zeros(shape, dtype=_compute_dtype(parameter), device=parameter.device)
+        return state
+
+    def _saved_states(self, state_dict: dict[str, Any]) -> Iterator[tuple[Tensor, State]]:
+        """(parameter, its state in `state_dict`), checked against what this optimizer keeps."""
+        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            for identity, name, parameter in zip(saved["params"], own["param_names"], own["params"], strict=False):
+                state = state_dict["state"].get(identity)
+                if state is None:
+                    continue
+                found = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
+                expected = dict(self.state_shapes(parameter, own))
+                if found != expected:
+                    raise ValueError(
+                        f"the state to load for {name} is {found}, but {type(self).__name__} keeps {expected}; "
+                        f"build it with the model and options that saved it"
+                    )
+                yield parameter, state
+
+
+def descend(weight: Tensor, direction: Tensor, group: Group) -> None:
+    """W <- W - lr (direction + weight_decay W), in place: decoupled decay, as in AdamW."""
+    lr = float(group["lr"])
+    weight.mul_(1.0 - lr * group["weight_decay"]).add_(direction, alpha=-lr)
+
+
+def adam_direction(gradient: Tensor, state: State, group: Group) -> Tensor:
+    """Adam's direction m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), with its moments moved on (arXiv 1412.6980)."""
+    (beta1, beta2), step = group["betas"], int(state["step"])
+    state["exp_avg"].lerp_(gradient, 1.0 - beta1)
+    state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    divisor = (state["exp_avg_sq"] / (1.0 - beta2**step)).sqrt_().add_(group["eps"])
+    direction: Tensor = state["exp_avg"] / divisor.mul_(1.0 - beta1**step)
+    return direction
+
+
+def adam_shapes(parameter: Tensor) -> dict[str, tuple[int, ...]]:
+    """The state of `adam_direction`."""
+    return {"exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+
+
+def _compute_dtype(parameter: Tensor) -> torch.dtype:
+    return torch.promote_types(parameter.dtype, torch.float32)

@@ -1,0 +1,115 @@
+"""Every optimizer of the catalog through the whole worker: it trains, and a stopped run goes on to the same bit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from optim.catalog import entry, names
+from optim.entries import Need
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from worker.checkpoint import CheckpointStore
+from worker.errors import RunStoppedError
+from worker.protocol import Command
+from worker.record import Point, Verdict
+from worker.reporter import MemoryReporter
+from worker.run import CHECKPOINT_FOLDER, TASKS, Folders, run
+from worker.tasks.pretrain import Pretraining
+
+STEPS = 20
+STOP = 11
+"""Neither an evaluated step nor one at which a subspace or eigenbasis is renewed."""
+
+
+class StoppingReporter(MemoryReporter):
+    """Stops the run once the point of step `STOP` has arrived."""
+
+    def point(self, point: Point) -> None:
+        super().point(point)
+        if point.step == STOP:
+            self.next_command = Command.PAUSE
+
+
+@pytest.fixture(scope="module")
+def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets")
+    prepare_made_dataset(folder)
+    return folder
+
+
+def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None]]:
+    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
+
+
+def tensors(value: object) -> Iterator[torch.Tensor]:
+    """Every tensor in nested state."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from tensors(inner)
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_converges_resumes_bit_for_bit_and_counts_its_state(name: str, dataset_folder: Path, tmp_path: Path) -> None:
+    """At the catalog's own learning rate; state bytes are summed anew from the checkpoint."""
+    spec = made_spec(optimizer=name, steps=STEPS, lr=entry(name).learning_rate)
+    whole, stopped, resumed = MemoryReporter(), StoppingReporter(), MemoryReporter()
+    expected = run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder))
+
+    folders = Folders(run_folder=tmp_path / "stopped", dataset_folder=dataset_folder)
+    with pytest.raises(RunStoppedError):
+        run(spec, stopped, folders)
+    state = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash()).newest()
+    result = run(spec, resumed, folders)
+
+    assert expected.verdict is result.verdict is Verdict.CONVERGED
+    assert result.resumed_from_step == STOP
+    assert losses([*stopped.points, *resumed.points]) == losses(whole.points)
+    assert (result.final_val_loss, result.final_train_loss) == (expected.final_val_loss, expected.final_train_loss)
+    assert state is not None
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors(state["optimizer"]["state"]))
+    assert result.optimizer_state_bytes == expected.optimizer_state_bytes == held
+
+
+class WatchedPretraining(Pretraining):
+    """Keeps the weights that it was evaluated with, and those that the next step was taken with."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.evaluated: list[torch.Tensor] = []
+        self.trained: list[torch.Tensor] = []
+        WATCHED.append(self)
+
+    def _weights(self) -> torch.Tensor:
+        return torch.cat([value.detach().flatten() for value in self.model.parameters()])
+
+    def validation_loss(self) -> float:
+        self.evaluated.append(self._weights())
+        return super().validation_loss()
+
+    def training_loss(self, step: int) -> torch.Tensor:
+        if len(self.trained) < len(self.evaluated):
+            self.trained.append(self._weights())
+        return super().training_loss(step)
+
+
+WATCHED: list[WatchedPretraining] = []
+
+
+@pytest.mark.parametrize("name", ["adamw", "asgd", "schedule-free-adamw"])
+def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
+    name: str, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which differ for those that the catalog says it of, and for no other."""
+    monkeypatch.setitem(TASKS, "pretrain", WatchedPretraining)
+    spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate)
+    run(spec, MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
+    seen = WATCHED[-1]
+    assert (len(seen.evaluated), len(seen.trained)) == (4, 3)  # steps 0, 5, 10 and the end
+    assert torch.equal(seen.evaluated[0], seen.trained[0])
+    for evaluated, trained in zip(seen.evaluated[1:3], seen.trained[1:], strict=True):
+        assert torch.equal(evaluated, trained) is (Need.MODES not in entry(name).needs)
