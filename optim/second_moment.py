@@ -7,61 +7,94 @@ Adam-mini's second-version partition (Zhang et al., "Adam-mini: Use Fewer Learni
 head. Stored as a vector of one value a group; `Block.output_axis` says which axis of the block those groups divide.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from optim.blocks import Block, SecondMoment
-from optim.rows import OnRows, row_chunks
+from optim.rows import OnRows, Rows, Scratch, row_chunks
 
 
-def divisor(block: Block, stored: Tensor, gradient: Tensor, *, beta2: float, eps: float, debias: float) -> OnRows:
-    """sqrt(v / debias) + eps by rows, with v moved on by the gradient.
+def divisors(
+    blocks: Sequence[Block],
+    stored: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    *,
+    beta2: float,
+    eps: float,
+    debias: float,
+    scratch: Scratch,
+) -> OnRows:
+    """sqrt(v / debias) + eps by rows, with v moved on by the gradient, for blocks whose second moment is of one kind.
 
     Args:
-        block: The block, m × n.
-        stored: v, changed in place: m × n, or one value a group.
-        gradient: G, m × n.
+        blocks: The blocks, m × n.
+        stored: v of each, changed in place: m × n, or one value a group.
+        gradients: G of each, m × n.
         beta2: b2.
         eps: Adam's epsilon.
         debias: 1 - b2^t, or 1 for none.
+        scratch: Where the divisor of a lone piece may lie.
 
     Returns:
-        A function of some rows and the gradient there, to be called once for each row: a new tensor that broadcasts
-        over those rows.
+        A function of some rows and the gradients there, to be called once for each row: a tensor a block that
+        broadcasts over those rows, and that is new or scratch where it is as large as the rows.
     """
-    if block.second_moment is SecondMoment.ELEMENT:
-        return lambda rows, piece: _root(_moved(stored[rows], piece, beta2), eps, debias)
-    neurons = _root(_averaged(stored, _mean_squares(block, gradient), beta2), eps, debias)
+    if blocks[0].second_moment is SecondMoment.ELEMENT:
+        return lambda rows, pieces: _elements([moment[rows] for moment in stored], pieces, beta2, eps, debias, scratch)
+    means = [_mean_squares(block, gradient) for block, gradient in zip(blocks, gradients, strict=True)]
+    roots = _roots(_averaged(stored, means, beta2), eps, debias, None)
+    spread = [_spread(block, root) for block, root in zip(blocks, roots, strict=True)]
+    return lambda rows, pieces: [_at(block, root, rows) for block, root in zip(blocks, spread, strict=True)]
+
+
+def _elements(
+    stored: list[Tensor], gradients: list[Tensor], beta2: float, eps: float, debias: float, scratch: Scratch
+) -> list[Tensor]:
+    """The divisors of pieces that keep one value an element: v <- b2 v + (1 - b2) G * G in place."""
+    moments = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
+    torch._foreach_mul_(moments, beta2)
+    torch._foreach_addcmul_(moments, gradients, gradients, value=1.0 - beta2)
+    _keep(stored, moments)
+    return _roots(moments, eps, debias, scratch)
+
+
+def _averaged(stored: Sequence[Tensor], mean_squares: list[Tensor], beta2: float) -> list[Tensor]:
+    """v <- b2 v + (1 - b2) mean(G * G) in place; given back in the type of the means."""
+    moments = [old.to(mean.dtype) for old, mean in zip(stored, mean_squares, strict=True)]
+    torch._foreach_lerp_(moments, mean_squares, 1.0 - beta2)
+    _keep(stored, moments)
+    return moments
+
+
+def _keep(stored: Sequence[Tensor], moments: list[Tensor]) -> None:
+    """Round what was worked out in a wider type to the state's; a moment that is the state itself is there already."""
+    for old, new in zip(stored, moments, strict=True):
+        if new is not old:
+            old.copy_(new)
+
+
+def _roots(moments: list[Tensor], eps: float, debias: float, scratch: Scratch | None) -> list[Tensor]:
+    if scratch is not None and len(moments) == 1:
+        roots = [torch.sqrt(moments[0], out=scratch.like(moments[0]))]
+    else:
+        roots = list(torch._foreach_sqrt(moments))
+    if debias != 1.0:
+        torch._foreach_mul_(roots, debias**-0.5)
+    torch._foreach_add_(roots, eps)
+    return roots
+
+
+def _spread(block: Block, neurons: Tensor) -> Tensor:
+    """One value for each output neuron, from one for each group of them, along the block's output axis."""
     if block.head_size > 1:
         neurons = neurons.repeat_interleave(block.head_size)
-    if block.output_axis == 1:
-        return lambda rows, piece: neurons
-    column = neurons.unsqueeze(1)
-    return lambda rows, piece: column[rows]
+    return neurons if block.output_axis == 1 else neurons.unsqueeze(1)
 
 
-def _moved(stored: Tensor, gradient: Tensor, beta2: float) -> Tensor:
-    """v <- b2 v + (1 - b2) G * G in place; given back in the gradient's type."""
-    moment = stored.to(gradient.dtype)
-    moment.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-    if moment is not stored:
-        stored.copy_(moment)
-    return moment
-
-
-def _averaged(stored: Tensor, mean_squares: Tensor, beta2: float) -> Tensor:
-    """v <- b2 v + (1 - b2) mean(G * G) in place; given back in the type of the means."""
-    moment = stored.to(mean_squares.dtype).lerp_(mean_squares, 1.0 - beta2)
-    if moment is not stored:
-        stored.copy_(moment)
-    return moment
-
-
-def _root(moment: Tensor, eps: float, debias: float) -> Tensor:
-    root = moment.sqrt()
-    if debias != 1.0:
-        root.mul_(debias**-0.5)
-    return root.add_(eps)
+def _at(block: Block, spread: Tensor, rows: Rows) -> Tensor:
+    return spread if block.output_axis == 1 else spread[rows]
 
 
 def _mean_squares(block: Block, gradient: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from optim.low_rank import SOLVERS, Factors, gaussian_sketch, mixed_factors, mixture, subspace, svd
+from optim.low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, mixture
+from optim.solvers import SOLVERS
 
 BETA1 = 0.9
 
@@ -18,8 +19,8 @@ def sketch_for(carried: Factors) -> Tensor:
 
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
-    return SOLVERS[solver](
-        gradient, carried, beta1=BETA1, iterations=iterations, fresh=fresh, sketch=lambda: sketch_for(carried)
+    return SOLVERS[solver].solve(
+        Momentum(gradient, carried, BETA1), iterations=iterations, fresh=fresh, sketch=lambda: sketch_for(carried)
     )
 
 
@@ -153,7 +154,3 @@ def test_a_sketch_depends_on_seed_step_and_block_alone():
     assert one.dtype is torch.float64
     assert abs(one.mean().item()) < 0.3
     assert one.std().item() == pytest.approx(1.0, abs=0.2)
-
-
-def test_the_solvers_of_the_table_are_the_functions():
-    assert {"subspace": subspace, "svd": svd} == SOLVERS
