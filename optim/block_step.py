@@ -12,9 +12,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from optim import second_moment
+from optim import fused_adam, second_moment
 from optim.batches import Member
-from optim.blocks import FirstMoment
+from optim.blocks import FirstMoment, SecondMoment
 from optim.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
 from optim.rows import OnRows, Scratch, row_chunks
 from optim.solvers import SOLVERS
@@ -31,6 +31,7 @@ class StepSettings:
     eps: float
     clip: float | None
     momentum_free_lr_scale: float
+    debias_moments: bool
     momentum_debias: float
     """1 - b1^t, or 1."""
     second_debias: float
@@ -55,6 +56,7 @@ class StepSettings:
             eps=group["eps"],
             clip=group["clip"],
             momentum_free_lr_scale=group["momentum_free_lr_scale"],
+            debias_moments=debias,
             momentum_debias=1.0 - beta1**step if debias else 1.0,
             second_debias=1.0 - beta2**step if debias else 1.0,
             mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=step if debias else None),
@@ -83,9 +85,12 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         workspace: Of this step.
     """
     gradients = [member.gradient for member in batch]
+    if _is_adams(batch):
+        _move_as_adam(batch, settings)
+        return
     compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
     momenta = _momenta(batch, settings, compute, workspace.numerators)
-    divisors = second_moment.divisors(
+    quotients = second_moment.quotients(
         [member.block for member in batch],
         [member.kept("exp_avg_sq") for member in batch],
         gradients,
@@ -97,9 +102,35 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
     # A batch of several is no larger than a chunk (`batches.bounded`): the first block's rows are everybody's.
     for rows in row_chunks(gradients[0]):
         pieces = [gradient[rows].to(compute) for gradient in gradients]
-        numerators = momenta(rows, pieces)
-        updates = _quotients(numerators, divisors(rows, pieces), workspace.quotients)
+        updates = quotients(rows, pieces, momenta(rows, pieces))
         _descend(batch, [member.weight[rows] for member in batch], updates, settings)
+
+
+def _is_adams(batch: Sequence[Member]) -> bool:
+    """Whether the batch's formulas are Adam's own, and in reach of torch's kernel for them."""
+    block = batch[0].block
+    if block.first_moment is not FirstMoment.FULL or block.second_moment is not SecondMoment.ELEMENT:
+        return False
+    return fused_adam.applies(
+        tensor
+        for member in batch
+        for tensor in (member.weight, member.gradient, member.kept("exp_avg"), member.kept("exp_avg_sq"))
+    )
+
+
+def _move_as_adam(batch: Sequence[Member], settings: StepSettings) -> None:
+    fused_adam.move(
+        [member.weight for member in batch],
+        [member.gradient for member in batch],
+        [member.kept("exp_avg") for member in batch],
+        [member.kept("exp_avg_sq") for member in batch],
+        lr=settings.lr,
+        beta1=settings.beta1,
+        beta2=settings.beta2,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay if batch[0].block.decays else 0.0,
+        debias_at=settings.step if settings.debias_moments else None,
+    )
 
 
 def _momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, scratch: Scratch) -> OnRows:
@@ -167,17 +198,6 @@ def _solved(batch: Sequence[Member], gradient: Tensor, carried: Factors, setting
         sketch=sketch,
     )
     return found.transposed() if turned else found
-
-
-def _quotients(numerators: list[Tensor], denominators: list[Tensor], scratch: Scratch) -> list[Tensor]:
-    """m / (sqrt(v) + eps), to be written to: in the denominators' place where those are as large."""
-    if numerators[0].shape == denominators[0].shape:
-        for numerator, denominator in zip(numerators, denominators, strict=True):
-            torch.div(numerator, denominator, out=denominator)
-        return denominators
-    if len(numerators) == 1:
-        return [torch.div(numerators[0], denominators[0], out=scratch.like(numerators[0]))]
-    return [torch.div(*pair) for pair in zip(numerators, denominators, strict=True)]
 
 
 def _descend(batch: Sequence[Member], weights: list[Tensor], updates: list[Tensor], settings: StepSettings) -> None:

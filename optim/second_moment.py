@@ -7,16 +7,19 @@ Adam-mini's second-version partition (Zhang et al., "Adam-mini: Use Fewer Learni
 head. Stored as a vector of one value a group; `Block.output_axis` says which axis of the block those groups divide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from optim.blocks import Block, SecondMoment
-from optim.rows import OnRows, Rows, Scratch, row_chunks
+from optim.rows import Rows, Scratch, row_chunks
+
+Quotients = Callable[[Rows, list[Tensor], list[Tensor]], list[Tensor]]
+"""From some rows, the gradients of a batch of blocks there and their momenta, to m / (sqrt(v) + eps)."""
 
 
-def divisors(
+def quotients(
     blocks: Sequence[Block],
     stored: Sequence[Tensor],
     gradients: Sequence[Tensor],
@@ -25,8 +28,8 @@ def divisors(
     eps: float,
     debias: float,
     scratch: Scratch,
-) -> OnRows:
-    """sqrt(v / debias) + eps by rows, with v moved on by the gradient, for blocks whose second moment is of one kind.
+) -> Quotients:
+    """m / (sqrt(v / debias) + eps) by rows, with v moved on, for blocks whose second moment is of one kind.
 
     Args:
         blocks: The blocks, m × n.
@@ -35,29 +38,50 @@ def divisors(
         beta2: b2.
         eps: Adam's epsilon.
         debias: 1 - b2^t, or 1 for none.
-        scratch: Where the divisor of a lone piece may lie.
+        scratch: Where the quotient of a lone piece lies.
 
     Returns:
-        A function of some rows and the gradients there, to be called once for each row: a tensor a block that
-        broadcasts over those rows, and that is new or scratch where it is as large as the rows.
+        A function of some rows, and of the gradients and the momenta m there, to be called once for each row. It gives
+        a tensor a block that may be written to.
     """
     if blocks[0].second_moment is SecondMoment.ELEMENT:
-        return lambda rows, pieces: _elements([moment[rows] for moment in stored], pieces, beta2, eps, debias, scratch)
+        return lambda rows, pieces, numerators: _over_elements(
+            [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias, scratch
+        )
     means = [_mean_squares(block, gradient) for block, gradient in zip(blocks, gradients, strict=True)]
-    roots = _roots(_averaged(stored, means, beta2), eps, debias, None)
-    spread = [_spread(block, root) for block, root in zip(blocks, roots, strict=True)]
-    return lambda rows, pieces: [_at(block, root, rows) for block, root in zip(blocks, spread, strict=True)]
+    moments = _averaged(stored, means, beta2)
+    spread = [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
+    return lambda rows, pieces, numerators: [
+        torch.div(numerator, _at(block, root, rows), out=_room([numerator], scratch)[0] if len(blocks) == 1 else None)
+        for block, root, numerator in zip(blocks, spread, numerators, strict=True)
+    ]
 
 
-def _elements(
-    stored: list[Tensor], gradients: list[Tensor], beta2: float, eps: float, debias: float, scratch: Scratch
+def _over_elements(
+    stored: list[Tensor],
+    gradients: list[Tensor],
+    numerators: list[Tensor],
+    beta2: float,
+    eps: float,
+    debias: float,
+    scratch: Scratch,
 ) -> list[Tensor]:
-    """The divisors of pieces that keep one value an element: v <- b2 v + (1 - b2) G * G in place."""
+    """The quotients of pieces that keep one value an element: v <- b2 v + (1 - b2) G * G in place."""
+    out = _room(numerators, scratch)
     moments = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
     torch._foreach_mul_(moments, beta2)
     torch._foreach_addcmul_(moments, gradients, gradients, value=1.0 - beta2)
     _keep(stored, moments)
-    return _roots(moments, eps, debias, scratch)
+    for numerator, moment, room in zip(numerators, moments, out, strict=True):
+        torch.div(numerator, _root(moment, eps, debias, room), out=room)
+    return out
+
+
+def _room(pieces: list[Tensor], scratch: Scratch) -> list[Tensor]:
+    """Contiguous tensors of these shapes, to be written to."""
+    if len(pieces) == 1:
+        return [scratch.like(pieces[0])]
+    return [torch.empty_like(piece, memory_format=torch.contiguous_format) for piece in pieces]
 
 
 def _averaged(stored: Sequence[Tensor], mean_squares: list[Tensor], beta2: float) -> list[Tensor]:
@@ -75,15 +99,11 @@ def _keep(stored: Sequence[Tensor], moments: list[Tensor]) -> None:
             old.copy_(new)
 
 
-def _roots(moments: list[Tensor], eps: float, debias: float, scratch: Scratch | None) -> list[Tensor]:
-    if scratch is not None and len(moments) == 1:
-        roots = [torch.sqrt(moments[0], out=scratch.like(moments[0]))]
-    else:
-        roots = list(torch._foreach_sqrt(moments))
+def _root(moment: Tensor, eps: float, debias: float, out: Tensor | None = None) -> Tensor:
+    root = torch.sqrt(moment, out=out)
     if debias != 1.0:
-        torch._foreach_mul_(roots, debias**-0.5)
-    torch._foreach_add_(roots, eps)
-    return roots
+        root.mul_(debias**-0.5)
+    return root.add_(eps)
 
 
 def _spread(block: Block, neurons: Tensor) -> Tensor:
