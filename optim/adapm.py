@@ -170,7 +170,7 @@ class AdaPM(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._refuse_sparse_gradients()
-        workspace = Workspace()
+        workspace = Workspace(self._largest_block)
         for group in self.param_groups:
             for (step, _, _), lists in self._ready(group).items():
                 settings = StepSettings.of(group, step)

@@ -60,13 +60,22 @@ def largest_block(plan: BlockPlan) -> int:
     return max((prod(block.shape) for block in plan), default=0)
 
 
+def limit_of(weight: Tensor, *, largest: int) -> int:
+    """How many elements of blocks like this one may be worked on at a time, where the largest has `largest`.
+
+    Half as many where the weights are narrower than the arithmetic, which then needs copies of W and G as well.
+    """
+    narrow = weight.dtype.itemsize < torch.float32.itemsize
+    return min(max(1, largest // 2 if narrow else largest), chunk_elements(weight.device))
+
+
 def bounded(members: Iterable[Member], *, largest: int) -> Iterator[list[Member]]:
     """Cut a list of like blocks into batches, in order."""
     batch: list[Member] = []
     elements = 0
     for member in members:
         size = member.weight.numel()
-        if batch and elements + size > min(largest, chunk_elements(member.weight.device)):
+        if batch and elements + size > limit_of(member.weight, largest=largest):
             yield batch
             batch, elements = [], 0
         batch.append(member)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from optim import fused_adam, second_moment
-from optim.batches import Member
+from optim.batches import Member, limit_of
 from optim.blocks import FirstMoment, SecondMoment
 from optim.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
 from optim.rows import OnRows, Scratch, row_chunks
@@ -70,8 +70,10 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory that a step uses again and again; see `Scratch`."""
+    """Memory that a step uses again and again (see `Scratch`), and how much that may be."""
 
+    largest: int
+    """Elements of the plan's largest block."""
     numerators: Scratch = field(default_factory=Scratch)
     quotients: Scratch = field(default_factory=Scratch)
 
@@ -100,7 +102,7 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         scratch=workspace.quotients,
     )
     # A batch of several is no larger than a chunk (`batches.bounded`): the first block's rows are everybody's.
-    for rows in row_chunks(gradients[0]):
+    for rows in row_chunks(gradients[0], limit_of(batch[0].weight, largest=workspace.largest)):
         pieces = [gradient[rows].to(compute) for gradient in gradients]
         updates = quotients(rows, pieces, momenta(rows, pieces))
         _descend(batch, [member.weight[rows] for member in batch], updates, settings)

@@ -28,9 +28,9 @@ def chunk_elements(device: torch.device) -> int:
     return _CPU_CHUNK_ELEMENTS if device.type == "cpu" else _ACCELERATOR_CHUNK_ELEMENTS
 
 
-def row_chunks(tensor: Tensor) -> Iterator[Rows]:
-    """Cover the tensor by rows; in one piece where it is small."""
-    limit = chunk_elements(tensor.device)
+def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
+    """Cover the tensor by rows, in pieces of at most `limit` elements: a chunk, unless less is asked for."""
+    limit = chunk_elements(tensor.device) if limit is None else limit
     if tensor.ndim == 0 or tensor.numel() <= limit:
         yield ...
         return

@@ -38,7 +38,7 @@ def quotients(
         beta2: b2.
         eps: Adam's epsilon.
         debias: 1 - b2^t, or 1 for none.
-        scratch: Where the quotient of a lone piece lies.
+        scratch: Where squares, and the quotient of a lone piece, lie.
 
     Returns:
         A function of some rows, and of the gradients and the momenta m there, to be called once for each row. It gives
@@ -48,7 +48,7 @@ def quotients(
         return lambda rows, pieces, numerators: _over_elements(
             [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias, scratch
         )
-    means = [_mean_squares(block, gradient) for block, gradient in zip(blocks, gradients, strict=True)]
+    means = [_mean_squares(block, gradient, scratch) for block, gradient in zip(blocks, gradients, strict=True)]
     moments = _averaged(stored, means, beta2)
     spread = [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
     return lambda rows, pieces, numerators: [
@@ -117,15 +117,15 @@ def _at(block: Block, spread: Tensor, rows: Rows) -> Tensor:
     return spread if block.output_axis == 1 else spread[rows]
 
 
-def _mean_squares(block: Block, gradient: Tensor) -> Tensor:
+def _mean_squares(block: Block, gradient: Tensor, scratch: Scratch) -> Tensor:
     """Mean of the squared gradient over each group: shape (groups,)."""
-    sums = _square_sums(gradient, over=1 - block.output_axis)
+    sums = _square_sums(gradient, scratch, over=1 - block.output_axis)
     if block.head_size > 1:
         sums = sums.view(-1, block.head_size).mean(dim=1)
     return sums / gradient.shape[1 - block.output_axis]
 
 
-def _square_sums(gradient: Tensor, *, over: int) -> Tensor:
+def _square_sums(gradient: Tensor, scratch: Scratch, *, over: int) -> Tensor:
     """Sums of squares over one axis of m × n.
 
     torch's norm is as fast as reading along a row, and ten times slower than this loop down a column.
@@ -136,5 +136,6 @@ def _square_sums(gradient: Tensor, *, over: int) -> Tensor:
         return norms.square_()
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)
     for rows in row_chunks(gradient):
-        total.add_(gradient[rows].to(compute).square().sum(dim=0))
+        piece = gradient[rows].to(compute)
+        total.add_(torch.square(piece, out=scratch.like(piece)).sum(dim=0))
     return total
