@@ -20,16 +20,21 @@ worked out block by block in `block_step.py`; this file is the optimizer around 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
-from optim.block_step import StepSettings, update_block
+from optim.batches import Likeness, Member, bounded, largest_block, likeness
+from optim.block_step import StepSettings, Workspace, update_batch
 from optim.blocks import ADAM_MINI_SECOND_MOMENTS, ADAM_SECOND_MOMENTS, BlockKind, BlockPlan, SecondMoment
-from optim.low_rank import SOLVERS
 from optim.placement import Rules, Unknown, plan_blocks
+from optim.solvers import SOLVERS
+
+_Alike = tuple[int, torch.dtype, torch.device]
+"""Step, type and device: parameters that may be updated together have these in common."""
 
 
 class StepOptions(TypedDict, total=False):
@@ -39,7 +44,7 @@ class StepOptions(TypedDict, total=False):
     eps: float
     weight_decay: float
     solver: str
-    inner_iterations: int
+    inner_iterations: int | None
     refresh_interval: int
     clip: float | None
     bias_correction: bool
@@ -61,8 +66,10 @@ class AdaPM(torch.optim.Optimizer):
         betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors never decay. Scaled by the block's learning rate, as in AdamW.
-        solver: "subspace", or "svd" (exact and slow).
-        inner_iterations: Subspace iterations a step; 1 is nearly as good as the exact SVD.
+        solver: "subspace"; "svd" (exact and slow); "gd", the paper's algorithm 2 made to work, and "scaled_gd", its
+            preconditioned form (`factor_descent.py`).
+        inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
+            as good as the exact SVD, 5 for the gradient solvers (the paper's K).
         refresh_interval: Every so many steps the factors' search starts from a fresh Gaussian sketch; 0 for never.
             The paper's "update frequency" T = 100, which it does not define, is taken for it.
         clip: Bound on each element of u (paper, algorithm 1, line 9), on low-rank and momentum-free blocks; None for
@@ -89,7 +96,7 @@ class AdaPM(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.1,
         solver: str = "subspace",
-        inner_iterations: int = 1,
+        inner_iterations: int | None = None,
         refresh_interval: int = 100,
         clip: float | None = 1.0,
         bias_correction: bool = True,
@@ -167,18 +174,13 @@ class AdaPM(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._refuse_sparse_gradients()
+        workspace = Workspace(self._largest_block)
         for group in self.param_groups:
-            settings: dict[int, StepSettings] = {}
-            for name, parameter in zip(group["param_names"], group["params"], strict=True):
-                if parameter.grad is None:
-                    continue
-                state = self._state_of(name, parameter)
-                state["step"] += 1
-                step = int(state["step"])
-                if step not in settings:
-                    settings[step] = StepSettings.of(group, step)
-                for block in self.plan.by_parameter[name]:
-                    update_block(block, parameter, state, settings[step])
+            for (step, _, _), lists in self._ready(group).items():
+                settings = StepSettings.of(group, step)
+                for members in lists.values():
+                    for batch in bounded(members, largest=self._largest_block):
+                        update_batch(batch, settings, workspace)
         return loss
 
     def allocate_state(self) -> None:
@@ -214,6 +216,29 @@ class AdaPM(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "plan": self.plan}
+
+    def _ready(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
+        """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
+        found: dict[_Alike, dict[Likeness, list[Member]]] = {}
+        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            state = self._state_of(name, parameter)
+            state["step"] += 1
+            lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
+            for block in self.plan.by_parameter[name]:
+                member = Member(block, block.view(parameter), block.view(gradient), state)
+                lists.setdefault(self._likenesses[block.name], []).append(member)
+        return found
+
+    @cached_property
+    def _likenesses(self) -> dict[str, Likeness]:
+        return {block.name: likeness(block) for block in self.plan}
+
+    @cached_property
+    def _largest_block(self) -> int:
+        return largest_block(self.plan)
 
     def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
@@ -294,7 +319,12 @@ def _check_options(options: Mapping[str, Any]) -> None:
         (options["eps"] >= 0.0, "epsilon value", options["eps"], "at least 0"),
         (options["weight_decay"] >= 0.0, "weight_decay value", options["weight_decay"], "at least 0"),
         (options["solver"] in SOLVERS, "solver", options["solver"], f"one of {', '.join(SOLVERS)}"),
-        (isinstance(iterations, int) and iterations >= 1, "inner_iterations", iterations, "a whole number from 1"),
+        (
+            iterations is None or (isinstance(iterations, int) and iterations >= 1),
+            "inner_iterations",
+            iterations,
+            "a whole number from 1, or None for the solver's own",
+        ),
         (isinstance(interval, int) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or clip > 0.0, "clip", clip, "above 0, or None for no clipping"),
         (

@@ -1,20 +1,23 @@
-"""One step of one block: AdaPM's formulas (they stand at the top of `adapm.py`) on real tensors.
+"""One step of a batch of blocks: AdaPM's formulas (they stand at the top of `adapm.py`) on real tensors.
 
-Everything elementwise is done by rows (`rows.py`), so that no temporary is as large as a large block; the gradient and
-the weights are views of the parameter's own. Arithmetic is in float32, or in float64 for float64 parameters.
+A batch is one large block, or several small ones (`batches.py`). Everything elementwise is done by rows (`rows.py`), so
+that no temporary is as large as a large block; gradients and weights are views of the parameter's own. Arithmetic is in
+float32, or in float64 for float64 parameters. Nothing here waits for an accelerator.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from optim import second_moment
-from optim.blocks import Block, FirstMoment
-from optim.low_rank import SOLVERS, Factors, Mixture, gaussian_sketch, mixed_factors, mixture
-from optim.rows import OnRows, row_chunks
+from optim import fused_adam, second_moment
+from optim.batches import Member, limit_of
+from optim.blocks import FirstMoment, SecondMoment
+from optim.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
+from optim.rows import OnRows, Scratch, row_chunks
+from optim.solvers import SOLVERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,7 @@ class StepSettings:
     eps: float
     clip: float | None
     momentum_free_lr_scale: float
+    debias_moments: bool
     momentum_debias: float
     """1 - b1^t, or 1."""
     second_debias: float
@@ -52,106 +56,167 @@ class StepSettings:
             eps=group["eps"],
             clip=group["clip"],
             momentum_free_lr_scale=group["momentum_free_lr_scale"],
+            debias_moments=debias,
             momentum_debias=1.0 - beta1**step if debias else 1.0,
             second_debias=1.0 - beta2**step if debias else 1.0,
             mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=step if debias else None),
             solver=group["solver"],
-            iterations=group["inner_iterations"],
+            iterations=group["inner_iterations"] or SOLVERS[group["solver"]].inner_iterations,
             fresh=step == 1 or (interval > 0 and (step - 1) % interval == 0),
             seed=group["seed"],
             step=step,
         )
 
 
-def update_block(block: Block, parameter: Tensor, state: dict[str, Tensor], settings: StepSettings) -> None:
-    """Move one block of a parameter that has a gradient, and the block's state.
+@dataclass(frozen=True)
+class Workspace:
+    """Memory that a step uses again and again (see `Scratch`), and how much that may be."""
+
+    largest: int
+    """Elements of the plan's largest block."""
+    numerators: Scratch = field(default_factory=Scratch)
+    quotients: Scratch = field(default_factory=Scratch)
+
+
+def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Workspace) -> None:
+    """Move a batch of like blocks, and their state.
 
     Args:
-        block: Which part of the parameter, and what is kept for it.
-        parameter: The whole parameter; its block W (m × n) is changed in place.
-        state: The parameter's state under `Block.key`, changed in place.
-        settings: Of the parameter's group at the parameter's step.
+        batch: Blocks that `batches.likeness` finds alike; their weights W (m × n) and state are changed in place.
+        settings: Of the parameters' group at the parameters' step.
+        workspace: Of this step.
     """
-    assert parameter.grad is not None
-    weight, gradient = block.view(parameter), block.view(parameter.grad)
-    compute = torch.promote_types(parameter.dtype, torch.float32)
-    momentum = _momentum(block, gradient, state, settings, compute)
-    divisor = second_moment.divisor(
-        block,
-        state[block.key("exp_avg_sq")],
-        gradient,
+    gradients = [member.gradient for member in batch]
+    if _is_adams(batch):
+        _move_as_adam(batch, settings)
+        return
+    compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
+    momenta = _momenta(batch, settings, compute, workspace.numerators)
+    quotients = second_moment.quotients(
+        [member.block for member in batch],
+        [member.kept("exp_avg_sq") for member in batch],
+        gradients,
         beta2=settings.beta2,
         eps=settings.eps,
         debias=settings.second_debias,
+        scratch=workspace.quotients,
     )
-    for rows in row_chunks(gradient):
-        piece = gradient[rows].to(compute)
-        numerator, denominator = momentum(rows, piece), divisor(rows, piece)
-        # The quotient takes the place of the denominator where that is as large: one temporary less.
-        out = denominator if denominator.shape == numerator.shape else None
-        _descend(block, weight[rows], torch.div(numerator, denominator, out=out), settings)
+    # A batch of several is no larger than a chunk (`batches.bounded`): the first block's rows are everybody's.
+    for rows in row_chunks(gradients[0], limit_of(batch[0].weight, largest=workspace.largest)):
+        pieces = [gradient[rows].to(compute) for gradient in gradients]
+        updates = quotients(rows, pieces, momenta(rows, pieces))
+        _descend(batch, [member.weight[rows] for member in batch], updates, settings)
 
 
-def _momentum(
-    block: Block, gradient: Tensor, state: dict[str, Tensor], settings: StepSettings, compute: torch.dtype
-) -> OnRows:
-    """m by rows, with the stored momentum moved on; what it gives is not to be written to."""
-    if block.first_moment is FirstMoment.NONE:
-        return lambda rows, piece: piece
-    if block.first_moment is FirstMoment.LOW_RANK:
-        stored = Factors(state[block.key("momentum_left")], state[block.key("momentum_right")])
-        return _low_rank_momentum(block, gradient.to(compute), stored, settings)
-    average = state[block.key("exp_avg")]
-    return lambda rows, piece: _full_momentum(average[rows], piece, settings.beta1)
+def _is_adams(batch: Sequence[Member]) -> bool:
+    """Whether the batch's formulas are Adam's own, and in reach of torch's kernel for them."""
+    block = batch[0].block
+    if block.first_moment is not FirstMoment.FULL or block.second_moment is not SecondMoment.ELEMENT:
+        return False
+    return fused_adam.applies(
+        tensor
+        for member in batch
+        for tensor in (member.weight, member.gradient, member.kept("exp_avg"), member.kept("exp_avg_sq"))
+    )
 
 
-def _full_momentum(stored: Tensor, gradient: Tensor, beta1: float) -> Tensor:
-    average = stored.to(gradient.dtype).lerp_(gradient, 1.0 - beta1)
-    if average is not stored:
-        stored.copy_(average)
-    return average
-
-
-def _low_rank_momentum(block: Block, gradient: Tensor, stored: Factors, settings: StepSettings) -> OnRows:
-    carried = Factors(*(factor.to(gradient.dtype) for factor in stored))
-    found = _solve(block, gradient, carried, settings)
-    # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-    kept = Factors(*(new.to(old.dtype) for new, old in zip(found, stored, strict=True)))
-    current = Factors(*(factor.to(gradient.dtype) for factor in kept))
-    left, right = mixed_factors(carried, current, settings.mixture)
-    for old, new in zip(stored, kept, strict=True):
-        old.copy_(new)
-    return lambda rows, piece: torch.addmm(piece, left[rows], right, beta=settings.mixture.gradient)
-
-
-def _solve(block: Block, gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
-    """The new factors, found with the block turned to outputs × inputs, as the solvers want it."""
-    turned = block.output_axis == 1
-    start = carried.transposed() if turned else carried
-    found = SOLVERS[settings.solver](
-        gradient.mT if turned else gradient,
-        start,
+def _move_as_adam(batch: Sequence[Member], settings: StepSettings) -> None:
+    fused_adam.move(
+        [member.weight for member in batch],
+        [member.gradient for member in batch],
+        [member.kept("exp_avg") for member in batch],
+        [member.kept("exp_avg_sq") for member in batch],
+        lr=settings.lr,
         beta1=settings.beta1,
+        beta2=settings.beta2,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay if batch[0].block.decays else 0.0,
+        debias_at=settings.step if settings.debias_moments else None,
+    )
+
+
+def _momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, scratch: Scratch) -> OnRows:
+    """m by rows, with the stored momentum moved on; what it gives is not to be written to."""
+    first_moment = batch[0].block.first_moment
+    if first_moment is FirstMoment.NONE:
+        return lambda rows, pieces: pieces
+    if first_moment is FirstMoment.LOW_RANK:
+        return _low_rank_momenta(batch, settings, compute, scratch)
+    averages = [member.kept("exp_avg") for member in batch]
+    return lambda rows, pieces: _full_momenta([average[rows] for average in averages], pieces, settings.beta1)
+
+
+def _full_momenta(stored: list[Tensor], gradients: list[Tensor], beta1: float) -> list[Tensor]:
+    averages = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
+    torch._foreach_lerp_(averages, gradients, 1.0 - beta1)
+    for old, new in zip(stored, averages, strict=True):
+        if new is not old:
+            old.copy_(new)
+    return averages
+
+
+def _low_rank_momenta(
+    batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, scratch: Scratch
+) -> OnRows:
+    gradient = _stacked([member.gradient for member in batch], compute)
+    stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
+    carried = Factors(*(_stacked(list(factors), compute) for factors in zip(*stored, strict=True)))
+    found = _solved(batch, gradient, carried, settings)
+    # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
+    kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
+    left, right = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
+    for factors, new in zip(zip(*stored, strict=True), kept, strict=True):
+        torch._foreach_copy_(list(factors), [new] if len(batch) == 1 else list(new.unbind()))
+    beta = settings.mixture.gradient
+    if len(batch) == 1:
+        return lambda rows, pieces: [_mixed(pieces[0], left[rows], right, beta, scratch)]
+    together = added(gradient, left, right, beta=beta, alpha=1.0).unbind()
+    return lambda rows, pieces: list(together)
+
+
+def _stacked(matrices: list[Tensor], compute: torch.dtype) -> Tensor:
+    """One matrix as it is, several as a batch of them."""
+    return (matrices[0] if len(matrices) == 1 else torch.stack(matrices)).to(compute)
+
+
+def _mixed(piece: Tensor, left: Tensor, right: Tensor, beta: float, scratch: Scratch) -> Tensor:
+    return torch.addmm(piece, left, right, beta=beta, out=scratch.like(piece))
+
+
+def _solved(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
+    """The new factors, found with the blocks turned to outputs × inputs, as the solvers want it."""
+    turned = batch[0].block.output_axis == 1
+    start = carried.transposed() if turned else carried
+    like = start.right if len(batch) == 1 else start.right[0]
+
+    def sketch() -> Tensor:
+        names = [member.block.name for member in batch]
+        return _stacked([gaussian_sketch(settings.seed, settings.step, name, like) for name in names], like.dtype)
+
+    found = SOLVERS[settings.solver].solve(
+        Momentum(gradient.mT if turned else gradient, start, settings.beta1),
         iterations=settings.iterations,
         fresh=settings.fresh,
-        sketch=lambda: gaussian_sketch(settings.seed, settings.step, block.name, start.right),
+        sketch=sketch,
     )
     return found.transposed() if turned else found
 
 
-def _descend(block: Block, weight: Tensor, update: Tensor, settings: StepSettings) -> None:
-    """W <- W - lr (clip(u) + weight_decay W), rounded once to the weight's type; `update` is overwritten."""
-    lr = settings.lr
-    if block.first_moment is FirstMoment.FULL:
+def _descend(batch: Sequence[Member], weights: list[Tensor], updates: list[Tensor], settings: StepSettings) -> None:
+    """W <- W - lr (clip(u) + weight_decay W), rounded once to the weight's type; `updates` are overwritten."""
+    lr, first_moment = settings.lr, batch[0].block.first_moment
+    if first_moment is FirstMoment.FULL:
         if settings.momentum_debias != 1.0:
-            update.div_(settings.momentum_debias)
+            torch._foreach_div_(updates, settings.momentum_debias)
     elif settings.clip is not None:
-        update.clamp_(-settings.clip, settings.clip)
-    if block.first_moment is FirstMoment.NONE:
+        for update in updates:
+            update.clamp_(-settings.clip, settings.clip)
+    if first_moment is FirstMoment.NONE:
         lr *= settings.momentum_free_lr_scale
-    exact = weight.to(update.dtype)
-    if block.decays and settings.weight_decay != 0.0:
-        exact.mul_(1.0 - lr * settings.weight_decay)
-    exact.add_(update, alpha=-lr)
-    if exact is not weight:
-        weight.copy_(exact)
+    exact = [weight.to(update.dtype) for weight, update in zip(weights, updates, strict=True)]
+    if batch[0].block.decays and settings.weight_decay != 0.0:
+        torch._foreach_mul_(exact, 1.0 - lr * settings.weight_decay)
+    torch._foreach_add_(exact, updates, alpha=-lr)
+    for weight, new in zip(weights, exact, strict=True):
+        if new is not weight:
+            weight.copy_(new)

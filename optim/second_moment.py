@@ -7,72 +7,125 @@ Adam-mini's second-version partition (Zhang et al., "Adam-mini: Use Fewer Learni
 head. Stored as a vector of one value a group; `Block.output_axis` says which axis of the block those groups divide.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
 from optim.blocks import Block, SecondMoment
-from optim.rows import OnRows, row_chunks
+from optim.rows import Rows, Scratch, row_chunks
+
+Quotients = Callable[[Rows, list[Tensor], list[Tensor]], list[Tensor]]
+"""From some rows, the gradients of a batch of blocks there and their momenta, to m / (sqrt(v) + eps)."""
 
 
-def divisor(block: Block, stored: Tensor, gradient: Tensor, *, beta2: float, eps: float, debias: float) -> OnRows:
-    """sqrt(v / debias) + eps by rows, with v moved on by the gradient.
+def quotients(
+    blocks: Sequence[Block],
+    stored: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    *,
+    beta2: float,
+    eps: float,
+    debias: float,
+    scratch: Scratch,
+) -> Quotients:
+    """m / (sqrt(v / debias) + eps) by rows, with v moved on, for blocks whose second moment is of one kind.
 
     Args:
-        block: The block, m × n.
-        stored: v, changed in place: m × n, or one value a group.
-        gradient: G, m × n.
+        blocks: The blocks, m × n.
+        stored: v of each, changed in place: m × n, or one value a group.
+        gradients: G of each, m × n.
         beta2: b2.
         eps: Adam's epsilon.
         debias: 1 - b2^t, or 1 for none.
+        scratch: Where squares, and the quotient of a lone piece, lie.
 
     Returns:
-        A function of some rows and the gradient there, to be called once for each row: a new tensor that broadcasts
-        over those rows.
+        A function of some rows, and of the gradients and the momenta m there, to be called once for each row. It gives
+        a tensor a block that may be written to.
     """
-    if block.second_moment is SecondMoment.ELEMENT:
-        return lambda rows, piece: _root(_moved(stored[rows], piece, beta2), eps, debias)
-    neurons = _root(_averaged(stored, _mean_squares(block, gradient), beta2), eps, debias)
-    if block.head_size > 1:
-        neurons = neurons.repeat_interleave(block.head_size)
-    if block.output_axis == 1:
-        return lambda rows, piece: neurons
-    column = neurons.unsqueeze(1)
-    return lambda rows, piece: column[rows]
+    if blocks[0].second_moment is SecondMoment.ELEMENT:
+        return lambda rows, pieces, numerators: _over_elements(
+            [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias, scratch
+        )
+    means = [_mean_squares(block, gradient, scratch) for block, gradient in zip(blocks, gradients, strict=True)]
+    moments = _averaged(stored, means, beta2)
+    spread = [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
+    return lambda rows, pieces, numerators: [
+        torch.div(numerator, _at(block, root, rows), out=_room([numerator], scratch)[0] if len(blocks) == 1 else None)
+        for block, root, numerator in zip(blocks, spread, numerators, strict=True)
+    ]
 
 
-def _moved(stored: Tensor, gradient: Tensor, beta2: float) -> Tensor:
-    """v <- b2 v + (1 - b2) G * G in place; given back in the gradient's type."""
-    moment = stored.to(gradient.dtype)
-    moment.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-    if moment is not stored:
-        stored.copy_(moment)
-    return moment
+def _over_elements(
+    stored: list[Tensor],
+    gradients: list[Tensor],
+    numerators: list[Tensor],
+    beta2: float,
+    eps: float,
+    debias: float,
+    scratch: Scratch,
+) -> list[Tensor]:
+    """The quotients of pieces that keep one value an element: v <- b2 v + (1 - b2) G * G in place."""
+    out = _room(numerators, scratch)
+    moments = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
+    torch._foreach_mul_(moments, beta2)
+    torch._foreach_addcmul_(moments, gradients, gradients, value=1.0 - beta2)
+    _keep(stored, moments)
+    for numerator, moment, room in zip(numerators, moments, out, strict=True):
+        torch.div(numerator, _root(moment, eps, debias, room), out=room)
+    return out
 
 
-def _averaged(stored: Tensor, mean_squares: Tensor, beta2: float) -> Tensor:
+def _room(pieces: list[Tensor], scratch: Scratch) -> list[Tensor]:
+    """Contiguous tensors of these shapes, to be written to."""
+    if len(pieces) == 1:
+        return [scratch.like(pieces[0])]
+    return [torch.empty_like(piece, memory_format=torch.contiguous_format) for piece in pieces]
+
+
+def _averaged(stored: Sequence[Tensor], mean_squares: list[Tensor], beta2: float) -> list[Tensor]:
     """v <- b2 v + (1 - b2) mean(G * G) in place; given back in the type of the means."""
-    moment = stored.to(mean_squares.dtype).lerp_(mean_squares, 1.0 - beta2)
-    if moment is not stored:
-        stored.copy_(moment)
-    return moment
+    moments = [old.to(mean.dtype) for old, mean in zip(stored, mean_squares, strict=True)]
+    torch._foreach_lerp_(moments, mean_squares, 1.0 - beta2)
+    _keep(stored, moments)
+    return moments
 
 
-def _root(moment: Tensor, eps: float, debias: float) -> Tensor:
-    root = moment.sqrt()
+def _keep(stored: Sequence[Tensor], moments: list[Tensor]) -> None:
+    """Round what was worked out in a wider type to the state's; a moment that is the state itself is there already."""
+    for old, new in zip(stored, moments, strict=True):
+        if new is not old:
+            old.copy_(new)
+
+
+def _root(moment: Tensor, eps: float, debias: float, out: Tensor | None = None) -> Tensor:
+    root = torch.sqrt(moment, out=out)
     if debias != 1.0:
         root.mul_(debias**-0.5)
     return root.add_(eps)
 
 
-def _mean_squares(block: Block, gradient: Tensor) -> Tensor:
+def _spread(block: Block, neurons: Tensor) -> Tensor:
+    """One value for each output neuron, from one for each group of them, along the block's output axis."""
+    if block.head_size > 1:
+        neurons = neurons.repeat_interleave(block.head_size)
+    return neurons if block.output_axis == 1 else neurons.unsqueeze(1)
+
+
+def _at(block: Block, spread: Tensor, rows: Rows) -> Tensor:
+    return spread if block.output_axis == 1 else spread[rows]
+
+
+def _mean_squares(block: Block, gradient: Tensor, scratch: Scratch) -> Tensor:
     """Mean of the squared gradient over each group: shape (groups,)."""
-    sums = _square_sums(gradient, over=1 - block.output_axis)
+    sums = _square_sums(gradient, scratch, over=1 - block.output_axis)
     if block.head_size > 1:
         sums = sums.view(-1, block.head_size).mean(dim=1)
     return sums / gradient.shape[1 - block.output_axis]
 
 
-def _square_sums(gradient: Tensor, *, over: int) -> Tensor:
+def _square_sums(gradient: Tensor, scratch: Scratch, *, over: int) -> Tensor:
     """Sums of squares over one axis of m × n.
 
     torch's norm is as fast as reading along a row, and ten times slower than this loop down a column.
@@ -83,5 +136,6 @@ def _square_sums(gradient: Tensor, *, over: int) -> Tensor:
         return norms.square_()
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)
     for rows in row_chunks(gradient):
-        total.add_(gradient[rows].to(compute).square().sum(dim=0))
+        piece = gradient[rows].to(compute)
+        total.add_(torch.square(piece, out=scratch.like(piece)).sum(dim=0))
     return total

@@ -45,7 +45,7 @@ def test_every_fault_is_named_at_once():
     message = str(caught.value)
     assert message.startswith("adapm cannot be built: lr=-1.0 must be a number in [0, inf); ")
     assert "beta1=1.0 must be a number in [0, 1)" in message
-    assert "solver='magic' must be one of subspace, svd" in message
+    assert "solver='magic' must be one of subspace, scaled_gd, gd, svd" in message
     assert "speed=11 unknown option of adapm; known: beta1, " in message
 
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from optim.low_rank import SOLVERS, Factors, gaussian_sketch, mixed_factors, mixture, subspace, svd
+from optim.low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, mixture
+from optim.solvers import SOLVERS
 
 BETA1 = 0.9
 
@@ -18,8 +19,8 @@ def sketch_for(carried: Factors) -> Tensor:
 
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
-    return SOLVERS[solver](
-        gradient, carried, beta1=BETA1, iterations=iterations, fresh=fresh, sketch=lambda: sketch_for(carried)
+    return SOLVERS[solver].solve(
+        Momentum(gradient, carried, BETA1), iterations=iterations, fresh=fresh, sketch=lambda: sketch_for(carried)
     )
 
 
@@ -155,5 +156,35 @@ def test_a_sketch_depends_on_seed_step_and_block_alone():
     assert one.std().item() == pytest.approx(1.0, abs=0.2)
 
 
-def test_the_solvers_of_the_table_are_the_functions():
-    assert {"subspace": subspace, "svd": svd} == SOLVERS
+def accelerated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the ways that an accelerator takes, where the host does not look at values."""
+    monkeypatch.setattr("optim.low_rank._is_free_to_read", lambda tensor: False)
+
+
+def test_without_a_look_at_values_a_healthy_block_gets_the_same_bits(monkeypatch):
+    gradient, carried = draw(0, 4, 40, 30).float(), Factors(draw(1, 4, 40, 5).float(), draw(2, 4, 5, 30).float())
+    expected = solve("subspace", gradient, carried)
+    accelerated(monkeypatch)
+    found = solve("subspace", gradient, carried)
+    assert torch.equal(found.left, expected.left) and torch.equal(found.right, expected.right)
+
+
+def test_without_a_look_at_values_degenerate_blocks_are_harmless_and_leave_the_zero_start(monkeypatch):
+    """Dependent rows, zero and not-a-number, beside a healthy block of the same batch."""
+    accelerated(monkeypatch)
+    gradient = draw(0, 4, 40, 30).float()
+    gradient[1] = (draw(1, 40, 2) @ draw(2, 2, 30)).float()
+    gradient[2] = 0.0
+    gradient[3, 5, 6] = torch.nan
+    carried = Factors(torch.zeros(4, 40, 5), torch.zeros(4, 5, 30))
+    alone = solve("subspace", gradient[0], Factors(carried.left[0], carried.right[0]), fresh=False)
+    found = solve("subspace", gradient, carried, fresh=False)
+    product = found.left @ found.right
+    torch.testing.assert_close(found.left[:3].isfinite(), torch.ones(3, 40, 5, dtype=torch.bool))
+    assert alone.right.any() and found.right[0].any()
+    assert torch.linalg.matrix_norm(product[1] - (1 - BETA1) * gradient[1]) < 2e-3 * torch.linalg.matrix_norm(
+        product[1]
+    )
+    assert not product[2].any()
+    assert not product[3].isfinite().all()
+    assert torch.linalg.matrix_norm(found.left[:3], ord=2).max() < 1.001

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from optim.blocks import Block, BlockKind, FirstMoment, SecondMoment
-from optim.second_moment import divisor
+from optim.rows import Scratch
+from optim.second_moment import quotients
 
 G = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
 
@@ -27,8 +28,8 @@ def block(second_moment: SecondMoment, dtype: torch.dtype = torch.float32, **fie
 def after_one_step(of: Block, *, debias: float = 1.0) -> tuple[Tensor, Tensor]:
     """(what is stored, the divisor over the whole block) with b2 = 0.5 and v = 0 before."""
     stored = torch.zeros(of.state_shapes["exp_avg_sq"], dtype=of.state_dtype)
-    found = divisor(of, stored, G, beta2=0.5, eps=0.25, debias=debias)
-    return stored, found(..., G).expand(2, 4)
+    found = quotients([of], [stored], [G], beta2=0.5, eps=0.25, debias=debias, scratch=Scratch())
+    return stored, 1.0 / found(..., [G], [torch.ones_like(G)])[0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""Gradient descent on the factors: the paper's algorithm 2 made to work (`gd`), and its preconditioned form.
+
+The paper finds L and R by K = 5 steps of gradient descent on f = || L R - M ||_F^2 / 2 from the factors of the step
+before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does not work:
+
+* L = R = 0, its stated start, is a stationary point: grad_L = (L R - M) R^T and grad_R = L^T (L R - M) both vanish
+  there. The factors never move, and AdaPM silently becomes RMSprop without momentum.
+* Its step is not scale-free. Gradients of magnitude 1e-3 give factors of about that size, whose products with an
+  eta of 1 hardly move them, even from the best start: measured on a 1 M-parameter GPT, nine tenths and more of the
+  momentum is missed (`docs/LOG.md`), where `subspace` misses a thirtieth to a fifth.
+
+Both solvers here start from a sketch where there is nothing to start from, with the L that suits it best, and measure
+their steps in the curvature of f:
+
+    gd           L <- L - eta_k (L R - M) R^T / ||R||_2^2          R <- R - eta_k L^T (L R - M) / ||L||_2^2
+    scaled_gd    L <- L - eta_k (L R - M) R^T (R R^T)^-1           R <- R - eta_k (L^T L)^-1 L^T (L R - M)
+
+so that eta_k ≤ 1 never increases f: ||R||_2^2 is the Lipschitz constant of grad_L, and R R^T its Hessian (Tong, Ma,
+Chi, "Accelerating Ill-Conditioned Low-Rank Matrix Estimation via Scaled Gradient Descent", 2021). L moves first and R
+sees it, so that at eta = 1 a step of `scaled_gd` is one of alternating least squares; both at once would overshoot.
+"""
+
+from collections.abc import Callable
+from math import cos, pi
+
+import torch
+from torch import Tensor
+
+from optim.low_rank import Factors, Momentum, Sketch, started
+
+_Precondition = Callable[[Tensor, Tensor], Tensor]
+"""From a Gram matrix (r × r) and a gradient of r rows to the step of length 1."""
+
+
+def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
+    """K steps of gradient descent, each divided by the squared spectral norm of the other factor.
+
+    Args:
+        momentum: M, m × n.
+        iterations: K; the paper has 5.
+        fresh: Start from a sketch instead of L' and R'.
+        sketch: Draws that start; also where R' is zero.
+    """
+    return _descended(momentum, _by_the_largest_eigenvalue, iterations=iterations, fresh=fresh, sketch=sketch)
+
+
+def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
+    """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`."""
+    return _descended(momentum, _by_the_inverse, iterations=iterations, fresh=fresh, sketch=sketch)
+
+
+def step_size(k: int, steps: int) -> float:
+    """eta_k = (1 + cos(pi k / K)) / 2 for k = 0 … K - 1 (paper, appendix "Low-rank approximation")."""
+    return 0.5 * (1.0 + cos(pi * k / steps))
+
+
+def _descended(
+    momentum: Momentum, precondition: _Precondition, *, iterations: int, fresh: bool, sketch: Sketch
+) -> Factors:
+    right = started(momentum.carried.right, fresh=fresh, sketch=sketch)
+    # L^T, r × m: thin matrices are rows. A sketch has no L to go with it: take the best one.
+    left = momentum.carried.left.mT
+    if right is not momentum.carried.right:
+        restarted = (right != momentum.carried.right).any(dim=-1, keepdim=True).any(dim=-2, keepdim=True)
+        best = _by_the_inverse(right @ right.mT, momentum.rows_times_transposed(right))
+        left = torch.where(restarted, best, left)
+    for k in range(iterations):
+        eta = step_size(k, iterations)
+        gram = right @ right.mT
+        left = left - eta * precondition(gram, gram @ left - momentum.rows_times_transposed(right))
+        gram = left @ left.mT
+        right = right - eta * precondition(gram, gram @ right - momentum.rows_times(left))
+    return Factors(left.mT, right)
+
+
+def _by_the_largest_eigenvalue(gram: Tensor, rows: Tensor) -> Tensor:
+    """rows / ||gram||_2; zero where the Gram matrix is, since no gradient comes through a zero factor."""
+    largest = _finite_eigenvalues(gram).amax(dim=-1)[..., None, None]
+    return torch.where(largest > 0.0, rows / largest, rows * 0.0)
+
+
+def _by_the_inverse(gram: Tensor, rows: Tensor) -> Tensor:
+    """gram^-1 rows, by Cholesky, on directions scaled to length 1; those that depend on others are left damped."""
+    lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    scale = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)[..., None]
+    rank = gram.shape[-1]
+    unit = gram * scale * scale.mT
+    # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
+    unit.diagonal(dim1=-2, dim2=-1).add_(11.0 * rank * torch.finfo(gram.dtype).eps)
+    lower, _ = torch.linalg.cholesky_ex(unit)
+    inner = torch.linalg.solve_triangular(lower, rows * scale, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(lower.mT, inner, upper=True)
+    return solved * scale
+
+
+def _finite_eigenvalues(gram: Tensor) -> Tensor:
+    """Eigenvalues, ascending; NaN for a Gram matrix that is not finite, which LAPACK would refuse."""
+    finite = gram.isfinite().all(dim=-1).all(dim=-1)[..., None, None]
+    values: Tensor = torch.linalg.eigvalsh(torch.where(finite, gram, 0.0))
+    return torch.where(finite[..., 0], values, torch.nan)
