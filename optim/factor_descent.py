@@ -6,8 +6,8 @@ before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does
 * L = R = 0, its stated start, is a stationary point: grad_L = (L R - M) R^T and grad_R = L^T (L R - M) both vanish
   there. The factors never move, and AdaPM silently becomes RMSprop without momentum.
 * Its step is not scale-free. Gradients of magnitude 1e-3 give factors of about that size, whose products with an
-  eta of 1 hardly move them, even from the best start: measured on a 1 M-parameter GPT, nine tenths and more of the
-  momentum is missed (`docs/LOG.md`), where `subspace` misses a thirtieth to a fifth.
+  eta of 1 hardly move them, even from the best start: measured on a 1 M-parameter GPT, three quarters of the
+  momentum is missed (`docs/LOG.md`), where `subspace` misses one quarter.
 
 Both solvers here start from a sketch where there is nothing to start from, with the L that suits it best, and measure
 their steps in the curvature of f:

@@ -24,6 +24,9 @@ ROLES: Mapping[str, BlockKind] = {
 }
 FUSED = frozenset({"c_attn", "qkv_proj", "qkv", "Wqkv", "attn_qkv"})
 """Query, key and value in one map, in this order; in GPT-2's cross-attention key and value."""
+FUSED_OTHERWISE = frozenset({"CodeGenAttention", "GPTBigCodeAttention"})
+"""Modules of `transformers` whose fused map has such a name but another order: by groups of query, value and key, or by
+heads. Their weights are refused, not guessed."""
 FUSED_GATES = frozenset({"gate_up_proj", "gate_up", "Wi", "w12"})
 """The two input maps of a gated MLP in one."""
 MLP_NAMES = frozenset(
@@ -138,6 +141,8 @@ def is_attention(module: nn.Module) -> bool:
     """Whether its children are query, key and value, separate or fused, and it knows its heads."""
     if isinstance(module, nn.MultiheadAttention):
         return True
+    if type(module).__name__ in FUSED_OTHERWISE:
+        return False
     names = set(child_maps(module))
     roles = {ROLES.get(name) for name in names}
     separate = {BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE} <= roles

@@ -8,6 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from transformers.models.codegen.configuration_codegen import CodeGenConfig
+from transformers.models.codegen.modeling_codegen import CodeGenForCausalLM
+from transformers.models.gpt_bigcode.configuration_gpt_bigcode import GPTBigCodeConfig
+from transformers.models.gpt_bigcode.modeling_gpt_bigcode import GPTBigCodeForCausalLM
 from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
 from transformers.models.opt.configuration_opt import OPTConfig
@@ -33,6 +37,18 @@ def test_query_key_and_value_that_alternate_by_head_are_refused_not_sliced():
         model = GPTNeoXForCausalLM(config)
     with pytest.raises(UnplacedWeightsError, match=r"query_key_value\.weight \(96, 32\), .*attention\.dense\.weight"):
         plan_blocks(model)
+
+
+def test_fused_maps_of_another_order_are_refused_by_their_modules():
+    """CodeGen groups query, value and key by fours; GPT-BigCode may alternate by head: names alone would mislead."""
+    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
+    with torch.device("meta"):
+        codegen = CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
+        bigcode = GPTBigCodeForCausalLM(GPTBigCodeConfig(**sizes, multi_query=False, bos_token_id=0, eos_token_id=0))
+    with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
+        plan_blocks(codegen)
+    with pytest.raises(UnplacedWeightsError, match=r"c_attn\.weight \(96, 32\)"):
+        plan_blocks(bigcode)
 
 
 def test_projections_between_embedding_and_model_width_are_no_mlp():
