@@ -41,7 +41,7 @@ def test_query_key_and_value_that_alternate_by_head_are_refused_not_sliced():
 
 def test_fused_maps_of_another_order_are_refused_by_their_modules():
     """CodeGen groups query, value and key by fours; GPT-BigCode may alternate by head: names alone would mislead."""
-    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
+    sizes: dict[str, Any] = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
     with torch.device("meta"):
         codegen = CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
         bigcode = GPTBigCodeForCausalLM(GPTBigCodeConfig(**sizes, multi_query=False, bos_token_id=0, eos_token_id=0))
