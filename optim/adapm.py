@@ -286,6 +286,11 @@ class AdaPM(torch.optim.Optimizer):
         own = [len(group["params"]) for group in self.param_groups]
         if saved != own:
             raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
+        lacking = sorted(
+            {option for group in state_dict["param_groups"] for option in self.defaults if option not in group}
+        )
+        if lacking:
+            raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for identity, name, _ in self._saved_identities(state_dict):
             tensors = state_dict["state"].get(identity)
             if tensors is None:

@@ -398,3 +398,14 @@ def test_bfloat16_state_halves_the_bytes_and_follows_float32_state():
     losses, close = train(full, exact_state, range(30)), train(half, rounded, range(30))
     assert rounded.plan.state_bytes * 2 == exact_state.plan.state_bytes
     assert close[-1] == pytest.approx(losses[-1], abs=0.1)
+
+
+def test_the_state_of_another_optimizer_is_refused_and_changes_nothing():
+    """AdamW's fresh state has no tensors to tell it by; its options do."""
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, lr=1e-3)
+    before = copy.deepcopy(optimizer.state_dict())
+    other = torch.optim.AdamW(model.parameters())
+    with pytest.raises(ValueError, match=r"of another optimizer: it lacks bias_correction, clip, .*solver"):
+        optimizer.load_state_dict(other.state_dict())
+    assert optimizer.state_dict() == before
