@@ -106,11 +106,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="came",
         title="CAME",
         factory="optim.baselines:came",
-        learning_rate=2e-4,  # the authors' code
+        learning_rate=2e-4,  # the authors' code, as remembered
         options=(
             BETA1,
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code
-            _rate("beta3", 0.9999, "decay rate of the confidence"),  # the authors' code
+            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code, as remembered
+            _rate("beta3", 0.9999, "decay rate of the confidence"),  # the authors' code, as remembered
             _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
             WEIGHT_DECAY,
         ),
@@ -132,7 +132,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="galore",
         title="GaLore",
         factory="optim.baselines:galore",
-        learning_rate=1e-2,  # the authors' scripts
+        learning_rate=1e-2,  # the authors' scripts, as remembered
         options=_projected(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
@@ -162,8 +162,8 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="apollo",
         title="APOLLO",
         factory="optim.baselines:apollo",
-        learning_rate=1e-2,  # the authors' scripts
-        options=_projected(0.25, 1.0, _SEED),  # the authors' scripts
+        learning_rate=1e-2,  # the authors' scripts, as remembered
+        options=_projected(0.25, 1.0, _SEED),  # the authors' scripts, as remembered
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -215,14 +215,16 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="soap",
         title="SOAP",
         factory="optim.baselines:soap",
-        learning_rate=3e-3,  # the authors' code
+        learning_rate=3e-3,  # the authors' code, as remembered
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code
+            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code, as remembered
             BETA2,
             EPS,
             WEIGHT_DECAY,
-            _count("precondition_frequency", 10, "steps between new eigenbases"),  # the authors' code
-            _count("max_precondition_dim", 10_000, "sides longer than this are not rotated"),  # the authors' code
+            _count("precondition_frequency", 10, "steps between new eigenbases"),  # the authors' code, as remembered
+            _count(
+                "max_precondition_dim", 10_000, "sides longer than this are not rotated"
+            ),  # the authors' code, as remembered
         ),
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
@@ -262,11 +264,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="mars",
         title="MARS",
         factory="optim.baselines:mars",
-        learning_rate=3e-3,  # the authors' code
+        learning_rate=3e-3,  # the authors' code, as remembered
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code
-            _rate("beta2", 0.99, "decay rate of the second moment"),  # the authors' code
-            _number("gamma", 0.025, "strength of the variance reduction"),  # the authors' code
+            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code, as remembered
+            _rate("beta2", 0.99, "decay rate of the second moment"),  # the authors' code, as remembered
+            _number("gamma", 0.025, "strength of the variance reduction"),  # the authors' code, as remembered
             EPS,
             WEIGHT_DECAY,
         ),
@@ -278,12 +280,12 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="schedule-free-adamw",
         title="Schedule-Free AdamW",
         factory="optim.baselines:schedule_free_adamw",
-        learning_rate=2.5e-3,  # the authors' code
+        learning_rate=2.5e-3,  # the authors' code, as remembered
         options=(
             replace(
                 _above_zero("beta1", 0.9, "interpolation towards the average", maximum=1.0), exclusive_maximum=True
             ),
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code
+            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code, as remembered
             EPS,
             WEIGHT_DECAY,
         ),
