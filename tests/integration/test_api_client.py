@@ -1,6 +1,7 @@
 """The typed client against the real service: records in and out, one readable error, retries that change nothing."""
 
 import http.server
+import re
 import socket
 import threading
 import time
@@ -27,6 +28,14 @@ def client(service: Service):
         yield client
 
 
+def message(connection: socket.socket) -> bytes:
+    """One whole HTTP message, in however many packets it comes: its head, and the body whose length that tells."""
+    with connection.makefile("rb") as stream:
+        head = b"".join(iter(stream.readline, b"\r\n")) + b"\r\n"
+        length = re.search(rb"(?i)^content-length: (\d+)", head, re.MULTILINE)
+        return head + stream.read(int(length[1]) if length else 0)
+
+
 @contextmanager
 def proxy(url: str, *, cut: int) -> Iterator[str]:
     """A way to `url` that takes the first `cut` requests, lets the service answer, and cuts the answer off."""
@@ -41,11 +50,8 @@ def proxy(url: str, *, cut: int) -> Iterator[str]:
             except OSError:
                 return
             with incoming, socket.create_connection((host, int(port))) as outgoing:
-                request = incoming.recv(2**16)
-                while b"\r\n\r\n" not in request or not request.partition(b"\r\n\r\n")[2]:
-                    request += incoming.recv(2**16)
-                outgoing.sendall(request)
-                answer = outgoing.recv(2**16)
+                outgoing.sendall(message(incoming))
+                answer = message(outgoing)
                 if next(cuts, None) is None:
                     incoming.sendall(answer)
                     time.sleep(0.1)
