@@ -29,7 +29,7 @@ From = Annotated[
 ]
 Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, that holds the text.")]
 Tokens = Annotated[str | None, typer.Option(help="End with so many training tokens: 500000, 10M, 1.5B.", metavar="N")]
-Documents = Annotated[int | None, typer.Option(help="End with so many documents.", min=1, metavar="N")]
+Documents = Annotated[str | None, typer.Option(help="End with so many documents, written alike.", metavar="N")]
 Percent = Annotated[int, typer.Option(help="Share of the documents that is held out.", min=1, max=50)]
 
 
@@ -127,16 +127,15 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
-    training_tokens = None if tokens is None else _count(tokens)
+    limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
     from worker.data.preparation import Order
 
     order = Order(
         dataset=dataset,
         tokenizer=tokenizer,
         tokenizer_file=tokenizer_file,
-        tokens=training_tokens,
-        documents=documents,
         validation_percent=validation_percent,
+        **limits,
     )
     manifest = _carried_out(order, from_ or [], column, quiet=json)
     if json:
@@ -146,12 +145,14 @@ def prepare(
     print(f"in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
 
 
-def _count(text: str) -> int:
+def _count(option: str, text: str | None) -> int | None:
     """`10M` as 10,000,000."""
+    if text is None:
+        return None
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text.upper().replace(",", ""))
     count = round(float(matched[1]) * UNITS[matched[2]]) if matched else 0
     if count < 1:
-        complain(f"--tokens {text} is no count of tokens; write 500000, 10M or 1.5B")
+        complain(f"{option} {text} is no count; write 500000, 10M or 1.5B")
         raise typer.Exit(BAD_INPUT)
     return count
 

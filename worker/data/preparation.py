@@ -166,6 +166,7 @@ def prepare(
         say(f"going on after {place.documents} documents that are finished")
     tokenizer = _tokenizer(source, recipe, unfinished, tokenizer_file, say)
     place = Sections(source, tokenizer, unfinished, place, on_progress).write()
+    _refuse_empty(place, unfinished)
     manifest = _manifest(place, tokenizer)
     (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
     (unfinished / PLACE_NAME).unlink()
@@ -193,14 +194,18 @@ def _tokenizer(
     return BpeTokenizer(path, name=recipe.tokenizer)
 
 
-def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
+def _refuse_empty(place: Place, unfinished: Path) -> None:
     for split in Split:
         if not any(shard.split is split for shard in place.shards):
+            shutil.rmtree(unfinished)  # it is complete, and of no use
             raise DataError(
                 f"the dataset {place.recipe.dataset!r} has no {split} tokens "
                 f"({place.documents} readable documents were found). Check that its files are there and hold text; "
                 "with few documents, --validation-percent holds out more of them."
             )
+
+
+def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
     return Manifest(
         recipe=place.recipe,
         vocabulary_size=tokenizer.vocabulary_size,
