@@ -107,9 +107,10 @@ def prepare_once(
 def _recipe(source: Source, order: Order) -> Recipe:
     given = order.tokenizer_file
     if order.tokenizer != "byte" and catalog.trained_size(order.tokenizer) is None:
-        from worker.data.bpe import tokenizer_file
+        from worker.data.bpe import BpeTokenizer, tokenizer_file
 
         given = tokenizer_file(order.tokenizer, given)
+        BpeTokenizer(given, name=order.tokenizer)  # a wrong file is refused before anything is written
     elif given is not None:
         raise DataError(f"the tokenizer {order.tokenizer!r} takes no file. Name your own own/<name>.")
     return Recipe(
