@@ -4,9 +4,11 @@
                ↑         ↘        ↘
                └─ RETRY_WAIT ←──────┴─ lost or broken;  attempts used up → FAILED
     cancel:  QUEUED, RETRY_WAIT, PAUSED → CANCELLED;   LEASED, RUNNING → CANCELLING → CANCELLED
-    pause:   QUEUED, RETRY_WAIT → PAUSED;              LEASED, RUNNING → PAUSING → PAUSED → QUEUED
+    pause:   QUEUED, RETRY_WAIT → PAUSED;              LEASED, RUNNING → PAUSING → PAUSED
+    resume:  PAUSED → QUEUED;                          PAUSING → LEASED, RUNNING (where they were)
+    retry:   FAILED, CANCELLED → QUEUED
 
-A run is *live* while an attempt holds its lease. Terminal states absorb.
+A run is *live* while an attempt holds its lease. Success absorbs; the other terminal states are left only by `retry`.
 """
 
 from dataclasses import dataclass
@@ -64,13 +66,34 @@ MOVES: dict[RunStatus, frozenset[RunStatus]] = {
         }
     ),
     RunStatus.CANCELLING: frozenset({RunStatus.CANCELLED, RunStatus.SUCCEEDED}),
-    RunStatus.PAUSING: frozenset({RunStatus.PAUSED, RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLING}),
+    RunStatus.PAUSING: frozenset(
+        {
+            RunStatus.PAUSED,
+            RunStatus.SUCCEEDED,
+            RunStatus.FAILED,
+            RunStatus.CANCELLING,
+            RunStatus.LEASED,
+            RunStatus.RUNNING,
+        }
+    ),
     RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
     RunStatus.SUCCEEDED: frozenset(),
-    RunStatus.FAILED: frozenset(),
-    RunStatus.CANCELLED: frozenset(),
+    RunStatus.FAILED: frozenset({RunStatus.QUEUED}),
+    RunStatus.CANCELLED: frozenset({RunStatus.QUEUED}),
 }
 """Every move that the store may make; a finish that arrives while a run is being cancelled still counts."""
+
+
+class Wish(StrEnum):
+    """What a user can ask of a run."""
+
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    """Write a checkpoint and stop; a run that waits just waits on."""
+    RESUME = "resume"
+    """Go on from the checkpoint."""
+    RETRY = "retry"
+    """One more attempt for a run that failed or was cancelled."""
 
 
 class AttemptOutcome(StrEnum):

@@ -72,11 +72,11 @@ def test_the_same_key_with_another_specification_is_refused(store: Store) -> Non
 
 
 def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -> None:
-    older, newer = submit(store, seeds=(1, 2)), submit(store, seeds=(1,))
+    runs = submit(store, seeds=(1, 2, 3))
     leases = store.queue.claim(cpus=8, gpus=0, limit=10)
-    assert [lease.run_id for lease in leases] == older + newer
+    assert [lease.run_id for lease in leases] == runs
     assert [lease.attempt for lease in leases] == [1, 1, 1]
-    assert leases[1].spec == store.bench.run(older[1]).spec
+    assert leases[1].spec == store.bench.run(runs[1]).spec
     assert len({lease.token for lease in leases}) == 3
     assert store.queue.claim(cpus=8, gpus=0, limit=10) == ()
 
