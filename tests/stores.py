@@ -152,8 +152,11 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
-    """Start a private server in a temporary folder, without fsync and without a network; stop it at the end."""
+def postgresql_server(programs: Path, *, durable: bool = False) -> Iterator[PostgresqlServer]:
+    """Start a private server in a temporary folder, without a network; stop it at the end.
+
+    Only a `durable` one forces what it commits to disk: tests need not, measurements must.
+    """
     # A short path: a Unix socket's name may have 107 characters. Root must not run a server, so it becomes `postgres`.
     user = "postgres" if os.geteuid() == 0 else getpass.getuser()
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
@@ -164,7 +167,8 @@ def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
     flags = ["-U", "bench", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     create: list[Path | str] = [programs / "initdb", *flags, "-D", data]
     subprocess.run(create, check=True, capture_output=True, cwd=folder, user=become)
-    options = {"fsync": "off", "full_page_writes": "off", "listen_addresses": "", "unix_socket_directories": folder}
+    options = {"listen_addresses": "", "unix_socket_directories": folder}
+    options |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
     settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
