@@ -96,6 +96,15 @@ class Wish(StrEnum):
     """One more attempt for a run that failed or was cancelled."""
 
 
+CONCERNED: dict[Wish, frozenset[RunStatus]] = {
+    Wish.CANCEL: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.PAUSED},
+    Wish.PAUSE: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING},
+    Wish.RESUME: frozenset({RunStatus.PAUSED, RunStatus.PAUSING}),
+    Wish.RETRY: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
+}
+"""The states that a wish changes: in the others it is granted already, or refused."""
+
+
 class AttemptOutcome(StrEnum):
     """How one attempt ended."""
 

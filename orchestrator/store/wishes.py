@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.jobs import CLAIMABLE, LIVE, LeasePolicy, RunId, RunStatus, Wish
+from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
 from orchestrator.store.database import Database
 from orchestrator.store.moves import RunRow, known_id, lock, lock_run, move, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
@@ -129,14 +129,6 @@ WISHES: dict[Wish, Callable[[RunRow, Circumstances], RunRow | None]] = {
     Wish.RETRY: _retry,
 }
 """What a run becomes; itself where the wish is granted already, None where its state rules the wish out."""
-
-CONCERNED: dict[Wish, frozenset[RunStatus]] = {
-    Wish.CANCEL: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.PAUSED},
-    Wish.PAUSE: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING},
-    Wish.RESUME: frozenset({RunStatus.PAUSED, RunStatus.PAUSING}),
-    Wish.RETRY: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
-}
-"""The states of an experiment's runs that a wish changes."""
 
 WAYS_OUT = {
     Wish.PAUSE: "only a run that waits or trains can be paused",
