@@ -27,7 +27,7 @@ from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
-from tests.stores import PostgresqlServer, comparison_spec, postgresql_programs, postgresql_server, result
+from tests.stores import PostgresqlServer, claim, comparison_spec, postgresql_programs, postgresql_server, result
 
 KINDS = ("claim", "finish", "claim + finish", "whole life: claim, hello, finish")
 
@@ -61,7 +61,7 @@ def work_off(database: Database, runs: int, workers: int) -> float:
 
         started = perf_counter()
         pending = []
-        while leases := queue.claim(cpus=workers, gpus=0, limit=workers):
+        while leases := claim(queue, cpus=workers, limit=workers):
             pending += [pool.submit(carry_out, lease) for lease in leases]
         for each in pending:
             each.result()
@@ -72,7 +72,7 @@ def claim_alone(database: Database, runs: int, workers: int) -> float:
     """Claims a second in batches of `workers`."""
     with fresh_queue(database, runs) as (_, queue):
         started = perf_counter()
-        while queue.claim(cpus=workers, gpus=0, limit=workers):
+        while claim(queue, cpus=workers, limit=workers):
             pass
         return runs / (perf_counter() - started)
 
@@ -82,7 +82,7 @@ def finish_alone(database: Database, runs: int, workers: int) -> float:
     report = result()
     with fresh_queue(database, runs) as (bench, queue), ThreadPoolExecutor(workers) as pool:
         leases: list[Lease] = []
-        while batch := queue.claim(cpus=500, gpus=0, limit=500):
+        while batch := claim(queue, cpus=500, limit=500):
             leases += batch
         list(pool.map(lambda lease: bench.hello(lease.run_id, lease.attempt, lease.token), leases))
         started = perf_counter()

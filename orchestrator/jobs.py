@@ -130,6 +130,18 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LiveAttempt:
+    """An attempt that holds a lease, as a dispatcher finds it that has not started it."""
+
+    run_id: RunId
+    attempt: int
+    node: str | None
+    """The machine that it was placed on."""
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeasePolicy:
     """How leases and attempts are limited. The TTL is a trade: detection time against tolerance of pauses."""
 

@@ -16,7 +16,10 @@ from pathlib import Path
 import psycopg
 
 from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.jobs import Lease
+from orchestrator.placement import Node, NodeId, Room
 from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
 from orchestrator.store.tables import change_counters, metadata
 from worker.protocol import PointsBatch
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
@@ -88,6 +91,12 @@ def result(
             platform="Linux",
         ),
     )
+
+
+def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
+    """Claim for a cluster of one node with so much free."""
+    room = Room([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
+    return tuple(lease for lease, _ in queue.claim(room, limit))
 
 
 def batch(sequence: int, steps: Sequence[int], loss: float = 3.0) -> PointsBatch:

@@ -7,7 +7,7 @@ Every method is one transaction, safe from any number of threads and processes.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,7 +15,19 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import LIVE, AttemptOutcome, ExperimentId, Lease, LeasePolicy, RunId, RunStatus, Token, Wish
+from orchestrator.jobs import (
+    LIVE,
+    AttemptOutcome,
+    ExperimentId,
+    Lease,
+    LeasePolicy,
+    LiveAttempt,
+    RunId,
+    RunStatus,
+    Token,
+    Wish,
+)
+from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store import submission, wishes
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
@@ -65,25 +77,32 @@ class Queue:
 
     # The dispatcher's side
 
-    def claim(self, *, cpus: int, gpus: int, limit: int) -> tuple[Lease, ...]:
-        """Lease waiting runs, the oldest first, until `limit` or the first one that does not fit what is left.
+    def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
+        """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.
 
-        That one is waited for and not overtaken, so that a large run is not starved by small ones. Runs that the
-        cluster can never hold are passed over; see `mark_unschedulable`.
+        It ends at `limit` or at the first run that does not fit: that one is waited for and not overtaken, so that a
+        large run is not starved by small ones. Runs that the cluster can never hold are passed over; see
+        `mark_unschedulable`.
         """
         if limit < 1 or not self._anything(self._due):
             return ()
         with self._database.writing() as connection:
             locked = lock(self._database, connection, self._due.limit(limit), wait=False)
-            return self._lease(connection, _fitting(locked.runs, cpus, gpus), locked.now)
+            fitting = _fitting(locked.runs, room)
+            return self._lease(connection, fitting, locked.now)
 
-    def release(
-        self, run_id: str, attempt: int, token: Token | None, outcome: AttemptOutcome, message: str | None
-    ) -> bool:
+    def live(self) -> tuple[LiveAttempt, ...]:
+        """Every attempt that holds a lease."""
+        query = sa.select(attempts.c.run_id, attempts.c.attempt, attempts.c.node, runs.c.cpus, runs.c.gpus)
+        live = query.join(runs, runs.c.id == attempts.c.run_id).where(attempts.c.ended_at.is_(None))
+        with self._database.reading() as connection:
+            return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
+
+    def release(self, run_id: str, attempt: int, outcome: AttemptOutcome, message: str | None) -> bool:
         """End a live attempt whose process is known to be dead; False where that attempt is not live any more.
 
-        `outcome`: LOST or BROKEN count against the run, INTERRUPTED does not. Without `token` the attempt's number
-        alone says which lease is meant: for a dispatcher that ends what an earlier one had started.
+        `outcome`: LOST or BROKEN count against the run, INTERRUPTED does not. The attempt's number says which lease is
+        meant: no number is given twice.
         """
         if outcome not in RELEASES:
             raise ValueError(f"a dispatcher cannot release an attempt as {outcome}; use one of {sorted(RELEASES)}")
@@ -92,8 +111,6 @@ class Queue:
             if found is None or found[0].status not in LIVE or found[0].attempt != attempt:
                 return False
             run, now = found
-            if token is not None and not _opens(connection, run, token):
-                return False
             self._lose(connection, [run], outcome, message or f"attempt {attempt} was {outcome}", now)
             return True
 
@@ -117,17 +134,18 @@ class Queue:
             self._lose(connection, expired_runs, AttemptOutcome.LOST, reason, locked.now)
             return tuple((run.id, run.attempt) for run in expired_runs)
 
-    def interrupt_all(self) -> int:
-        """End every live attempt without blame: their processes died with the service. Returns how many.
+    def interrupt_all(self, spared: Collection[tuple[RunId, int]] = ()) -> int:
+        """End every live attempt but the `spared` ones without blame: their processes died with a dispatcher.
 
-        Only for a service that owns all of its workers, at its start.
+        Only for the dispatcher that has come to lead. Returns how many.
         """
         with self._database.writing() as connection:
             query = select_runs().where(runs.c.status.in_(LIVE)).order_by(runs.c.id)
             locked = lock(self._database, connection, query)
             reason = "the service was stopped; the run goes on from its last checkpoint"
-            self._lose(connection, locked.runs, AttemptOutcome.INTERRUPTED, reason, locked.now, held="heartbeat_at")
-            return len(locked.runs)
+            lost = [run for run in locked.runs if (run.id, run.attempt) not in spared]
+            self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, locked.now, held="heartbeat_at")
+            return len(lost)
 
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
         """The (run, attempt) that were asked to stop and have not within the grace time: end their process, then
@@ -138,19 +156,22 @@ class Queue:
         with self._database.reading() as connection:
             return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
 
-    def mark_unschedulable(self, *, cpus: int, gpus: int) -> int:
-        """Say of every waiting run whether a cluster of that size can ever hold it; returns how many it cannot.
+    def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
+        """Say of every waiting run whether one of the nodes could ever hold it; returns how many none can.
 
-        Such a run shows why as its `reason`, blocks nobody, and comes back when a larger cluster is told of.
+        Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
-        holds = (runs.c.cpus <= cpus) & (runs.c.gpus <= gpus)
+        sizes = largest(nodes)
+        holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
         wrong = is_claimable & (runs.c.schedulable != holds)
         too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
         with self._database.reading() as connection:
             count = int(connection.execute(too_large).scalar_one())
             if connection.execute(sa.select(runs.c.id).where(wrong).limit(1)).first() is None:
                 return count
-        reason = f"needs more than the {cpus} CPUs and {gpus} GPUs that the cluster has"
+        offered = " or ".join(f"{node.cpus} CPUs and {node.gpus} GPUs" for node in sizes) or "nothing"
+        needs = sa.cast(runs.c.cpus, sa.Text) + " CPUs and " + sa.cast(runs.c.gpus, sa.Text) + " GPUs"
+        reason = "needs " + needs + f" on one node; the largest node of the cluster has {offered}"
         with self._database.writing() as connection:
             query = sa.update(runs).where(wrong)
             text = sa.case((holds, sa.null()), else_=reason)
@@ -171,10 +192,13 @@ class Queue:
         with self._database.reading() as connection:
             return connection.execute(query.limit(1)).first() is not None
 
-    def _lease(self, connection: Connection, waiting: list[RunRow], now: float) -> tuple[Lease, ...]:
+    def _lease(
+        self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
+    ) -> tuple[tuple[Lease, NodeId], ...]:
         """Move the runs to LEASED, each with a new attempt and a new secret."""
-        if not waiting:
+        if not fitting:
             return ()
+        waiting = [run for run, _ in fitting]
         leased = [replace(run, status=RunStatus.LEASED, attempt=run.attempt + 1, reason=None) for run in waiting]
         tokens = [Token(secrets.token_urlsafe(TOKEN_BYTES)) for _ in leased]
         rows = [
@@ -182,17 +206,18 @@ class Queue:
                 "run_id": run.id,
                 "attempt": run.attempt,
                 "token_hash": token_hash(token),
+                "node": node,
                 "leased_at": now,
                 "expires_at": now + self._policy.ttl_seconds,
             }
-            for run, token in zip(leased, tokens, strict=True)
+            for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
         ]
         connection.execute(_INSERT_ATTEMPT, rows)
         specs = _specs(connection, [run.id for run in leased])
         move(connection, zip(waiting, leased, strict=True), now)
         return tuple(
-            Lease(run_id=run.id, attempt=run.attempt, token=token, spec=specs[run.id])
-            for run, token in zip(leased, tokens, strict=True)
+            (Lease(run_id=run.id, attempt=run.attempt, token=token, spec=specs[run.id]), node)
+            for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
         )
 
     def _lose(
@@ -231,26 +256,20 @@ class Queue:
         return now < self._grace_ends_at
 
 
-def _fitting(waiting: Iterable[RunRow], cpus: int, gpus: int) -> list[RunRow]:
-    """The head of the queue that fits together."""
+def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId]]:
+    """The head of the queue that fits together, and where."""
     fitting = []
     for run in waiting:
-        if run.cpus > cpus or run.gpus > gpus:
+        node = room.take(run.cpus, run.gpus)
+        if node is None:
             break
-        cpus, gpus = cpus - run.cpus, gpus - run.gpus
-        fitting.append(run)
+        fitting.append((run, node))
     return fitting
 
 
 def _specs(connection: Connection, ids: list[RunId]) -> dict[RunId, RunSpec]:
     rows = connection.execute(_SPECS, {"ids": ids})
     return {RunId(row.run_id): RunSpec.model_validate_json(row.spec) for row in rows}
-
-
-def _opens(connection: Connection, run: RunRow, token: str) -> bool:
-    """Whether the token is the one of the run's newest attempt."""
-    query = sa.select(attempts.c.token_hash).where(attempts.c.run_id == run.id, attempts.c.attempt == run.attempt)
-    return secrets.compare_digest(str(connection.execute(query).scalar_one()), token_hash(token))
 
 
 def _moments(

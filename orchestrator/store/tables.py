@@ -147,6 +147,7 @@ attempts = Table(
     Column("step", sa.BigInteger, nullable=False, server_default="0"),
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),
     Column("last_batch", sa.BigInteger, nullable=False, server_default="-1"),
+    Column("node", sa.Text, nullable=True),  # of the cluster, as the dispatcher placed it
     CheckConstraint("attempt >= 1", name="counts_from_one"),
     CheckConstraint("(outcome is null) = (ended_at is null)", name="ends_with_an_outcome"),
 )

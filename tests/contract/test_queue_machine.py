@@ -46,7 +46,7 @@ from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
 from orchestrator.store.tables import attempts, events, outbox, results, runs
-from tests.stores import PostgresqlServer, comparison_spec, result, sqlite_database
+from tests.stores import PostgresqlServer, claim, comparison_spec, result, sqlite_database
 from worker.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
 
 # One tick (7 s) is longer than any retry's pause (at most 2 · 2 · 1.5 s), four are inside the TTL and five beyond it:
@@ -155,7 +155,7 @@ class QueueMachine(RuleBasedStateMachine):
     def claim(self, limit: int) -> MultipleResults[Lease]:
         due = [id for id, run in self.model.items() if run.status in CLAIMABLE and run.due_tick <= self.tick]
         due.sort(key=lambda id: self.model[id].order)
-        claimed = self.queue.claim(cpus=99, gpus=0, limit=limit)
+        claimed = claim(self.queue, cpus=99, limit=limit)
         assert [lease.run_id for lease in claimed] == due[:limit], "the most urgent first, then in turns"
         for lease in claimed:
             run = self.model[lease.run_id]
@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
     def release(self, lease: Lease, outcome: AttemptOutcome) -> None:
         run = self.model[lease.run_id]
         live = run.live(lease)
-        assert self.queue.release(*identity(lease), outcome, "the process died") == live
+        assert self.queue.release(lease.run_id, lease.attempt, outcome, "the process died") == live
         if live:
             run.lose(self.tick, counts=outcome is AttemptOutcome.LOST)
 

@@ -12,7 +12,7 @@ def submit(store: Store, name: str, runs: int, priority: int = 0) -> None:
 def started(store: Store, limit: int) -> list[str]:
     """The names and positions of the next runs."""
     names = {experiment.id: experiment.name for experiment in store.bench.experiments()}
-    leases = store.queue.claim(cpus=999, gpus=0, limit=limit)
+    leases = store.claim(cpus=999, gpus=0, limit=limit)
     for lease in leases:
         store.bench.hello(lease.run_id, lease.attempt, lease.token)
         store.bench.finish(lease.run_id, lease.attempt, lease.token, result())
@@ -38,7 +38,7 @@ def test_a_newcomer_does_not_overtake_for_longer_than_its_turn(store: Store) -> 
 
 def test_a_retry_keeps_its_turn_before_an_experiment_that_came_later(store: Store) -> None:
     submit(store, "old", 2)
-    leases = store.queue.claim(cpus=9, gpus=0, limit=9)
+    leases = store.claim(cpus=9, gpus=0, limit=9)
     submit(store, "new", 3)
     store.queue.interrupt_all()
     assert len(leases) == 2

@@ -18,7 +18,7 @@ def submit(store: Store, runs: int = 1) -> list[str]:
 
 
 def start(store: Store) -> Lease:
-    (lease,) = store.queue.claim(cpus=64, gpus=8, limit=1)
+    (lease,) = store.claim(cpus=64, gpus=8, limit=1)
     store.bench.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
@@ -45,9 +45,9 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     stop(store, lease)
     assert store.bench.run(run_id).status is RunStatus.PAUSED
     store.pass_time(1000)
-    assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+    assert store.claim(cpus=8, gpus=0, limit=1) == ()
     assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.QUEUED
-    (again,) = store.queue.claim(cpus=8, gpus=0, limit=1)
+    (again,) = store.claim(cpus=8, gpus=0, limit=1)
     assert store.bench.hello(run_id, again.attempt, again.token).checkpoint == notice
     store.bench.finish(run_id, again.attempt, again.token, result())
     run = store.bench.run(run_id)
@@ -59,25 +59,25 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
 def test_a_waiting_run_is_paused_at_once_and_may_be_cancelled(store: Store) -> None:
     first, second = submit(store, 2)
     assert store.bench.wish_run(first, Wish.PAUSE).status is RunStatus.PAUSED
-    assert [lease.run_id for lease in store.queue.claim(cpus=8, gpus=0, limit=9)] == [second]
+    assert [lease.run_id for lease in store.claim(cpus=8, gpus=0, limit=9)] == [second]
     assert store.bench.wish_run(first, Wish.CANCEL).status is RunStatus.CANCELLED
 
 
 def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
     """It is not blamed: the next attempt goes on from the last checkpoint."""
     (run_id,) = submit(store)
-    lease = start(store)
+    start(store)
     store.bench.wish_run(run_id, Wish.PAUSE)
     store.pass_time(POLICY.cancel_grace_seconds + 1)
     assert store.queue.overdue_cancels() == ((run_id, 1),)
-    assert store.queue.release(run_id, 1, lease.token, AttemptOutcome.LOST, "ended by force")
+    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
     assert store.bench.run(run_id).status is RunStatus.PAUSED
 
 
 @pytest.mark.parametrize("said_hello", [True, False])
 def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, said_hello: bool) -> None:
     (run_id,) = submit(store)
-    (lease,) = store.queue.claim(cpus=8, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     if said_hello:
         store.bench.hello(run_id, 1, lease.token)
     store.bench.wish_run(run_id, Wish.PAUSE)
@@ -91,7 +91,7 @@ def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, 
 
 def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
     (run_id,) = submit(store)
-    (lease,) = store.queue.claim(cpus=8, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     store.bench.wish_run(run_id, Wish.PAUSE)
     store.bench.hello(run_id, 1, lease.token)
     assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.RUNNING
@@ -153,7 +153,7 @@ def bring(store: Store, status: RunStatus) -> str:
     """A run in that state."""
     (run_id,) = submit(store)
     if status in ("leased", "pausing"):
-        (lease,) = store.queue.claim(cpus=8, gpus=0, limit=1)
+        (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     elif status not in ("queued", "paused"):
         lease = start(store)
     if status in ("pausing", "paused"):

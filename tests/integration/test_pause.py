@@ -12,6 +12,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.reference.made_dataset import prepare_made_dataset
+from tests.stores import claim
 from worker.attempt import execute
 from worker.record import Point
 
@@ -62,7 +63,7 @@ def submit(service: Service) -> str:
 
 def start(service: Service, processes: ForkServerContext, run_id: str) -> multiprocessing.context.ForkServerProcess:
     """Claim that run, whose turn it is, and carry it out in a process."""
-    (lease,) = service.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = claim(service.queue, cpus=1, gpus=0, limit=1)
     assert lease.run_id == run_id
     return begin(service, processes, lease)
 

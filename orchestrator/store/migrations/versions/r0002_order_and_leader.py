@@ -1,4 +1,4 @@
-"""0002: the order of the queue (rank and turn) and the lease of the leading dispatcher.
+"""0002: the order of the queue (rank and turn), the node of an attempt, and the lease of the leading dispatcher.
 
 Runs that wait keep their order: all of them get rank 0 and turn 0, and the order of submission decides as before.
 """
@@ -17,6 +17,7 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("rank", sa.Integer(), server_default="0", nullable=False))
     op.add_column("runs", sa.Column("turn", sa.BigInteger(), server_default="0", nullable=False))
     _index_queue(["rank", "turn", "experiment_number", "position"])
+    op.add_column("attempts", sa.Column("node", sa.Text(), nullable=True))
     op.create_table(
         "leaders",
         sa.Column("role", sa.Text(), nullable=False),
@@ -30,6 +31,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Back to the order of submission and to one dispatcher."""
     op.drop_table("leaders")
+    op.drop_column("attempts", "node")
     _index_queue(["experiment_number", "position"])
     op.drop_column("runs", "turn")
     op.drop_column("runs", "rank")
