@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from api.faults import Fault, Problem
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
 from worker.record import Point
 
@@ -118,7 +118,23 @@ class Client:
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
-        return self._post(f"/v1/experiments/{_segment(experiment_id)}/cancel", ExperimentRecord)
+        return self.wish_experiment(experiment_id, Wish.CANCEL)
+
+    def pause_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Pause every run that waits or trains; training ones write a checkpoint and stop."""
+        return self.wish_experiment(experiment_id, Wish.PAUSE)
+
+    def resume_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Let every paused run go on from its checkpoint."""
+        return self.wish_experiment(experiment_id, Wish.RESUME)
+
+    def retry_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Queue every failed or cancelled run once more."""
+        return self.wish_experiment(experiment_id, Wish.RETRY)
+
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+        """Cancel, pause, resume or retry every run whose state allows it."""
+        return self._post(f"/v1/experiments/{_segment(experiment_id)}/{wish.value}", ExperimentRecord)
 
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
@@ -144,7 +160,23 @@ class Client:
 
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""
-        return self._post(f"/v1/runs/{_segment(run_id)}/cancel", RunRecord)
+        return self.wish_run(run_id, Wish.CANCEL)
+
+    def pause_run(self, run_id: str) -> RunRecord:
+        """Pause one run; a training one writes a checkpoint and stops."""
+        return self.wish_run(run_id, Wish.PAUSE)
+
+    def resume_run(self, run_id: str) -> RunRecord:
+        """Let one paused run go on from its checkpoint."""
+        return self.wish_run(run_id, Wish.RESUME)
+
+    def retry_run(self, run_id: str) -> RunRecord:
+        """Queue one failed or cancelled run once more."""
+        return self.wish_run(run_id, Wish.RETRY)
+
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
+        return self._post(f"/v1/runs/{_segment(run_id)}/{wish.value}", RunRecord)
 
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
         """The optimizers that the service can build, with their options."""

@@ -121,7 +121,11 @@ class Supervisor:
         return self._child("api", command, (descriptor, self._lock))
 
     def _dispatcher(self) -> _Child:
-        return self._child("dispatcher", self._command("dispatcher", "--service-url", self.url), (self._lock,))
+        # One service at a time has the data folder, so that its name tells a dispatcher that is started again.
+        words = ["dispatcher", "--service-url", self.url, "--name", f"{socket.gethostname()}:{self._folder}"]
+        if self._settings.ray_address:
+            words += ["--ray-address", self._settings.ray_address]
+        return self._child("dispatcher", self._command(*words), (self._lock,))
 
     def _command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "api.cli", *words, "--data", str(self._folder), "--watch-stdin"]

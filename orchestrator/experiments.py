@@ -74,6 +74,8 @@ class ComparisonSpec(Spec):
     baseline: str | None = None
     """The candidate that the others are held against, by name. Default: the first one."""
     resources: Resources = Resources()
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+    """Waiting runs of higher priority start first; running ones are left alone."""
 
     @field_validator("seeds")
     @classmethod

@@ -1,6 +1,6 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, compare, cancel, version
+users    submit, experiments, runs, points, compare, cancel | pause | resume | retry, version
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator import comparison
 from orchestrator.errors import MissingDataError
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import LeasePolicy, RunStatus
+from orchestrator.jobs import LeasePolicy, RunStatus, Wish
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
@@ -110,15 +110,23 @@ class Bench:
             runs = reads.run_page(connection, experiment_id=experiment_id, status=None, limit=None, after=None)
         return comparison.compare(experiment, runs)
 
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+        """Cancel, pause, resume or retry every run of an experiment whose state allows it."""
+        self._queue.wish_experiment(experiment_id, wish)
+        return self.experiment(experiment_id)
+
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
+        self._queue.wish_run(run_id, wish)
+        return self.run(run_id)
+
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""
-        self._queue.cancel_experiment(experiment_id)
-        return self.experiment(experiment_id)
+        return self.wish_experiment(experiment_id, Wish.CANCEL)
 
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run; raises `ConflictError` if it has succeeded or failed already."""
-        self._queue.cancel_run(run_id)
-        return self.run(run_id)
+        return self.wish_run(run_id, Wish.CANCEL)
 
     def version(self) -> int:
         """A number that grows with every visible change: a new state, points, progress. Cheap."""

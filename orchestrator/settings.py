@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     slots: int | None = Field(default=None, ge=1, le=4096)
     """CPUs that runs may occupy at once; default: all of them."""
 
+    ray_address: str | None = None
+    """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
+
     def resolved_database_url(self) -> str:
         """The database in use."""
         return self.database_url or f"sqlite:///{self.data_folder.resolve() / 'bench.sqlite3'}"

@@ -1,4 +1,4 @@
-"""Runs over REST: list, look, what they reported, what happened to them, cancel."""
+"""Runs over REST: list, look, what they reported, what happened to them, cancel, pause, resume, retry."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.pages import Page
 from api.routes.context import BenchDependency, Cursor, Limit, RunIdPath, problems
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import AttemptRecord, EventRecord, RunRecord
 from worker.record import Point
 
@@ -60,7 +60,25 @@ def attempts(run_id: RunIdPath, bench: BenchDependency) -> Page[AttemptRecord]:
     return Page(items=bench.attempts(run_id))
 
 
-@router.post("/{run_id}/cancel", responses=problems(403, 404))
+@router.post("/{run_id}/cancel", responses=problems(403, 404, 409))
 def cancel(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
     """Cancel the run; repeating it changes nothing."""
-    return bench.cancel_run(run_id)
+    return bench.wish_run(run_id, Wish.CANCEL)
+
+
+@router.post("/{run_id}/pause", responses=problems(403, 404, 409))
+def pause(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+    """Pause the run: a training one writes a checkpoint and stops; repeating it changes nothing."""
+    return bench.wish_run(run_id, Wish.PAUSE)
+
+
+@router.post("/{run_id}/resume", responses=problems(403, 404, 409))
+def resume(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+    """Let a paused run go on from its checkpoint; repeating it changes nothing."""
+    return bench.wish_run(run_id, Wish.RESUME)
+
+
+@router.post("/{run_id}/retry", responses=problems(403, 404, 409))
+def retry(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+    """Queue a failed or cancelled run once more; it goes on from its last checkpoint, if there is one."""
+    return bench.wish_run(run_id, Wish.RETRY)

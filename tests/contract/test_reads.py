@@ -35,7 +35,7 @@ def test_pages_of_runs_go_through_all_experiments_without_gap_or_repetition(stor
 
 def test_runs_are_found_by_experiment_and_state(store: Store) -> None:
     first, _ = (store.bench.submit(comparison_spec(seeds=range(3))).experiment.id for _ in range(2))
-    store.queue.claim(cpus=1, gpus=0, limit=1)
+    store.claim(cpus=1, gpus=0, limit=1)
     (leased,) = store.bench.runs(status=RunStatus.LEASED)
     assert leased.experiment_id == first
     assert len(store.bench.runs(status=RunStatus.QUEUED)) == 5
@@ -65,7 +65,7 @@ def test_a_page_of_ten_thousand_runs_is_fast(store: Store) -> None:
 def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
     experiment = store.bench.submit(comparison_spec(seeds=(1, 2, 3), steps=100)).experiment
     assert experiment.progress == Progress(steps_done=0, steps_total=300, tokens_per_second=None, seconds_left=None)
-    leases = store.queue.claim(cpus=2, gpus=0, limit=2)
+    leases = store.claim(cpus=2, gpus=0, limit=2)
     for lease in leases:
         store.bench.hello(lease.run_id, 1, lease.token)
         store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=25, device_seconds=50))
@@ -78,7 +78,7 @@ def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
 
 def test_steps_that_an_ended_run_never_took_are_neither_done_nor_left(store: Store) -> None:
     experiment = store.bench.submit(comparison_spec(seeds=(1, 2), steps=100)).experiment
-    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     store.bench.hello(lease.run_id, 1, lease.token)
     store.bench.finish(lease.run_id, 1, lease.token, result(steps=7, final_val_loss=None))
     progress = store.bench.experiment(experiment.id).progress
@@ -102,7 +102,7 @@ def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> 
     store.bench.cancel_experiment(quiet.id)
     assert changed()
     before = store.bench.experiment_version(quiet.id), store.bench.experiment_version(experiment.id)
-    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     assert changed()
     store.bench.hello(lease.run_id, 1, lease.token)
     assert changed()
@@ -114,7 +114,7 @@ def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> 
     assert changed()
     store.bench.runs()
     store.queue.reap()
-    store.queue.claim(cpus=1, gpus=0, limit=1)
+    store.claim(cpus=1, gpus=0, limit=1)
     assert not changed()
     assert store.bench.experiment_version(quiet.id) == before[0]
     assert store.bench.experiment_version(experiment.id) > before[1]

@@ -29,7 +29,7 @@ points = st.builds(
 
 
 def start(store: Store) -> Lease:
-    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     store.bench.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
@@ -87,7 +87,7 @@ def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> 
 
 def test_the_newest_attempt_that_reached_a_step_wins(store: Store, lease: Lease) -> None:
     send(store, lease, batch(0, range(6), loss=1.0))
-    store.queue.release(lease.run_id, 1, lease.token, AttemptOutcome.INTERRUPTED, None)
+    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = start(store)
     send(store, second, batch(0, range(3, 5), loss=2.0))
     assert losses(store, lease) == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0, 5: 1.0}
