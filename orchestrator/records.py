@@ -117,6 +117,21 @@ class EventRecord(Record):
     reason: str | None
 
 
+class Chart(Record):
+    """One metric of one run over ranges of steps, as columns of equal length: where nothing is left out, each range
+    is one point, and lowest, mean and highest value are the same."""
+
+    run_id: str
+    metric: str
+    first_step: tuple[int, ...]
+    last_step: tuple[int, ...]
+    points: tuple[int, ...]
+    """How many points the range has."""
+    low: tuple[float, ...]
+    mean: tuple[float, ...]
+    high: tuple[float, ...]
+
+
 class Interval(Record):
     """A mean over seeds with its 95 % t-interval; the interval is null below two values."""
 

@@ -1,15 +1,17 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, compare, cancel, version
+users    submit, experiments, runs, points, series, charts, compare, cancel, version
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import comparison
+from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import AttemptRecord, Chart, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
@@ -92,11 +94,38 @@ class Bench:
         with self._database.reading() as connection:
             return reads.event_records(connection, run_id)
 
-    def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
-        """The series of a run beyond `after_step`: for each step, that of the newest attempt that reached it."""
+    def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
+        """The series of a run beyond `after_step` as records, at most `limit` of them."""
+        return tuple(self.series(run_id, after_step=after_step).rows(slice(limit)).points())
+
+    def series(self, run_id: str, fields: Sequence[str] = FIELDS, *, after_step: int = -1) -> Columns:
+        """The asked fields of a run's series beyond `after_step`, as columns: for each step those of the newest
+        attempt that reached it."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
-            return series.read(connection, run_id, after_step)
+            return series.read(connection, run_id, fields, after_step)
+
+    def charts(
+        self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest value."""
+        return tuple(self._chart(run_id, metric, count, after_step, until_step) for run_id in run_ids)
+
+    def _chart(self, run_id: str, metric: str, count: int, after_step: int, until_step: int | None) -> Chart:
+        columns = self.series(run_id, (metric,), after_step=after_step)
+        if until_step is not None:
+            columns = columns.rows(columns.step <= until_step)
+        found = buckets(columns, metric, count)
+        return Chart(
+            run_id=run_id,
+            metric=metric,
+            first_step=tuple(found.first_step.astype(int).tolist()),
+            last_step=tuple(found.last_step.astype(int).tolist()),
+            points=tuple(found.points.tolist()),
+            low=tuple(found.low.tolist()),
+            mean=tuple(found.mean.tolist()),
+            high=tuple(found.high.tolist()),
+        )
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""

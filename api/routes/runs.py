@@ -43,7 +43,7 @@ def points(
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    found = bench.points(run_id, after_step=after_step)
+    found = bench.points(run_id, after_step=after_step, limit=limit + 1)
     items = found[:limit]
     return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
 
