@@ -4,7 +4,6 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -16,8 +15,6 @@ from orchestrator.jobs import TERMINAL
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.service import Bench
 
-PAGE = 500
-"""Runs asked for at once."""
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
 MAX_POINTS_KEPT = 2_000_000
@@ -113,13 +110,7 @@ class Reader:
             version=version,
             experiment=experiment,
             comparison=comparison,
-            runs=tuple(self._runs(experiment_id)),
+            runs=tuple(self.bench.all_runs(experiment_id)),
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
             titles={row.candidate: row.title for row in comparison.rows},
         )
-
-    def _runs(self, experiment_id: str) -> Iterator[RunRecord]:
-        after: str | None = None
-        while page := self.bench.runs(experiment_id=experiment_id, limit=PAGE, after=after):
-            yield from page
-            after = page[-1].id

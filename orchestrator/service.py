@@ -4,7 +4,7 @@ users    submit, experiments, runs, points, series, charts, compare, cancel, ver
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import comparison
@@ -27,6 +27,8 @@ from worker.protocol import (
 )
 from worker.record import Point, Result
 
+PAGE = 500
+"""Runs read at once where all are wanted."""
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
 
@@ -79,6 +81,13 @@ class Bench:
                 connection, experiment_id=experiment_id, status=status, limit=_page(limit), after=after
             )
 
+    def all_runs(self, experiment_id: str) -> Iterator[RunRecord]:
+        """Every run of an experiment by position, read page by page."""
+        after: str | None = None
+        while page := self.runs(experiment_id=experiment_id, limit=PAGE, after=after):
+            yield from page
+            after = page[-1].id
+
     def run(self, run_id: str) -> RunRecord:
         """One run with its result, once there is one."""
         with self._database.reading() as connection:
@@ -93,6 +102,11 @@ class Bench:
         """All changes of state of a run, the first one first."""
         with self._database.reading() as connection:
             return reads.event_records(connection, run_id)
+
+    def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
+        """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
+        with self._database.reading() as connection:
+            return reads.checkpoint_notices(connection, run_id)
 
     def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
         """The series of a run beyond `after_step` as records, at most `limit` of them."""

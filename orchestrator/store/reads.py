@@ -11,7 +11,17 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, Progress, RunRecord, StateCounts
 from orchestrator.store.moves import known_id
-from orchestrator.store.tables import attempts, change_counters, events, experiments, results, run_specs, runs
+from orchestrator.store.tables import (
+    attempts,
+    change_counters,
+    checkpoints,
+    events,
+    experiments,
+    results,
+    run_specs,
+    runs,
+)
+from worker.protocol import CheckpointNotice
 from worker.record import Result
 from worker.spec import RunSpec
 
@@ -78,6 +88,15 @@ def event_records(connection: Connection, run_id: str) -> tuple[EventRecord, ...
     columns = [events.c[name] for name in EventRecord.model_fields]
     query = sa.select(*columns).where(events.c.run_id == run_id).order_by(events.c.sequence)
     return tuple(EventRecord(**row._mapping) for row in connection.execute(query))
+
+
+def checkpoint_notices(connection: Connection, run_id: str) -> tuple[CheckpointNotice, ...]:
+    """All checkpoints of a run, the one to go on from last. Raises `NotFoundError`."""
+    require_run(connection, run_id)
+    columns = [checkpoints.c[name] for name in CheckpointNotice.model_fields]
+    query = sa.select(*columns).where(checkpoints.c.run_id == run_id)
+    ordered = query.order_by(checkpoints.c.attempt, checkpoints.c.step)
+    return tuple(CheckpointNotice(**row._mapping) for row in connection.execute(ordered))
 
 
 def version(connection: Connection) -> int:
