@@ -3,11 +3,11 @@
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, RunStatus
-from worker.record import Record, Result, Verdict
+from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
 
@@ -89,6 +89,50 @@ class RunRecord(Record):
     tokens_per_second: float | None = None
     spec: RunSpec
     result: Result | None = None
+
+
+SORT_KEYS = (
+    "candidate",
+    "optimizer",
+    "model",
+    "lr",
+    "seed",
+    "status",
+    "step",
+    "started_at",
+    "ended_at",
+    "device_seconds",
+    "last_train_loss",
+    "last_val_loss",
+    "tokens_per_second",
+)
+"""What a list of runs may be sorted by."""
+
+
+class RunFilter(Record):
+    """Which runs are listed; null lists all."""
+
+    experiment_id: str | None = None
+    status: RunStatus | None = None
+    candidate: str | None = None
+    optimizer: str | None = None
+    model: str | None = None
+    seed: Whole | None = None
+
+
+class RunSort(Record):
+    """What a list of runs is sorted by; runs without a value come last either way."""
+
+    key: str
+    """One of `SORT_KEYS`."""
+    descending: bool = False
+
+    @field_validator("key")
+    @classmethod
+    def _known_key(cls, key: str) -> str:
+        if key not in SORT_KEYS:
+            raise ValueError(f"runs cannot be sorted by {key!r}; use one of {', '.join(SORT_KEYS)}")
+        return key
 
 
 class AttemptRecord(Record):

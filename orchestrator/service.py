@@ -11,7 +11,17 @@ from orchestrator import comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
-from orchestrator.records import AttemptRecord, Chart, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import (
+    AttemptRecord,
+    Chart,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunFilter,
+    RunRecord,
+    RunSort,
+    Submission,
+)
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
@@ -71,15 +81,16 @@ class Bench:
         *,
         experiment_id: str | None = None,
         status: RunStatus | None = None,
+        where: RunFilter | None = None,
+        sort: RunSort | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> tuple[RunRecord, ...]:
-        """A page of runs, of newer experiments first, each experiment's by position; `after` is the last run of the
-        page before it."""
+        """A page of runs, of newer experiments first, each experiment's by position, or sorted otherwise; `after` is
+        the last run of the page before it. `where` filters by more than experiment and status."""
+        where = where or RunFilter(experiment_id=experiment_id, status=status)
         with self._database.reading() as connection:
-            return reads.run_page(
-                connection, experiment_id=experiment_id, status=status, limit=_page(limit), after=after
-            )
+            return reads.run_page(connection, where=where, sort=sort, limit=_page(limit), after=after)
 
     def all_runs(self, experiment_id: str) -> Iterator[RunRecord]:
         """Every run of an experiment by position, read page by page."""
@@ -145,7 +156,8 @@ class Bench:
         """The leaderboard of an experiment, from all of its runs."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, experiment_id)
-            runs = reads.run_page(connection, experiment_id=experiment_id, status=None, limit=None, after=None)
+            where = RunFilter(experiment_id=experiment_id)
+            runs = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
         return comparison.compare(experiment, runs)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
