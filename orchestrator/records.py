@@ -176,6 +176,30 @@ class Chart(Record):
     high: tuple[float, ...]
 
 
+class Timed(Record):
+    """How often something took how long in all."""
+
+    count: int
+    seconds: float
+
+
+class Census(Record):
+    """What the database counts over all experiments."""
+
+    runs: dict[RunStatus, int]
+    attempts: dict[AttemptOutcome, int]
+    """Those that have ended, by their outcome."""
+    cpus_at_work: int
+    gpus_at_work: int
+    device_seconds: float
+    claim: Timed
+    """From a run's submission to its first lease."""
+    dispatch: Timed
+    """From an attempt's lease to the first word of its worker."""
+    export_backlog: int
+    export_lag_seconds: float
+
+
 class Interval(Record):
     """A mean over seeds with its 95 % t-interval; the interval is null below two values."""
 

@@ -13,6 +13,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.records import (
     AttemptRecord,
+    Census,
     Chart,
     Comparison,
     EventRecord,
@@ -23,6 +24,7 @@ from orchestrator.records import (
     Submission,
 )
 from orchestrator.store import reads, series
+from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
@@ -219,6 +221,11 @@ class Bench:
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
         """The attempt broke down without a result."""
         self._leases.fail(run_id, attempt, token, failure)
+
+    def census(self) -> Census:
+        """How many runs, attempts and reports there are, for metrics."""
+        with self._database.reading() as connection:
+            return census(self._database, connection)
 
     def healthy(self) -> None:
         """Raise `StoreError` unless the store answers and has its tables."""
