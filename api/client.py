@@ -7,7 +7,8 @@ with Client("http://127.0.0.1:8321") as client:
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
@@ -19,7 +20,7 @@ from api.faults import Fault, Problem
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import AttemptRecord, Chart, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
 from worker.record import Point
 
 Answer = TypeVar("Answer")
@@ -28,6 +29,8 @@ RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
 PAGE_LIMIT = 500
+EXPORT_SECONDS = 600.0
+"""A series of many million points takes a while to be written before its first byte is sent."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -157,6 +160,29 @@ class Client:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{_segment(run_id)}/points"
         return tuple(self._all(path, Page[Point], "after_step", {"after_step": after_step}))
+
+    def charts(
+        self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
+        parameters: dict[str, str | int | Sequence[str]] = {"run": run_ids, "metric": metric}
+        parameters |= {"buckets": buckets, "after_step": after_step}
+        response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
+        return _read(response, Page[Chart]).items
+
+    def export(self, experiment_id: str, name: str, path: Path) -> None:
+        """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
+        address = f"/v1/experiments/{_segment(experiment_id)}/exports/{_segment(name)}"
+        try:
+            with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                with path.open("wb") as file:
+                    for piece in response.iter_bytes():
+                        file.write(piece)
+        except httpx2.TransportError as error:
+            raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
 
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""

@@ -126,7 +126,7 @@ class FigureHandlers:
         """A run's own series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
-        one = self._reader.series(run)
+        one = self._reader.own_series(run)
         return _json(run_series(one, snapshot.styles[run.candidate], run.steps_total, theme), f'"{snapshot.version}"')
 
 

@@ -1,17 +1,31 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, compare, cancel | pause | resume | retry, version
+users    submit, experiments, runs, points, series, charts, compare, cancel | pause | resume | retry, version
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import comparison
+from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.errors import MissingDataError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import (
+    AttemptRecord,
+    Census,
+    Chart,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunFilter,
+    RunRecord,
+    RunSort,
+    Submission,
+)
 from orchestrator.store import reads, series
+from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
@@ -27,6 +41,8 @@ from worker.protocol import (
 )
 from worker.record import Point, Result
 
+PAGE = 500
+"""Runs read at once where all are wanted."""
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
 
@@ -72,15 +88,23 @@ class Bench:
         *,
         experiment_id: str | None = None,
         status: RunStatus | None = None,
+        where: RunFilter | None = None,
+        sort: RunSort | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> tuple[RunRecord, ...]:
-        """A page of runs, of newer experiments first, each experiment's by position; `after` is the last run of the
-        page before it."""
+        """A page of runs, of newer experiments first, each experiment's by position, or sorted otherwise; `after` is
+        the last run of the page before it. `where` filters by more than experiment and status."""
+        where = where or RunFilter(experiment_id=experiment_id, status=status)
         with self._database.reading() as connection:
-            return reads.run_page(
-                connection, experiment_id=experiment_id, status=status, limit=_page(limit), after=after
-            )
+            return reads.run_page(connection, where=where, sort=sort, limit=_page(limit), after=after)
+
+    def all_runs(self, experiment_id: str) -> Iterator[RunRecord]:
+        """Every run of an experiment by position, read page by page."""
+        after: str | None = None
+        while page := self.runs(experiment_id=experiment_id, limit=PAGE, after=after):
+            yield from page
+            after = page[-1].id
 
     def run(self, run_id: str) -> RunRecord:
         """One run with its result, once there is one."""
@@ -97,17 +121,50 @@ class Bench:
         with self._database.reading() as connection:
             return reads.event_records(connection, run_id)
 
-    def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
-        """The series of a run beyond `after_step`: for each step, that of the newest attempt that reached it."""
+    def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
+        """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
+        with self._database.reading() as connection:
+            return reads.checkpoint_notices(connection, run_id)
+
+    def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
+        """The series of a run beyond `after_step` as records, at most `limit` of them."""
+        return tuple(self.series(run_id, after_step=after_step).rows(slice(limit)).points())
+
+    def series(self, run_id: str, fields: Sequence[str] = FIELDS, *, after_step: int = -1) -> Columns:
+        """The asked fields of a run's series beyond `after_step`, as columns: for each step those of the newest
+        attempt that reached it."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
-            return series.read(connection, run_id, after_step)
+            return series.read(connection, run_id, fields, after_step)
+
+    def charts(
+        self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest value."""
+        return tuple(self._chart(run_id, metric, count, after_step, until_step) for run_id in run_ids)
+
+    def _chart(self, run_id: str, metric: str, count: int, after_step: int, until_step: int | None) -> Chart:
+        columns = self.series(run_id, (metric,), after_step=after_step)
+        if until_step is not None:
+            columns = columns.rows(columns.step <= until_step)
+        found = buckets(columns, metric, count)
+        return Chart(
+            run_id=run_id,
+            metric=metric,
+            first_step=tuple(found.first_step.astype(int).tolist()),
+            last_step=tuple(found.last_step.astype(int).tolist()),
+            points=tuple(found.points.tolist()),
+            low=tuple(found.low.tolist()),
+            mean=tuple(found.mean.tolist()),
+            high=tuple(found.high.tolist()),
+        )
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, experiment_id)
-            runs = reads.run_page(connection, experiment_id=experiment_id, status=None, limit=None, after=None)
+            where = RunFilter(experiment_id=experiment_id)
+            runs = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
         return comparison.compare(experiment, runs)
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
@@ -177,6 +234,11 @@ class Bench:
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
         """The attempt broke down without a result."""
         self._leases.fail(run_id, attempt, token, failure)
+
+    def census(self) -> Census:
+        """How many runs, attempts and reports there are, for metrics."""
+        with self._database.reading() as connection:
+            return census(self._database, connection)
 
     def healthy(self) -> None:
         """Raise `StoreError` unless the store answers and has its tables."""

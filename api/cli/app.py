@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import catalogs, data, demo, doctor, look, memory, plan, run, submit, up, watch, wishes
+from api.cli import catalogs, data, demo, doctor, export, look, memory, mlflow, plan, run, submit, up, watch, wishes
 
 main = typer.Typer(
     name="adapm-bench",
@@ -31,5 +31,5 @@ def _options(
     """What stands before a verb."""
 
 
-for verbs in (demo, up, submit, look, watch, wishes, run, data, catalogs, plan, memory, doctor):
+for verbs in (demo, up, submit, look, watch, wishes, run, data, catalogs, plan, memory, doctor, export, mlflow):
     verbs.register(main)

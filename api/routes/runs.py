@@ -7,10 +7,16 @@ from fastapi import APIRouter, Query
 from api.pages import Page
 from api.routes.context import BenchDependency, Cursor, Limit, RunIdPath, problems
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.records import AttemptRecord, EventRecord, RunRecord
+from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort
 from worker.record import Point
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+
+Word = Annotated[str | None, Query(min_length=1, max_length=200)]
+Sort = Annotated[
+    str | None,
+    Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
+]
 
 MOST_POINTS = 10_000
 """Points in one answer, about 3 MiB."""
@@ -21,11 +27,20 @@ def runs(
     bench: BenchDependency,
     experiment_id: Cursor = None,
     status: RunStatus | None = None,
+    candidate: Word = None,
+    optimizer: Word = None,
+    model: Word = None,
+    seed: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    sort: Sort = None,
     limit: Limit = 100,
     after: Cursor = None,
 ) -> Page[RunRecord]:
-    """Runs in order; `after` is the last id of the page before."""
-    items = bench.runs(experiment_id=experiment_id, status=status, limit=limit, after=after)
+    """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
+    where = RunFilter(
+        experiment_id=experiment_id, status=status, candidate=candidate, optimizer=optimizer, model=model, seed=seed
+    )
+    order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
+    items = bench.runs(where=where, sort=order, limit=limit, after=after)
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
@@ -43,7 +58,7 @@ def points(
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    found = bench.points(run_id, after_step=after_step)
+    found = bench.points(run_id, after_step=after_step, limit=limit + 1)
     items = found[:limit]
     return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
 

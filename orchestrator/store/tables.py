@@ -217,11 +217,8 @@ outbox = Table(
     Column("available_at", sa.Double, nullable=False),  # not before this moment is it tried again
     Column("tries", sa.Integer, nullable=False, server_default="0"),
     Column("last_error", sa.Text, nullable=True),
-    Column("delivered_at", sa.Double, nullable=True),
 )
-
-_is_pending = outbox.c.delivered_at.is_(None)
-Index("ix_outbox_pending", outbox.c.id, sqlite_where=_is_pending, postgresql_where=_is_pending)
+"""A delivered entry is deleted."""
 
 CHANGE_COUNTERS = 16
 """Writers of PostgreSQL pick one of so many rows, so that they seldom wait for one another; readers add them up."""
