@@ -12,6 +12,7 @@ from orchestrator.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.ray_runner import RayRunner, start_embedded_ray, stop_embedded_ray
+from orchestrator.retention import Retention
 from orchestrator.service import Bench
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
@@ -31,19 +32,27 @@ def dispatch(settings: Settings, service_url: str, *, watch_stdin: bool) -> None
     database = Database(settings.resolved_database_url())
     database.migrate()
     bench = Bench(
-        database, policy=policy, runs_folder=settings.runs_folder(), datasets_folder=settings.datasets_folder()
+        database,
+        policy=policy,
+        runs_folder=settings.runs_folder(),
+        datasets_folder=settings.datasets_folder(),
+        free_bytes=settings.free_bytes,
     )
     exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), settings.data_folder.resolve() / "mlflow")
     exporter.start()
+    retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
+    retention.start()
     start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())
     # After Ray, which installs handlers of its own.
     stop_on_signals(stop.set)
-    dispatcher = Dispatcher(Queue(database, policy), RayRunner(service_url), partial(answers, service_url))
+    reachable = partial(answers, service_url)
+    dispatcher = Dispatcher(Queue(database, policy), RayRunner(service_url), reachable, bench.hindrance)
     log.info("dispatching", service_url=service_url)
     try:
         dispatcher.recover()
         dispatcher.run(stop)
     finally:
         dispatcher.close()
+        retention.close()
         exporter.close()
         stop_embedded_ray(settings.data_folder)

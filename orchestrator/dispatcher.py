@@ -69,8 +69,16 @@ class Runner(Protocol):
 class Dispatcher:
     """One loop over one queue and one runner."""
 
-    def __init__(self, queue: Queue, runner: Runner, service_answers: Callable[[], bool] = lambda: True) -> None:
-        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing."""
+    def __init__(
+        self,
+        queue: Queue,
+        runner: Runner,
+        service_answers: Callable[[], bool] = lambda: True,
+        hindrance: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
+        `hindrance` tells why nothing may be begun now, a full disk for instance; None where everything may."""
+        self._hindrance, self._told_hindrance = hindrance, ""
         self._queue = queue
         self._runner = runner
         self._service_answers = service_answers
@@ -97,7 +105,8 @@ class Dispatcher:
         self._settle(self._runner.ended())
         self._reap()
         self._end_overdue()
-        self._fill()
+        if not self._is_hindered():
+            self._fill()
 
     def close(self, grace_seconds: float = 10.0) -> None:
         """Stop all attempts; their runs wait in the queue for the next start."""
@@ -136,6 +145,13 @@ class Dispatcher:
     def _end(self, run_id: RunId, attempt: int) -> None:
         self._runner.kill(run_id, attempt)
         self._started.pop((run_id, attempt), None)
+
+    def _is_hindered(self) -> bool:
+        reason = self._hindrance() or ""
+        if reason and not self._told_hindrance:
+            log.warning("nothing is begun for now", reason=reason)
+        self._told_hindrance = reason
+        return bool(reason)
 
     def _fill(self) -> None:
         total = self._runner.capacity()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import cancel, catalogs, demo, doctor, export, look, memory, mlflow, plan, run, submit, up, watch
+from api.cli import cancel, catalogs, db, demo, doctor, export, logs, look, memory, mlflow, plan, run, submit, up, watch
 
 main = typer.Typer(
     name="adapm-bench",
@@ -31,5 +31,5 @@ def _options(
     """What stands before a verb."""
 
 
-for verbs in (demo, up, submit, look, watch, cancel, export, mlflow, run, catalogs, plan, memory, doctor):
+for verbs in (demo, up, submit, look, watch, cancel, logs, export, mlflow, run, catalogs, plan, memory, db, doctor):
     verbs.register(main)

