@@ -184,6 +184,14 @@ class Client:
         except httpx2.TransportError as error:
             raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
 
+    def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
+        """The end of what an attempt's process printed."""
+        path = f"/v1/runs/{_segment(run_id)}/attempts/{attempt}/log"
+        response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
+        if not response.is_success:
+            raise _refusal(response)
+        return response.text
+
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""
         return self.wish_run(run_id, Wish.CANCEL)

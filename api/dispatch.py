@@ -14,6 +14,7 @@ from orchestrator.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.ray_runner import RayRunner, connect_to_ray, start_embedded_ray, stop_embedded_ray
+from orchestrator.retention import Retention
 from orchestrator.service import Bench
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
@@ -38,21 +39,32 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     database = Database(settings.resolved_database_url())
     database.migrate()
     bench = Bench(
-        database, policy=policy, runs_folder=settings.runs_folder(), datasets_folder=settings.datasets_folder()
+        database,
+        policy=policy,
+        runs_folder=settings.runs_folder(),
+        datasets_folder=settings.datasets_folder(),
+        free_bytes=settings.free_bytes,
     )
     exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), settings.data_folder.resolve() / "mlflow")
     exporter.start()
+    retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
+    retention.start()
     start_ray(settings)
     # After Ray, which installs handlers of its own.
     stop_on_signals(stop.set)
-    runner = RayRunner(service_url, detached=settings.ray_address is not None)
-    leadership = Leadership(database, name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}")
-    dispatcher = Dispatcher(Queue(database, policy), runner, leadership, partial(answers, service_url))
+    dispatcher = Dispatcher(
+        Queue(database, policy),
+        RayRunner(service_url, detached=settings.ray_address is not None),
+        Leadership(database, name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"),
+        service_answers=partial(answers, service_url),
+        hindrance=bench.hindrance,
+    )
     log.info("dispatching", service_url=service_url)
     try:
         dispatcher.run(stop)
     finally:
         dispatcher.close()
+        retention.close()
         exporter.close()
         stop_embedded_ray(settings.data_folder)
 

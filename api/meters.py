@@ -19,6 +19,7 @@ from orchestrator.service import Bench
 PREFIX = "adapm_bench_"
 CENSUS_SECONDS = 5.0
 """However often metrics are asked for, the database is asked no more often than this."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -117,7 +118,11 @@ class Metered:
         finally:
             if not streams:
                 seconds = time.perf_counter() - start
-                self.meters.requests.labels(scope["method"], _pattern(scope), str(status)).observe(seconds)
+                self.meters.requests.labels(_method(scope), _pattern(scope), str(status)).observe(seconds)
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in METHODS else "other"
 
 
 def _pattern(scope: Scope) -> str:

@@ -68,7 +68,13 @@ class PageHandlers:
         version = self._reader.bench.version()
         experiments = self._reader.bench.experiments(limit=EXPERIMENTS_SHOWN)
         snapshots = [self._reader.snapshot(one.id) for one in experiments]
-        return page("home.html", snapshots=snapshots, version=version, limit=EXPERIMENTS_SHOWN)
+        return page(
+            "home.html",
+            snapshots=snapshots,
+            version=version,
+            limit=EXPERIMENTS_SHOWN,
+            hindrance=self._reader.bench.hindrance(),
+        )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
         """One experiment."""
@@ -79,6 +85,7 @@ class PageHandlers:
         return page(
             "experiment.html",
             snapshot=snapshot,
+            hindrance=self._reader.bench.hindrance(),
             view=ViewState.parse(request.query_params.multi_items()),
             leaders=views.leaders(snapshot.comparison, snapshot.styles),
             runs_shown=RUNS_SHOWN,
@@ -97,6 +104,7 @@ class PageHandlers:
             snapshot=self._reader.snapshot(run.experiment_id),
             events=bench.events(run_id),
             attempts=bench.attempts(run_id),
+            hindrance=bench.hindrance(),
         )
 
 

@@ -92,8 +92,11 @@ class Dispatcher:
         runner: Runner,
         leadership: Leadership,
         service_answers: Callable[[], bool] = lambda: True,
+        hindrance: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing."""
+        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
+        `hindrance` tells why nothing may be begun now, a full disk for instance; None where everything may."""
+        self._hindrance, self._told_hindrance = hindrance, False
         self._queue = queue
         self._runner = runner
         self._leadership = leadership
@@ -121,7 +124,8 @@ class Dispatcher:
         self._settle(self._runner.ended())
         self._reap()
         self._end_overdue()
-        self._fill()
+        if not self._is_hindered():
+            self._fill()
 
     def close(self, grace_seconds: float = 10.0) -> None:
         """Stop all attempts, whose runs wait in the queue for the next start, and let another dispatcher lead."""
@@ -192,6 +196,13 @@ class Dispatcher:
     def _end(self, run_id: RunId, attempt: int) -> None:
         self._runner.kill(run_id, attempt)
         self._started.pop((run_id, attempt), None)
+
+    def _is_hindered(self) -> bool:
+        reason = self._hindrance()
+        if reason is not None and not self._told_hindrance:
+            log.warning("nothing is begun for now", reason=reason)
+        self._told_hindrance = reason is not None
+        return self._told_hindrance
 
     def _fill(self) -> None:
         nodes = self._runner.nodes()

@@ -5,11 +5,13 @@ workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail   
 """
 
 from collections.abc import Iterator, Sequence
+from os import SEEK_END
 from pathlib import Path
 
 from orchestrator import comparison
 from orchestrator.columns import FIELDS, Columns, buckets
-from orchestrator.errors import MissingDataError
+from orchestrator.disk import shortage
+from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
 from orchestrator.records import (
@@ -29,6 +31,7 @@ from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from worker.attempt_log import log_path
 from worker.data.prepared import missing
 from worker.protocol import (
     Assignment,
@@ -54,11 +57,15 @@ class Bench:
     of workers raise `LeaseLostError` where the lease is gone.
     """
 
-    def __init__(self, database: Database, policy: LeasePolicy, runs_folder: Path, datasets_folder: Path) -> None:
+    def __init__(
+        self, database: Database, policy: LeasePolicy, runs_folder: Path, datasets_folder: Path, *, free_bytes: int = 0
+    ) -> None:
+        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun."""
         self._database = database
         self._policy = policy
         self._runs_folder = runs_folder
         self._datasets_folder = datasets_folder
+        self._free_bytes = free_bytes
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
 
@@ -120,6 +127,23 @@ class Bench:
         """All changes of state of a run, the first one first."""
         with self._database.reading() as connection:
             return reads.event_records(connection, run_id)
+
+    def log_tail(self, run_id: str, attempt: int, most_bytes: int) -> str:
+        """The end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` where there
+        is no log: the attempt has not begun, or its machine does not share our data folder."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)  # from here on the id is one of ours, and no path
+        try:
+            with log_path(self._runs_folder / run_id, attempt).open("rb") as file:
+                start = max(file.seek(0, SEEK_END) - most_bytes, 0)
+                file.seek(start)
+                tail = file.read(most_bytes).decode(errors="replace")
+        except OSError as error:
+            raise NotFoundError(
+                f"attempt {attempt} of run {run_id} has left no log here; it has not begun, or it ran on a machine "
+                "that keeps its own"
+            ) from error
+        return tail.partition("\n")[2] if start and "\n" in tail else tail
 
     def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
         """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
@@ -239,6 +263,11 @@ class Bench:
         """How many runs, attempts and reports there are, for metrics."""
         with self._database.reading() as connection:
             return census(self._database, connection)
+
+    def hindrance(self) -> str | None:
+        """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
+        folder = next((each for each in (self._runs_folder, *self._runs_folder.parents) if each.exists()), Path("/"))
+        return shortage(folder, self._free_bytes) if self._free_bytes else None
 
     def healthy(self) -> None:
         """Raise `StoreError` unless the store answers and has its tables."""

@@ -5,7 +5,24 @@ from typing import Annotated
 
 import typer
 
-from api.cli import catalogs, data, demo, doctor, export, look, memory, mlflow, plan, run, submit, up, watch, wishes
+from api.cli import (
+    catalogs,
+    data,
+    db,
+    demo,
+    doctor,
+    export,
+    logs,
+    look,
+    memory,
+    mlflow,
+    plan,
+    run,
+    submit,
+    up,
+    watch,
+    wishes,
+)
 
 main = typer.Typer(
     name="adapm-bench",
@@ -31,5 +48,22 @@ def _options(
     """What stands before a verb."""
 
 
-for verbs in (demo, up, submit, look, watch, wishes, run, data, catalogs, plan, memory, doctor, export, mlflow):
+for verbs in (
+    demo,
+    up,
+    submit,
+    look,
+    watch,
+    wishes,
+    run,
+    data,
+    catalogs,
+    plan,
+    memory,
+    doctor,
+    export,
+    mlflow,
+    logs,
+    db,
+):
     verbs.register(main)

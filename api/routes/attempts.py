@@ -5,14 +5,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
 from api.problems import RefusedError
-from api.routes.context import BenchDependency, RunIdPath, problems
+from api.routes.context import AttemptPath, BenchDependency, RunIdPath, problems
 from orchestrator.service import Bench
 from worker.protocol import (
     Assignment,
@@ -39,7 +39,6 @@ def lease_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depe
 
 
 TokenDependency = Annotated[str, Depends(lease_token)]
-AttemptPath = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
 @router.post("/hello")

@@ -3,9 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse
 
 from api.pages import Page
-from api.routes.context import BenchDependency, Cursor, Limit, RunIdPath, problems
+from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, problems
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort
 from worker.record import Point
@@ -17,6 +18,8 @@ Sort = Annotated[
     str | None,
     Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
 ]
+
+MOST_LOG_BYTES = 2**22
 
 MOST_POINTS = 10_000
 """Points in one answer, about 3 MiB."""
@@ -73,6 +76,17 @@ def events(run_id: RunIdPath, bench: BenchDependency) -> Page[EventRecord]:
 def attempts(run_id: RunIdPath, bench: BenchDependency) -> Page[AttemptRecord]:
     """Every execution of the run, oldest first."""
     return Page(items=bench.attempts(run_id))
+
+
+@router.get("/{run_id}/attempts/{attempt}/log", response_class=PlainTextResponse, responses=problems(404, 422))
+def log(
+    run_id: RunIdPath,
+    attempt: AttemptPath,
+    bench: BenchDependency,
+    tail_bytes: Annotated[int, Query(ge=1, le=MOST_LOG_BYTES)] = 2**16,
+) -> str:
+    """The end of what the attempt's process printed."""
+    return bench.log_tail(run_id, attempt, tail_bytes)
 
 
 @router.post("/{run_id}/cancel", responses=problems(403, 404, 409))

@@ -117,6 +117,14 @@ class Database:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
             migrations.migrate(connection, revision)
 
+    def execute_alone(self, statement: str) -> None:
+        """Run one statement outside any transaction, as VACUUM must be. Raises `StoreError`."""
+        with _store_errors(), self._writer_lock, self._engine.connect() as connection:
+            if self._sqlite:
+                connection.connection.driver_connection.execute(statement).fetchall()  # type: ignore[union-attr]
+            else:
+                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
+
     def check(self) -> None:
         """Raise `StoreError` unless the database answers and has our schema."""
         with self.reading() as connection:

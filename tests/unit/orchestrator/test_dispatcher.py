@@ -74,8 +74,9 @@ class Desk:
         holder: str = "the only one",
         answers: Callable[[], bool] = lambda: True,
         runner: TableRunner | None = None,
+        hindrance: Callable[[], str | None] = lambda: None,
     ) -> Dispatcher:
-        return Dispatcher(self.queue, runner or self.runner, Leadership(self.database, holder), answers)
+        return Dispatcher(self.queue, runner or self.runner, Leadership(self.database, holder), answers, hindrance)
 
     def submit(self, seeds: int = 1, resources: Resources | None = None) -> None:
         self.bench.submit(
@@ -161,7 +162,7 @@ def test_a_run_larger_than_the_cluster_says_so_and_blocks_nobody(desk: Desk) -> 
     waiting = [run for run in desk.bench.runs() if run.status is RunStatus.QUEUED]
     reason = "needs 8 CPUs and 0 GPUs on one node; the largest node of the cluster has 2 CPUs and 0 GPUs"
     assert [run.reason for run in waiting] == [reason]
-    assert len(desk.runner.running) == 1
+    assert desk.runner.running
 
 
 def test_closing_gives_every_run_back_without_blame(desk: Desk) -> None:
@@ -270,3 +271,21 @@ def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch:
 
 def _database_away(*_: object) -> bool:
     raise StoreError("the database is away")
+
+
+def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(desk: Desk) -> None:
+    reason: list[str] = []
+    dispatcher = desk.new_dispatcher(hindrance=lambda: reason[0] if reason else None)
+    desk.submit(seeds=2)
+    desk.runner.size = (Node(id=NodeId("here"), cpus=1, gpus=0),)
+    dispatcher.tick()
+    (first,) = desk.runner.running
+    reason.append("the disk is full")
+    desk.runner.size = (Node(id=NodeId("here"), cpus=2, gpus=0),)
+    desk.runner.dies(first)
+    dispatcher.tick()
+    assert desk.runner.running == {}
+    assert {run.status for run in desk.bench.runs()} == {RunStatus.RETRY_WAIT, RunStatus.QUEUED}
+    reason.clear()
+    dispatcher.tick()
+    assert desk.runner.running
