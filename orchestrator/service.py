@@ -7,6 +7,7 @@ workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail   
 from pathlib import Path
 
 from orchestrator import comparison
+from orchestrator.comparison import ValidationCurve
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
@@ -27,6 +28,8 @@ from worker.record import Point, Result
 
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
+MAX_CURVES = 4_096
+"""Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
 class Bench:
@@ -43,6 +46,7 @@ class Bench:
         self._datasets_folder = datasets_folder
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
+        self._curves: dict[str, ValidationCurve] = {}
 
     # Users
 
@@ -103,10 +107,23 @@ class Bench:
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, experiment_id)
             runs = reads.run_page(connection, experiment_id=experiment_id, status=None, limit=None, after=None)
-        return comparison.compare(experiment, runs)
+        curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
+        return comparison.compare(experiment, runs, curves)
+
+    def _curve(self, run_id: str) -> ValidationCurve:
+        """The validation losses of an ended run: they never change again, so they are read once."""
+        known = self._curves.get(run_id)
+        if known is None:
+            taken = [(float(each.step), each.val_loss) for each in self.points(run_id) if each.val_loss is not None]
+            known = ValidationCurve(steps=tuple(step for step, _ in taken), losses=tuple(loss for _, loss in taken))
+            if len(self._curves) >= MAX_CURVES:
+                self._curves.clear()
+            self._curves[run_id] = known
+        return known
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""
+        self._queue.close_experiment(experiment_id)
         self._queue.cancel_experiment(experiment_id)
         return self.experiment(experiment_id)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.experiments import Candidate, ComparisonSpec, Tuning
 from orchestrator.store.database import Database
 from orchestrator.store.tables import change_counters, metadata
 from worker.protocol import PointsBatch
@@ -35,6 +35,7 @@ def comparison_spec(
     steps: int = 10,
     cpus: int = 1,
     gpus: int = 0,
+    tuning: Tuning | None = None,
 ) -> ComparisonSpec:
     """A small comparison; the defaults make two runs of ten steps."""
     return ComparisonSpec(
@@ -43,6 +44,7 @@ def comparison_spec(
         candidates=tuple(Candidate(optimizer=each, learning_rates=tuple(learning_rates)) for each in optimizers),
         seeds=tuple(seeds),
         resources=Resources(cpus=cpus, gpus=gpus),
+        tuning=tuning,
     )
 
 

@@ -28,7 +28,7 @@ from orchestrator.jobs import (
     RunStatus,
     Token,
 )
-from orchestrator.store import submission
+from orchestrator.store import growth, submission
 from orchestrator.store.database import Database
 from orchestrator.store.moves import (
     RunRow,
@@ -70,6 +70,11 @@ class Queue:
     def submit(self, spec: ComparisonSpec, key: str | None = None) -> tuple[ExperimentId, bool]:
         """Queue an experiment; see `submission.submit`."""
         return submission.submit(self._database, spec, key)
+
+    def close_experiment(self, experiment_id: str) -> None:
+        """Let an experiment have no runs but those that it has. Raises `NotFoundError`."""
+        with self._database.writing() as connection:
+            growth.close(connection, experiment_id)
 
     def cancel_run(self, run_id: str) -> None:
         """Cancel a run: at once if it waits, else as soon as its worker has stopped. Repeating it changes nothing.

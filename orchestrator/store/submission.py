@@ -34,7 +34,8 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
         if number is None:
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
-        _insert_runs(connection, experiment_id, number, planned, now)
+        insert_runs(connection, experiment_id, number, planned, now)
+        _tell(connection, experiment_id, now)
         count_change(connection)
         return experiment_id, True
 
@@ -54,6 +55,7 @@ def _insert_experiment(
             spec_hash=spec.content_hash(),
             idempotency_key=key,
             created_at=now,
+            growing=spec.tuning is not None,
         )
         .on_conflict_do_nothing(index_elements=["idempotency_key"])
         .returning(experiments.c.number)
@@ -72,18 +74,29 @@ def _earlier(connection: Connection, spec: ComparisonSpec, key: str) -> Experime
     return ExperimentId(known.id)
 
 
-def _insert_runs(
-    connection: Connection, experiment_id: ExperimentId, number: int, planned: tuple[PlannedRun, ...], now: float
+def insert_runs(
+    connection: Connection,
+    experiment_id: ExperimentId,
+    number: int,
+    planned: tuple[PlannedRun, ...],
+    now: float,
+    *,
+    first: int = 0,
 ) -> None:
-    ids = [f"{experiment_id}-{position:04d}" for position in range(len(planned))]
-    rows = [_run_row(run, experiment_id, number, position, now) for position, run in enumerate(planned)]
+    """Queue the runs of an experiment, at the positions from `first` on."""
+    ids = [f"{experiment_id}-{first + offset:04d}" for offset in range(len(planned))]
+    rows = [_run_row(run, experiment_id, number, first + offset, now) for offset, run in enumerate(planned)]
     connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, rows, strict=True)])
     specs = [canonical_json(run.spec.model_dump(mode="json")).decode() for run in planned]
     connection.execute(
         sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
     )
-    first = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
-    connection.execute(sa.insert(events), [{"run_id": id, **first} for id in ids])
+    begun = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
+    connection.execute(sa.insert(events), [{"run_id": id, **begun} for id in ids])
+
+
+def _tell(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Leave word of the new experiment in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "experiment_id": experiment_id}
     connection.execute(sa.insert(outbox), [{**entry, "created_at": now, "available_at": now}])
 

@@ -267,7 +267,9 @@ def test_unequal_grids_and_labels_are_shown() -> None:
         Candidate(optimizer="adamw", learning_rates=(1e-3,)),
         Candidate(optimizer="adamw", learning_rates=(1e-3, 2e-3), label="AdamW, long grid"),
     )
-    found = compared(base.model_copy(update={"candidates": candidates}), lambda name, lr, seed: bowl(lr, seed))
+    found = compared(
+        base.model_copy(update={"candidates": candidates, "unequal_grids": True}), lambda name, lr, seed: bowl(lr, seed)
+    )
     assert [each.title for each in found.rows] == ["AdamW, long grid", "AdamW"]
     assert "The candidates have grids of different sizes: they are not tuned equally." in found.notes
     verdict = row(found, "AdamW, long grid").verdict
