@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 
 from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
 from api.problems import Unforeseen, handle_errors
-from api.routes import attempts, catalog, experiments, health, reference, runs
+from api.routes import attempts, catalog, experiments, fits, health, reference, runs
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
@@ -57,7 +57,7 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, attempts, catalog):
+    for noun in (experiments, runs, attempts, catalog, fits):
         router.include_router(noun.router)
     return router
 

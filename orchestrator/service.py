@@ -1,16 +1,21 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, compare, cancel, version
+users    submit, experiments, runs, points, compare, profile, fit, cancel, version
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import comparison
 from orchestrator.comparison import ValidationCurve
 from orchestrator.experiments import ComparisonSpec
+from orchestrator.fit_records import FitReport
+from orchestrator.fits import fit_experiments
 from orchestrator.jobs import LeasePolicy, RunStatus
+from orchestrator.profiles import ProfileReport, profiles
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.scaling import FormName
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
@@ -104,11 +109,30 @@ class Bench:
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""
+        experiment, runs = self._measured(experiment_id)
+        curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
+        return comparison.compare(experiment, runs, curves)
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return profiles([self.compare(each) for each in experiment_ids])
+
+    def fit(
+        self,
+        experiment_ids: Sequence[str],
+        *,
+        form: FormName | None = None,
+        predict: Sequence[tuple[int, int | None]] = (),
+    ) -> FitReport:
+        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
+        return fit_experiments([self._measured(each) for each in experiment_ids], form=form, predict=predict)
+
+    def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, experiment_id)
             runs = reads.run_page(connection, experiment_id=experiment_id, status=None, limit=None, after=None)
-        curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
-        return comparison.compare(experiment, runs, curves)
+            return experiment, runs
 
     def _curve(self, run_id: str) -> ValidationCurve:
         """The validation losses of an ended run: they never change again, so they are read once."""
