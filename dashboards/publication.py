@@ -31,8 +31,6 @@ TEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    "-": "{-}",
-    "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
     formats.UNKNOWN: "---",
     formats.MINUS: r"\ensuremath{-}",
@@ -41,7 +39,9 @@ TEX = {
     "Δ": r"\ensuremath{\Delta}",
     "\N{NO-BREAK SPACE}": "~",
 }
-"""Every character that TeX or its ligatures would take for something else."""
+"""Every character that TeX would take for something else."""
+LIGATURES = frozenset("-',")
+"""Characters that TeX joins when they are doubled."""
 MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&$")
 """What Markdown, GitHub's tables and their mathematics take for markup."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -97,8 +97,20 @@ def table_csv(comparison: Comparison) -> str:
 
 
 def tex(text: str) -> str:
-    """Text as TeX prints it, and nothing else; control characters become spaces."""
-    return "".join(TEX.get(letter, letter) if letter.isprintable() or letter in TEX else " " for letter in text)
+    """Text as pdfLaTeX prints it, and nothing else: what it has no letter for becomes a question mark."""
+    before = ["", *text[:-1]]
+    return "".join(
+        "{}" * (letter == last and letter in LIGATURES) + _letter(letter)
+        for last, letter in zip(before, text, strict=False)
+    )
+
+
+def _letter(letter: str) -> str:
+    if letter in TEX:
+        return TEX[letter]
+    if letter.isascii() or "À" <= letter <= "ÿ":
+        return letter if letter.isprintable() else " "
+    return "?"
 
 
 def md(text: str) -> str:

@@ -39,7 +39,7 @@ def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[Candid
     """What limits the answer, the gravest first."""
     results = [run.result for run in runs if run.result]
     found = (
-        *_about_progress(runs),
+        *_about_progress(runs, rows),
         *_about_losses(rows),
         *_about_seeds(spec, rows),
         *_about_grid(spec, rows),
@@ -132,10 +132,12 @@ def _p(value: float) -> str:
 # Notes
 
 
-def _about_progress(runs: Sequence[RunRecord]) -> Iterator[str]:
+def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     open_runs = sum(run.status not in TERMINAL for run in runs)
     if open_runs:
         yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
+    if open_runs and (tuning := [row.title for row in rows if row.tuning]):
+        yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(run.status is status for run in runs):
             yield f"{_plural(count, 'run')} {status} and without a result."
