@@ -137,7 +137,7 @@ def speed_words(row: CandidateRow) -> str:
     if found is None or row.is_baseline:
         return ""
     if found.speed_up is None:
-        return f"its loss: {found.reached} of {found.n} seeds"
+        return f"reached by {found.reached} of {found.n} seeds"
     ratio = found.speed_up.mean
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 

@@ -4,10 +4,11 @@ runs ─► each candidate at its best learning rate (`candidates.py`) ─► di
      corrected by Holm ─► time to the baseline's loss ─► Pareto front ─► verdicts and notes that claim no more
 """
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from optim import catalog
 from orchestrator.candidates import CandidateSummary, RateSummary, summaries
@@ -113,28 +114,34 @@ def _time_to_target(best: RateSummary, baseline: RateSummary, curves: Curves) ->
     if Standing.UNSTABLE in (best.standing, baseline.standing):
         return None
     mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
-    reached: list[tuple[RunRecord, float, float]] = []
     seeds = [seed for seed in sorted(mine) if seed in targets and mine[seed].id in curves and theirs[seed].id in curves]
-    for seed in seeds:
-        steps = _steps_to(curves[mine[seed].id], targets[seed])
-        baseline_steps = _steps_to(curves[theirs[seed].id], targets[seed])
-        if steps is not None and baseline_steps is not None:
-            reached.append((mine[seed], steps, baseline_steps))
     if not seeds:
         return None
-    whole = reached if len(reached) == len(seeds) else []
+    steps = [_steps_to(curves[mine[seed].id], targets[seed]) for seed in seeds]
+    ratios = [
+        _steps_to(curves[theirs[seed].id], targets[seed]) / each if 0 < each < math.inf else 0.0
+        for seed, each in zip(seeds, steps, strict=True)
+    ]
+    runs = [mine[seed] for seed in seeds]
     return TimeToTarget(
-        reached=len(reached),
+        reached=sum(each < math.inf for each in steps),
         n=len(seeds),
-        steps=median([steps for _, steps, _ in whole]),
-        tokens=median([steps * _tokens_per_step(run) for run, steps, _ in whole]),
-        device_hours=median([_device_hours_until(run, steps) for run, steps, _ in whole]),
-        speed_up=geometric_mean([theirs / steps if steps else 0.0 for _, steps, theirs in whole]),
+        steps=_middle(steps),
+        tokens=_middle([each * _tokens_per_step(run) for run, each in zip(runs, steps, strict=True)]),
+        device_hours=_middle([_device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
+        speed_up=geometric_mean(ratios),
     )
 
 
-def _steps_to(curve: ValidationCurve, target: float) -> float | None:
-    return first_reached(curve.steps, curve.losses, target)
+def _middle(times: Sequence[float]) -> float | None:
+    """The median, in which a seed that never got there is later than all others; None where that one is the middle."""
+    found = statistics.median(times)
+    return found if found < math.inf else None
+
+
+def _steps_to(curve: ValidationCurve, target: float) -> float:
+    steps = first_reached(curve.steps, curve.losses, target)
+    return math.inf if steps is None else steps
 
 
 def _tokens_per_step(run: RunRecord) -> float:
@@ -177,7 +184,7 @@ def _row(each: CandidateSummary, memory: "MemoryKind") -> CandidateRow:
         final=_rate_row(each.final) if each.final else None,
         tuning=each.tuned and each.final is None,
         extended_rates=len(each.rates) - len(each.candidate.learning_rates),
-        run_device_hours=fmean(ended) if ended else None,
+        run_device_hours=statistics.fmean(ended) if ended else None,
         energy_joules=_energy(best.results()),
     )
 
@@ -218,7 +225,7 @@ def _energy(results: Sequence[Result]) -> float | None:
     """Mean energy of a run; None unless every result has one."""
     found = [getattr(result, "energy_joules", None) for result in results]
     known = [float(each) for each in found if each is not None]
-    return fmean(known) if known and len(known) == len(found) else None
+    return statistics.fmean(known) if known and len(known) == len(found) else None
 
 
 def _device(runs: Iterable[RunRecord]) -> str | None:

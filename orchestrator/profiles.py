@@ -14,7 +14,7 @@ from worker.record import Record
 
 
 class WorkloadTime(Record):
-    """How long a candidate took on one workload; null where not every seed reached the baseline's loss."""
+    """How long a candidate took on one workload, median over seeds; null where half of them never got there."""
 
     experiment_id: str
     name: str

@@ -166,12 +166,13 @@ class TimeToTarget(Record):
     n: int
     """Seeds that both have."""
     steps: float | None
-    """Null unless every seed reached it: a median over the fast ones alone would flatter."""
+    """A seed that never reached it is later than all others; null where that one is the median."""
     tokens: float | None
     device_hours: float | None
     """The run's device-hours, in proportion to its steps."""
     speed_up: Interval | None
-    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its 95 % interval."""
+    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its 95 % interval; null
+    unless every seed reached it."""
 
 
 class CandidateRow(Record):
