@@ -18,12 +18,18 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.faults import Fault, Problem
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
+from dashboards.publication import TableFormat
 from orchestrator.experiments import ComparisonSpec
+from orchestrator.fit_records import FitReport
 from orchestrator.jobs import RunStatus, Wish
+from orchestrator.profiles import ProfileReport
 from orchestrator.records import AttemptRecord, Chart, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.scaling import FormName
 from worker.record import Point
 
 Answer = TypeVar("Answer")
+Parameter = str | int | list[str] | list[int]
+"""The value of a query parameter; a list is the parameter repeated."""
 
 RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
@@ -118,6 +124,26 @@ class Client:
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended."""
         return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison)
+
+    def comparison_table(self, experiment_id: str, form: TableFormat) -> str:
+        """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
+        response = self._send(lambda: self._http.get(path), tries=self._retries + 1)
+        if response.status_code != 200:
+            raise _refusal(response)
+        return response.text
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return self._get("/v1/profiles", ProfileReport, {"experiment": list(experiment_ids)})
+
+    def fit(
+        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int] = ()
+    ) -> FitReport:
+        """The scaling laws of the candidates over experiments of several sizes; `predict`: sizes to say the loss at."""
+        chosen: dict[str, Parameter] = {} if form is None else {"form": form}
+        parameters = {"experiment": list(experiment_ids), "predict": list(predict), **chosen}
+        return self._get("/v1/fits", FitReport, parameters)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
@@ -235,7 +261,7 @@ class Client:
                 return
             parameters[cursor] = answer.next
 
-    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, str | int] | None = None) -> Answer:
+    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
         response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
         return _read(response, answer)
 

@@ -3,6 +3,7 @@
 /                                        experiments, newest first
 /experiments/{id}                        leaderboard, figures, runs
 /experiments/{id}/figures/{name}.json    a figure for Plotly.react
+/experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
 /runs/{id}/figures/series.json
 /events, /experiments/{id}/events        server-sent events: changed, done
@@ -10,7 +11,7 @@
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -18,11 +19,13 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards import experiment_figures, views
 from dashboards.assets import static_files
+from dashboards.downloads import table_file
 from dashboards.drawing import Figure
 from dashboards.experiment_figures import FigureName
 from dashboards.figures import run_series
 from dashboards.live import Pulse, changes
 from dashboards.palette import ThemeName
+from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
 from dashboards.render import page
 from dashboards.viewstate import ViewState
@@ -45,6 +48,7 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
     router.get("/runs/{run_id}")(html.run)
+    router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
     router.get("/runs/{run_id}/figures/series.json")(data.run)
     router.include_router(event_streams(bench, stopping))
@@ -129,6 +133,11 @@ class FigureHandlers:
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
         return _json(experiment_figures.figure(self._reader, snapshot, name, view, theme), tag)
+
+    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"]) -> Response:
+        """The leaderboard as a file."""
+        comparison = self._reader.snapshot(experiment_id).comparison
+        return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
     def run(self, run_id: str, theme: ThemeName = "light") -> Response:
         """A run's own series."""

@@ -126,11 +126,28 @@ def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, .
             style=styles[row.candidate],
             whisker=whiskers.get(row.candidate),
             state_share=_share(row.optimizer_state_bytes, baseline),
-            runs_ended=sum(one.runs_ended for one in row.learning_rates),
-            runs_total=sum(one.runs_total for one in row.learning_rates),
+            runs_ended=sum(one.runs_ended for one in row.all_runs()),
+            runs_total=sum(one.runs_total for one in row.all_runs()),
         )
         for place, row in enumerate(comparison.rows, start=1)
     )
+
+
+def rate_words(row: CandidateRow) -> str:
+    """What is to be said of the best learning rate: how far its grid was followed, and whether to an end."""
+    added = f"{row.extended_rates} added" if row.extended_rates else ""
+    return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
+
+
+def speed_words(row: CandidateRow) -> str:
+    """How much sooner the baseline's loss was reached: `1.25× fewer tokens`; empty for the baseline."""
+    found = row.time_to_target
+    if found is None or row.is_baseline:
+        return ""
+    if found.speed_up is None:
+        return f"reached by {found.reached} of {found.n} seeds"
+    ratio = found.speed_up.mean
+    return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
 def best(comparison: Comparison) -> CandidateRow | None:

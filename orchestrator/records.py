@@ -16,6 +16,8 @@ class StateCounts(Record):
 
     total: int
     by_status: dict[RunStatus, int]
+    growing: bool = False
+    """Whether runs may still be added: a tuned comparison that has not chosen every winner yet."""
 
     def ended(self) -> int:
         """Runs in a terminal state."""
@@ -24,7 +26,7 @@ class StateCounts(Record):
 
     def done(self) -> bool:
         """Whether no run can move any more."""
-        return self.ended() == self.total
+        return self.ended() == self.total and not self.growing
 
 
 class Progress(Record):
@@ -239,6 +241,23 @@ class LearningRateRow(Record):
     run_ids: tuple[str, ...]
 
 
+class TimeToTarget(Record):
+    """When the runs of a candidate reached the baseline's final loss of the same seed; medians over the seeds."""
+
+    reached: int
+    """Seeds whose run reached it."""
+    n: int
+    """Seeds that both have."""
+    steps: float | None
+    """A seed that never reached it is later than all others; null where that one is the median."""
+    tokens: float | None
+    device_hours: float | None
+    """The run's device-hours, in proportion to its steps."""
+    speed_up: Interval | None
+    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its 95 % interval; null
+    unless every seed reached it."""
+
+
 class CandidateRow(Record):
     """One line of the leaderboard: a candidate at its best learning rate."""
 
@@ -267,7 +286,30 @@ class CandidateRow(Record):
     verdict: str
     """One sentence."""
     learning_rates: tuple[LearningRateRow, ...]
+    """Where it was tuned first: over the seeds of phase 1."""
     verdicts: dict[Verdict, int]
+    final: LearningRateRow | None = None
+    """Phase 2 of a tuned comparison: the seeds at the best learning rate, of which `val_loss` is the mean."""
+    tuning: bool = False
+    """Whether phase 1 is still under way."""
+    extended_rates: int = 0
+    """Learning rates that were added beyond the edge of the grid."""
+    run_device_hours: float | None = None
+    """Mean over the runs at the best learning rate."""
+    energy_joules: float | None = None
+    """Mean over the runs at the best learning rate; null where the device does not measure it."""
+    time_to_target: TimeToTarget | None = None
+    """Null where no seed can be held against the baseline's."""
+    on_pareto_front: bool = False
+    """No candidate has both a lower loss and less optimizer state."""
+
+    def best(self) -> LearningRateRow | None:
+        """The runs that `val_loss` is the mean of."""
+        return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
+
+    def all_runs(self) -> tuple[LearningRateRow, ...]:
+        """All runs of the candidate, by learning rate and phase."""
+        return self.learning_rates if self.final is None else (*self.learning_rates, self.final)
 
 
 class Comparison(Record):
@@ -280,6 +322,8 @@ class Comparison(Record):
     baseline: str
     device: str | None
     """`cpu`, or the GPU's name; device-hours on a CPU are never called GPU-hours."""
+    tuning_seeds: tuple[int, ...] = ()
+    """The seeds on which learning rates were chosen; empty where every seed ran at every rate."""
     rows: tuple[CandidateRow, ...]
     notes: tuple[str, ...]
     """What a fair reader must know: too few seeds, missing pairs, edges, the scale."""

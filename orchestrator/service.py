@@ -1,6 +1,7 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, series, charts, compare, cancel | pause | resume | retry, version
+users    submit, experiments, runs, points, series, charts, compare, profile, fit, version,
+         cancel | pause | resume | retry
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
@@ -8,12 +9,18 @@ from collections.abc import Iterator, Sequence
 from os import SEEK_END
 from pathlib import Path
 
+import numpy as np
+
 from orchestrator import comparison
 from orchestrator.columns import FIELDS, Columns, buckets
+from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
 from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
+from orchestrator.fit_records import FitReport
+from orchestrator.fits import fit_experiments
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.profiles import ProfileReport, profiles
 from orchestrator.records import (
     AttemptRecord,
     Census,
@@ -26,6 +33,7 @@ from orchestrator.records import (
     RunSort,
     Submission,
 )
+from orchestrator.scaling import FormName
 from orchestrator.store import reads, series
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
@@ -48,6 +56,8 @@ PAGE = 500
 """Runs read at once where all are wanted."""
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
+MAX_CURVES = 4_096
+"""Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
 class Bench:
@@ -68,6 +78,7 @@ class Bench:
         self._free_bytes = free_bytes
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
+        self._curves: dict[str, ValidationCurve] = {}
 
     # Users
 
@@ -185,11 +196,42 @@ class Bench:
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""
+        experiment, runs = self._measured(experiment_id)
+        curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
+        return comparison.compare(experiment, runs, curves)
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return profiles([self.compare(each) for each in experiment_ids])
+
+    def fit(
+        self,
+        experiment_ids: Sequence[str],
+        *,
+        form: FormName | None = None,
+        predict: Sequence[tuple[int, int | None]] = (),
+    ) -> FitReport:
+        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
+        return fit_experiments([self._measured(each) for each in experiment_ids], form=form, predict=predict)
+
+    def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, experiment_id)
             where = RunFilter(experiment_id=experiment_id)
-            runs = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
-        return comparison.compare(experiment, runs)
+            return experiment, reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+
+    def _curve(self, run_id: str) -> ValidationCurve:
+        """The validation losses of an ended run: they never change again, so they are read once."""
+        known = self._curves.get(run_id)
+        if known is None:
+            read = self.series(run_id, ("val_loss",))
+            taken = read.rows(np.isfinite(read.values["val_loss"]))
+            known = ValidationCurve(steps=tuple(taken.step.astype(float)), losses=tuple(taken.values["val_loss"]))
+            if len(self._curves) >= MAX_CURVES:
+                self._curves.clear()
+            self._curves[run_id] = known
+        return known
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
         """Cancel, pause, resume or retry every run of an experiment whose state allows it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.experiments import Candidate, ComparisonSpec, Tuning
 from orchestrator.jobs import Lease
 from orchestrator.placement import Node, NodeId, Room
 from orchestrator.store.database import Database
@@ -38,6 +38,7 @@ def comparison_spec(
     steps: int = 10,
     cpus: int = 1,
     gpus: int = 0,
+    tuning: Tuning | None = None,
 ) -> ComparisonSpec:
     """A small comparison; the defaults make two runs of ten steps."""
     return ComparisonSpec(
@@ -46,6 +47,7 @@ def comparison_spec(
         candidates=tuple(Candidate(optimizer=each, learning_rates=tuple(learning_rates)) for each in optimizers),
         seeds=tuple(seeds),
         resources=Resources(cpus=cpus, gpus=gpus),
+        tuning=tuning,
     )
 
 

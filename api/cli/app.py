@@ -12,6 +12,7 @@ from api.cli import (
     demo,
     doctor,
     export,
+    fit,
     logs,
     look,
     memory,
@@ -48,22 +49,7 @@ def _options(
     """What stands before a verb."""
 
 
-for verbs in (
-    demo,
-    up,
-    submit,
-    look,
-    watch,
-    wishes,
-    run,
-    data,
-    catalogs,
-    plan,
-    memory,
-    doctor,
-    export,
-    mlflow,
-    logs,
-    db,
-):
+USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
+BESIDE = (run, data, catalogs, plan, memory, db, doctor)
+for verbs in USING + BESIDE:
     verbs.register(main)

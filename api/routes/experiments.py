@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.pages import ExperimentChange, Page
@@ -18,7 +19,9 @@ from api.routes.context import (
     StoppingDependency,
     problems,
 )
+from dashboards.downloads import table_file
 from dashboards.live import INTERVAL_SECONDS
+from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ExperimentSpec
 from orchestrator.jobs import Wish
@@ -63,6 +66,19 @@ def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Exper
 def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Comparison:
     """The leaderboard over the runs that have ended."""
     return bench.compare(experiment_id)
+
+
+@router.get(
+    "/{experiment_id}/comparison/{form}",
+    response_class=PlainTextResponse,
+    responses={
+        200: {"description": "The table as a file.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
+        **problems(404),
+    },
+)
+def comparison_table(experiment_id: ExperimentIdPath, form: TableFormat, bench: BenchDependency) -> Response:
+    """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
+    return table_file(bench.compare(experiment_id), form)
 
 
 @router.post("/{experiment_id}/cancel", responses=problems(403, 404))

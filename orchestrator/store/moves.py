@@ -139,6 +139,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     ended = [_ended_entry(after, now) for _, after in pairs if after.status in TERMINAL]
     if ended:
         connection.execute(_INSERT_ENTRY, ended)
+        _grow(connection, {after.experiment_id for _, after in pairs if after.status in TERMINAL}, now)
     count_change(connection)
 
 
@@ -263,6 +264,13 @@ def _event(before: RunRow, after: RunRow, now: float) -> dict[str, object]:
         "attempt": after.attempt,
         "reason": after.reason,
     }
+
+
+def _grow(connection: Connection, ended_in: set[ExperimentId], now: float) -> None:
+    """Queue what follows from the runs that have just ended; see `growth.py`."""
+    from orchestrator.store import growth  # it submits runs, and submitting counts changes through this file
+
+    growth.grow(connection, ended_in, now)
 
 
 def _ended_entry(run: RunRow, now: float) -> dict[str, object]:

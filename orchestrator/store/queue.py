@@ -28,7 +28,7 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.placement import Node, NodeId, Room, largest
-from orchestrator.store import submission, wishes
+from orchestrator.store import growth, submission, wishes
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
 from orchestrator.store.moves import (
@@ -73,6 +73,9 @@ class Queue:
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> None:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
+        if wish is Wish.CANCEL:  # committed first: no run can slip in behind those that are found and cancelled
+            with self._database.writing() as connection:
+                growth.close(connection, experiment_id)
         wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     # The dispatcher's side

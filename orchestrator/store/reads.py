@@ -217,7 +217,9 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
 
 def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> ExperimentRecord:
     counts = StateCounts(
-        total=sum(total.runs for total in totals), by_status={total.status: total.runs for total in totals}
+        total=sum(total.runs for total in totals),
+        by_status={total.status: total.runs for total in totals},
+        growing=row.growing,
     )
     return ExperimentRecord(
         id=row.id,

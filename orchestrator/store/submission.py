@@ -49,8 +49,8 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
         if number is None:
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
-        first = _turn(connection, -spec.priority)
-        _insert_runs(connection, experiment_id, number, planned, {"rank": -spec.priority, "turn": first}, now)
+        insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority)
+        _tell(connection, experiment_id, now)
         count_change(connection)
         return experiment_id, True
 
@@ -70,6 +70,7 @@ def _insert_experiment(
             spec_hash=spec.content_hash(),
             idempotency_key=key,
             created_at=now,
+            growing=spec.tuning is not None,
         )
         .on_conflict_do_nothing(index_elements=["idempotency_key"])
         .returning(experiments.c.number)
@@ -102,25 +103,34 @@ def _turn(connection: Connection, rank: int) -> int:
     return int(served)
 
 
-def _insert_runs(
+def insert_runs(
     connection: Connection,
     experiment_id: ExperimentId,
     number: int,
     planned: tuple[PlannedRun, ...],
-    place: dict[str, int],
     now: float,
+    *,
+    rank: int,
+    first: int = 0,
 ) -> None:
-    """Insert the runs; `place` is the rank of all and the turn of the first."""
-    ids = [f"{experiment_id}-{position:04d}" for position in range(len(planned))]
-    rows = [_run_row(run, experiment_id, number, position, now) for position, run in enumerate(planned)]
-    placed = [row | place | {"turn": place["turn"] + position} for position, row in enumerate(rows)]
-    connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, placed, strict=True)])
+    """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank."""
+    ids = [f"{experiment_id}-{first + offset:04d}" for offset in range(len(planned))]
+    turn = _turn(connection, rank)
+    rows = [
+        _run_row(run, experiment_id, number, first + offset, now) | {"rank": rank, "turn": turn + offset}
+        for offset, run in enumerate(planned)
+    ]
+    connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, rows, strict=True)])
     specs = [canonical_json(run.spec.model_dump(mode="json")).decode() for run in planned]
     connection.execute(
         sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
     )
-    first = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
-    connection.execute(sa.insert(events), [{"run_id": id, **first} for id in ids])
+    begun = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
+    connection.execute(sa.insert(events), [{"run_id": id, **begun} for id in ids])
+
+
+def _tell(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Leave word of the new experiment in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "experiment_id": experiment_id}
     connection.execute(sa.insert(outbox), [{**entry, "created_at": now, "available_at": now}])
 

@@ -61,6 +61,7 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
+    Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
 )
 
 runs = Table(

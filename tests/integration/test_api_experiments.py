@@ -41,7 +41,7 @@ def test_submitting_queues_every_run_and_says_where(http):
     assert answer.headers["Location"] == f"/v1/experiments/{experiment['id']}"
     assert submission["created"] is True
     assert experiment["name"] == "Ümlaut <b>"
-    assert experiment["counts"] == {"total": 4, "by_status": {"queued": 4}}
+    assert experiment["counts"] == {"total": 4, "by_status": {"queued": 4}, "growing": False}
     assert http.get(answer.headers["Location"]).json() == experiment
 
 
@@ -106,8 +106,8 @@ def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(htt
             {
                 "pointer": "/sedes",
                 "value": [1],
-                "allowed": "unknown field; known: kind, name, workload, candidates, seeds, baseline, resources, "
-                "priority",
+                "allowed": "unknown field; known: kind, name, workload, candidates, seeds, baseline, tuning, "
+                "unequal_grids, resources, priority",
                 "source": "body",
             },
         ],

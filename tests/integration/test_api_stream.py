@@ -46,13 +46,13 @@ def test_changes_are_told_as_they_happen(service: Service):
         assert response.headers["Content-Type"].startswith("text/event-stream")
         told = events(response)
         first = next(told)
-        assert (first["counts"], first["done"]) == ({"total": 4, "by_status": {"queued": 4}}, False)
+        assert (first["counts"], first["done"]) == ({"total": 4, "by_status": {"queued": 4}, "growing": False}, False)
         started = time.monotonic()
         service.bench.cancel_experiment(experiment_id)
         second = next(told)
         assert time.monotonic() - started < 2.0
     assert second["version"] > first["version"]
-    assert (second["counts"], second["done"]) == ({"total": 4, "by_status": {"cancelled": 4}}, True)
+    assert (second["counts"], second["done"]) == ({"total": 4, "by_status": {"cancelled": 4}, "growing": False}, True)
 
 
 def test_changes_in_quick_succession_are_told_as_one(service: Service):
