@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands keep data."""
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
     return tmp_path / "data" / "datasets"
 

@@ -69,7 +69,7 @@ def test_a_preparation_that_lost_the_network_goes_on_to_the_same_bits(
             yield from itertools.islice(super().documents(cursor), 50)
             raise HubError("the network is gone")
 
-    recipe = made_recipe(section_bytes=5_000)
+    recipe = made_recipe(section_bytes=5_000).model_copy(update={"validation_percent": 10})
     here = location(name, repositories)
     expected = prepare(HubSource(here), recipe, tmp_path / "undisturbed")
     with pytest.raises(HubError, match="gone"):
