@@ -51,7 +51,7 @@ GRID = {10**k: (10**8, 10**9, 10**10) for k in (6, 7, 8, 9)}
 
 def power(name: str, n: float, _d: float) -> float:
     """AdaPM falls faster: 0.30 against 0.25."""
-    return 1.8 + 50 * float(n ** -(0.30 if name == "adapm" else 0.25))
+    return float(1.8 + 50 * n ** -(0.30 if name == "adapm" else 0.25))
 
 
 def of(report: FitReport, candidate: str) -> CandidateFit:
@@ -88,7 +88,7 @@ def test_sizes_times_budgets_give_hoffmanns_form_and_data_efficiency() -> None:
     """AdaPM's losses are those of AdamW with 1.5 times the data."""
 
     def law(name: str, n: float, d: float) -> float:
-        return 1.69 + 406.4 * float(n**-0.34) + 410.7 * float((d * (1.5 if name == "adapm" else 1)) ** -0.28)
+        return float(1.69 + 406.4 * n**-0.34 + 410.7 * (d * (1.5 if name == "adapm" else 1)) ** -0.28)
 
     report = fit_experiments(measured(GRID, law, noise=0.0005), draws=200)
     assert report.form == "nd"
