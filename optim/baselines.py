@@ -19,6 +19,7 @@ from optim.library import DecoupledSGD, copyable
 from optim.placement import plan_blocks
 from optim.scale import Scale
 from optim.shampoo import Shampoo
+from optim.wrappers import plain_name
 
 Groups = list[dict[str, Any]]
 Named = list[tuple[str, Tensor]]
@@ -244,7 +245,7 @@ def schedule_free_adamw(
 
 
 def _trainable(model: nn.Module) -> Named:
-    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    return [(plain_name(name), value) for name, value in model.named_parameters() if value.requires_grad]
 
 
 def _decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay") -> Groups:
