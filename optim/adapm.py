@@ -337,9 +337,9 @@ class AdaPM(torch.optim.Optimizer):
         own = [len(group["params"]) for group in self.param_groups]
         if saved != own:
             raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
-        lacking = sorted(
-            {option for group in state_dict["param_groups"] for option in self.defaults if option not in group}
-        )
+        # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
+        options = ("lr", *StepOptions.__annotations__)
+        lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for identity, name, _ in self._saved_identities(state_dict):
