@@ -22,6 +22,7 @@ worked out block by block in `block_step.py`; this file is the optimizer around 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self, Unpack, overload
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ from optim.blocks import (
 )
 from optim.errors import OptimError
 from optim.groups import listed, named_in, names
-from optim.placement import Rules, Unknown, plan_blocks, plan_named
+from optim.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from optim.step_options import StepOptions, check_options
 from optim.wrappers import plain_name
 
@@ -84,6 +85,8 @@ class AdaPM(torch.optim.Optimizer):
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
+    _model: "ref[nn.Module] | None" = None
+    """From which to plan what is added later; copies do without."""
 
     def __init__(
         self,
@@ -123,18 +126,12 @@ class AdaPM(torch.optim.Optimizer):
             "seed": seed,
         }
         groups = listed(params)
-        by_names: dict[str, Any] = {
-            "heads": heads,
-            "rank_ratio": rank_ratio,
-            "state_dtype": state_dtype,
-            "unknown": unknown,
-            "rules": rules,
-        }
-        if plan is not None and by_names != _PLAN_DEFAULTS:
-            raise ValueError(f"the plan already says what {', '.join(by_names)} would; give them to plan_blocks")
-        self._by_names = by_names if plan is None else None
+        planning = self._plan_options(rank_ratio, state_dtype, unknown, rules)
+        if plan is not None and (heads is not None or planning != self._plan_options()):
+            raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
         self.plan = BlockPlan(()) if plan is None else plan
-        self._plan_names(dict(names(groups)))
+        self._heads, self._planning = heads, planning if plan is None else None
+        self._plan_missing(dict(names(groups)))
         super().__init__(groups, defaults)
 
     @classmethod
@@ -170,18 +167,30 @@ class AdaPM(torch.optim.Optimizer):
             RuleError: a rule fits no block, or asks of one what it cannot keep.
             ValueError: a parameter of `params` is not the model's.
         """
-        plan = plan_blocks(
-            model,
-            rank_ratio=rank_ratio,
-            first_moments=cls.first_moments,
-            second_moments=cls.second_moments,
-            state_dtype=state_dtype,
-            unknown=unknown,
-            rules=rules,
-        )
+        planning = cls._plan_options(rank_ratio, state_dtype, unknown, rules)
+        plan = plan_blocks(model, **planning)
         if params is None:
             params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        return cls(named_in(model, listed(params)), lr, plan=plan, **options)
+        made = cls(named_in(model, listed(params)), lr, plan=plan, **options)
+        made._planning, made._model = planning, ref(model)
+        return made
+
+    @classmethod
+    def _plan_options(
+        cls,
+        rank_ratio: float = 0.05,
+        state_dtype: torch.dtype | None = None,
+        unknown: Unknown = "error",
+        rules: Rules = (),
+    ) -> PlanOptions:
+        return {
+            "rank_ratio": rank_ratio,
+            "first_moments": cls.first_moments,
+            "second_moments": cls.second_moments,
+            "state_dtype": state_dtype,
+            "unknown": unknown,
+            "rules": rules,
+        }
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -215,8 +224,8 @@ class AdaPM(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does.
 
-        They must be in the plan, if the optimizer was given one; else they are planned by names, and those that were
-        there before keep their blocks.
+        They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
+        Parameters that were there before keep their blocks.
         """
         check_options({**self.defaults, **param_group})
         super().add_param_group(param_group)
@@ -245,17 +254,20 @@ class AdaPM(torch.optim.Optimizer):
                     self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "plan": self.plan, "_by_names": self._by_names}
+        return {**super().__getstate__(), "plan": self.plan, "_heads": self._heads, "_planning": self._planning}
 
-    def _plan_names(self, parameters: Mapping[str, Tensor]) -> None:
-        """Give blocks to what has none yet, where the optimizer plans by names."""
+    def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
+        """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
         planned = self.plan.by_parameter
-        if self._by_names is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
+        if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
             return
-        found = plan_named(
-            parameters, first_moments=self.first_moments, second_moments=self.second_moments, **self._by_names
-        )
-        self.plan = BlockPlan((*self.plan, *(block for block in found if block.parameter not in planned)))
+        model = None if self._model is None else self._model()
+        if model is None:
+            found = plan_named(parameters, heads=self._heads, **self._planning)
+        else:
+            found = plan_blocks(model, **self._planning)
+        added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
+        self.plan = BlockPlan((*self.plan, *added))
         for cached in ("_likenesses", "_largest_block"):
             vars(self).pop(cached, None)
 
@@ -278,7 +290,7 @@ class AdaPM(torch.optim.Optimizer):
 
     def _plan_late(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
-        self._plan_names({name: value for every in self.param_groups for name, value in _named(every)})
+        self._plan_missing({name: value for every in self.param_groups for name, value in _named(every)})
         self._check_parameters(group)
 
     @cached_property
@@ -362,9 +374,6 @@ class AdaPMMini(AdaPM):
     """
 
     second_moments = ADAM_MINI_SECOND_MOMENTS
-
-
-_PLAN_DEFAULTS = {"heads": None, "rank_ratio": 0.05, "state_dtype": None, "unknown": "error", "rules": ()}
 
 
 def _named(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:

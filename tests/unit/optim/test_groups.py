@@ -114,6 +114,22 @@ def test_frozen_parameters_are_planned_when_they_thaw():
     assert optimizer.plan.by_parameter == AdaPM.for_model(whole, LR).plan.by_parameter
 
 
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_for_model_looks_at_the_model_again_when_layers_thaw(cls: type[AdaPM]):
+    """Layer by layer, as fine-tuning does; no number of heads is asked for."""
+    model = tiny_gpt2()
+    late = {name: value.requires_grad_(False) for name, value in model.named_parameters() if ".h.1." in name}
+    optimizer = cls.for_model(model, LR)
+    train(model, optimizer, range(2))
+    for value in late.values():
+        value.requires_grad_(True)
+    optimizer.add_param_group({"params": late.items(), "lr": LR / 2})
+    before = {name: value.detach().clone() for name, value in late.items()}
+    train(model, optimizer, range(2, 4))
+    assert not any(torch.equal(value, before[name]) for name, value in late.items())
+    assert optimizer.plan.by_parameter == cls.for_model(model, LR).plan.by_parameter
+
+
 def test_with_a_plan_that_lacks_them_they_are_refused_when_they_thaw():
     model = tiny_gpt2()
     weight = model.get_parameter("transformer.h.0.attn.c_attn.weight").requires_grad_(False)
@@ -125,7 +141,7 @@ def test_with_a_plan_that_lacks_them_they_are_refused_when_they_thaw():
 
 def test_a_plan_and_what_would_make_one_are_not_both_taken():
     model = tiny_gpt2()
-    with pytest.raises(ValueError, match="already says what heads, rank_ratio, state_dtype, unknown, rules would"):
+    with pytest.raises(ValueError, match="heads, rank_ratio, state_dtype, unknown and rules make a plan"):
         AdaPM(model.named_parameters(), LR, plan=plan_blocks(model), rank_ratio=0.5)
 
 
