@@ -126,8 +126,8 @@ class AdaPM(torch.optim.Optimizer):
             "seed": seed,
         }
         groups = listed(params)
-        planning = self._plan_options(rank_ratio, state_dtype, unknown, rules)
-        if plan is not None and (heads is not None or planning != self._plan_options()):
+        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        if plan is not None and (heads is not None or planning != _choices()):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
         self.plan = BlockPlan(()) if plan is None else plan
         self._heads, self._planning = heads, planning if plan is None else None
@@ -167,8 +167,8 @@ class AdaPM(torch.optim.Optimizer):
             RuleError: a rule fits no block, or asks of one what it cannot keep.
             ValueError: a parameter of `params` is not the model's.
         """
-        planning = cls._plan_options(rank_ratio, state_dtype, unknown, rules)
-        plan = plan_blocks(model, **planning)
+        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        plan = plan_blocks(model, **cls._plan_options(planning))
         if params is None:
             params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         made = cls(named_in(model, listed(params)), lr, plan=plan, **options)
@@ -176,21 +176,8 @@ class AdaPM(torch.optim.Optimizer):
         return made
 
     @classmethod
-    def _plan_options(
-        cls,
-        rank_ratio: float = 0.05,
-        state_dtype: torch.dtype | None = None,
-        unknown: Unknown = "error",
-        rules: Rules = (),
-    ) -> PlanOptions:
-        return {
-            "rank_ratio": rank_ratio,
-            "first_moments": cls.first_moments,
-            "second_moments": cls.second_moments,
-            "state_dtype": state_dtype,
-            "unknown": unknown,
-            "rules": rules,
-        }
+    def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
+        return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -262,10 +249,8 @@ class AdaPM(torch.optim.Optimizer):
         if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
             return
         model = None if self._model is None else self._model()
-        if model is None:
-            found = plan_named(parameters, heads=self._heads, **self._planning)
-        else:
-            found = plan_blocks(model, **self._planning)
+        options = self._plan_options(self._planning)
+        found = plan_named(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
         for cached in ("_likenesses", "_largest_block"):
@@ -374,6 +359,16 @@ class AdaPMMini(AdaPM):
     """
 
     second_moments = ADAM_MINI_SECOND_MOMENTS
+
+
+def _choices(
+    rank_ratio: float = 0.05,
+    state_dtype: torch.dtype | None = None,
+    unknown: Unknown = "error",
+    rules: Rules = (),
+) -> PlanOptions:
+    """What a user may choose about a plan."""
+    return {"rank_ratio": rank_ratio, "state_dtype": state_dtype, "unknown": unknown, "rules": rules}
 
 
 def _named(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
