@@ -13,7 +13,7 @@ from torch import nn
 from optim.blocks import BlockPlan
 from optim.build import build
 from optim.catalog import CATALOG, OptimizerEntry, Scalar, entry
-from optim.errors import OptimError
+from optim.errors import MissingPackageError
 from optim.state import Planned, StateBytes, allocated_state_bytes
 from worker.models import outline_model, parameter_counts
 from worker.published import published_gigabytes
@@ -102,9 +102,7 @@ def _optimizer_footprint(model: str, candidate: OptimizerEntry, options: dict[st
     given = {name: value for name, value in options.items() if candidate.option(name) is not None}
     try:
         held, planned = _allocated(outline_model(model), candidate, given)
-    except OptimError:
-        raise
-    except _META_FAULTS as error:
+    except (MissingPackageError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
             title=candidate.title,
