@@ -12,6 +12,7 @@ from optim.shared_options import BETA1, BETA2, EPS, WEIGHT_DECAY
 _TORCH = "BSD-3-Clause (PyTorch)"
 _LIBRARY = "Apache-2.0 (pytorch_optimizer)"
 _OWN = "Apache-2.0"
+_TORCHAO = "BSD-3-Clause (torchao)"
 
 # Decay is lr × weight_decay a step, and these rates are a hundred times Adam's.
 _NO_DECAY = replace(WEIGHT_DECAY, default=0.0)
@@ -41,6 +42,9 @@ _SEED = Option(
     name="seed", kind="int", default=0, meaning="seed of the random projections", minimum=0, maximum=2**63 - 1
 )
 _ADAM = (BETA1, BETA2, EPS, WEIGHT_DECAY)
+_STOCHASTIC_ROUNDING = Option(
+    name="bf16_stochastic_round", kind="bool", default=False, meaning="round bfloat16 weights up or down by chance"
+)
 
 
 def _projected(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
@@ -83,6 +87,26 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         summary="AdamW with one second moment a head, neuron or token; half of AdamW's state.",
         paper="Zhang et al.: Adam-mini, Use Fewer Learning Rates To Gain More, arXiv 2406.16793",
         licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="adamw-8bit",
+        title="AdamW 8-bit",
+        factory="optim.low_bit:adamw_8bit",
+        learning_rate=6e-4,  # AdamW's
+        options=(*_ADAM, _STOCHASTIC_ROUNDING),
+        summary="AdamW with moments of 8 bits, by blocks of 256 values; needs the extra low-bit (torchao).",
+        paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
+        licence=_TORCHAO,
+    ),
+    OptimizerEntry(
+        name="adamw-4bit",
+        title="AdamW 4-bit",
+        factory="optim.low_bit:adamw_4bit",
+        learning_rate=6e-4,  # AdamW's
+        options=(*_ADAM, _STOCHASTIC_ROUNDING),
+        summary="AdamW with moments of 4 bits, by blocks of 128 values; needs the extra low-bit (torchao).",
+        paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
+        licence=_TORCHAO,
     ),
     OptimizerEntry(
         name="adafactor",
