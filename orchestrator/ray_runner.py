@@ -73,6 +73,9 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
 def connect_to_ray(address: str) -> None:
     """Join the Ray cluster at that address (`host:port`); its machines need this package. Raises `ClusterError`."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if address.startswith(("127.", "localhost:")):
+        # Otherwise Ray looks for a loopback cluster at this machine's other address, where it does not listen.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     import ray
 
     try:
