@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from threading import Lock
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,6 +27,7 @@ class Meters:
     """One process's metrics, and their registry."""
 
     def __init__(self, bench: Bench) -> None:
+        disable_created_metrics()  # a time stamp beside every counter tells nobody anything
         self.registry = CollectorRegistry()
         self.registry.register(CensusCollector(bench))
         self.points = Counter(f"{PREFIX}points", "Points taken from workers by this process.", registry=self.registry)

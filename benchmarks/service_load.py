@@ -11,14 +11,12 @@ import argparse
 import http.client
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -27,44 +25,22 @@ from typing import Any
 import numpy as np
 import psutil
 
-from api.health import answers
-from api.supervisor import listen
+from benchmarks.load_processes import (
+    DISPATCHER_WITHOUT_RAY,
+    Service,
+    call,
+    machine,
+    mlflow_server,
+    running_service,
+    timed,
+)
 from orchestrator.experiments import Candidate, ComparisonSpec
-from orchestrator.jobs import LeasePolicy
-from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
 from worker.protocol import PointsBatch
 from worker.record import Point
 from worker.spec import Budget, Workload
 
 POINTS = 1_000_000
 CLIENTS = 16
-START_SECONDS = 60.0
-
-DISPATCHER_WITHOUT_RAY = """
-import sys, threading
-from pathlib import Path
-from orchestrator.dispatcher import Capacity, Dispatcher
-from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
-from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from orchestrator.tracking import Exporter
-
-class Nothing:
-    def capacity(self): return Capacity(cpus=0, gpus=0)
-    def ended(self): return ()
-
-database, folder = Database(sys.argv[1]), Path(sys.argv[2])
-bench = Bench(database, LeasePolicy(), folder, folder)
-Exporter(bench, database, f"sqlite:///{folder}/mlflow.sqlite3", folder)
-dispatcher = Dispatcher(Queue(database, LeasePolicy()), Nothing())
-for _ in range(8):
-    dispatcher.tick()
-print("idle", flush=True)
-sys.stdin.read()
-"""
-"""All of the dispatcher process but Ray, which is not ours, and MLflow, which is imported at the first export."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,27 +54,6 @@ class Figure:
     met: bool | None
     """None where there is no target."""
     note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """The running api process and its database."""
-
-    host: str
-    port: int
-    process: psutil.Process
-    database: Database
-    queue: Queue
-    folder: Path
-
-    def cpu_seconds(self) -> float:
-        """What the api process has computed so far: on a busy machine it tells more than the clock."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def connection(self) -> http.client.HTTPConnection:
-        """A connection of its own; the standard library's client costs a tenth of others' time."""
-        return http.client.HTTPConnection(self.host, self.port, timeout=60)
 
 
 def measure(service: Service) -> Iterator[Figure]:
@@ -278,26 +233,6 @@ def peer(figures: list[Figure], folder: Path) -> Iterator[Figure]:
 # Helpers, in the order of their use
 
 
-def call(
-    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None, token: str | None = None
-) -> bytes:
-    """One request on a connection that stays open; raises where the answer is not a success."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    connection.request(method, path, body, headers)
-    response = connection.getresponse()
-    content = response.read()
-    if response.status >= 400:
-        raise RuntimeError(f"{method} {path} answered {response.status}: {content[:500]!r}")
-    return content
-
-
-def timed(action: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
 def _spec(name: str, rates: Any, seeds: Any, steps: int = 10) -> ComparisonSpec:
     return ComparisonSpec(
         name=name,
@@ -380,57 +315,6 @@ def _metric(part: int, row: int) -> dict[str, Any]:
     return {"key": "train_loss", "value": 3.0 + row / 1e4, "timestamp": 1_700_000_000_000, "step": 1_000 * part + row}
 
 
-@contextmanager
-def running_service(folder: Path) -> Iterator[Service]:
-    """An api process on a fresh SQLite database."""
-    port = _free_port()
-    database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
-    database.migrate()
-    command = [sys.executable, "-m", "api.cli", "api", "--data", str(folder), "--port", str(port)]
-    with _process(command, f"http://127.0.0.1:{port}", "/healthz", folder / "api.log") as process:
-        queue = Queue(database, LeasePolicy())
-        yield Service(host="127.0.0.1", port=port, process=process, database=database, queue=queue, folder=folder)
-    database.close()
-
-
-@contextmanager
-def mlflow_server(folder: Path) -> Iterator[tuple[str, int]]:
-    """MLflow's server with one worker over a fresh SQLite store."""
-    port = _free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{folder / 'peer.sqlite3'}"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--default-artifact-root", str(folder / "peer")]
-    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with _process(command, f"http://127.0.0.1:{port}", "/health", folder / "mlflow.log"):
-        yield "127.0.0.1", port
-
-
-@contextmanager
-def _process(command: list[str], url: str, path: str, log: Path) -> Iterator[psutil.Process]:
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
-        children: list[psutil.Process] = []
-        try:
-            deadline = time.monotonic() + START_SECONDS
-            while not answers(url, path=path):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{command[2]} did not start: {log.read_text()[-2000:]}")
-                time.sleep(0.1)
-            yield psutil.Process(process.pid)
-            children = psutil.Process(process.pid).children(recursive=True)
-        finally:
-            process.terminate()
-            for child in children:
-                if child.is_running():
-                    child.terminate()
-
-
-def _free_port() -> int:
-    listener = listen("127.0.0.1", 0)
-    port: int = listener.getsockname()[1]
-    listener.close()
-    return port
-
-
 def show(figures: list[Figure]) -> None:
     """The table."""
     print(f"{'path':<62}{'measured':>14} {'unit':<11}{'target':<22}{'':<5}note")
@@ -454,18 +338,10 @@ def main() -> None:
         if not arguments.without_mlflow:
             figures += list(peer(figures, folder))
     show(figures)
-    print(f"{time.monotonic() - start:.0f} s; {_machine()}; load {os.getloadavg()[0]:.1f}")
+    print(f"{time.monotonic() - start:.0f} s; {machine()}; load {os.getloadavg()[0]:.1f}")
     if arguments.json:
-        told = {"machine": _machine(), "load": os.getloadavg()[0], "figures": [asdict(each) for each in figures]}
+        told = {"machine": machine(), "load": os.getloadavg()[0], "figures": [asdict(each) for each in figures]}
         arguments.json.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
-
-
-def _machine() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = models[0] if models else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
 
 
 if __name__ == "__main__":

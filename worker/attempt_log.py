@@ -28,6 +28,8 @@ def logged_to(path: Path) -> Iterator[None]:
     with path.open("a", buffering=1) as file:
         handler = logging.StreamHandler(file)
         handler.setFormatter(logging.Formatter(FORMAT))
+        ours, level = logging.getLogger("worker"), logging.getLogger("worker").level
+        ours.setLevel(logging.INFO)
         logging.getLogger().addHandler(handler)
         kept = [(number, os.dup(number)) for number in (1, 2)]
         try:
@@ -41,6 +43,7 @@ def logged_to(path: Path) -> Iterator[None]:
                 os.dup2(copy, number)
                 os.close(copy)
             logging.getLogger().removeHandler(handler)
+            ours.setLevel(level)
 
 
 def _flush() -> None:
