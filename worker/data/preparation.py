@@ -144,7 +144,8 @@ def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
         if manifest.recipe.source_version != recipe.source_version:
             raise DataError(
                 f"{recipe.dataset} stands for other files already: {path} was made of "
-                f"{manifest.recipe.source_version}; given are {recipe.source_version}. Choose another name, or delete that folder."
+                f"{manifest.recipe.source_version}; given are {recipe.source_version}. "
+                "Choose another name, or delete that folder."
             )
 
 
