@@ -82,6 +82,18 @@ def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path:
     assert result["initial_val_loss"] == pytest.approx(6.24, abs=0.1), "ln 512"
 
 
+def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> None:
+    """The same files again are taken at once; others are refused, under this tokenizer and under another."""
+    words = ("prepare", "own/mine", "--from", corpus, "--column", "body")
+    assert bench(*words).stdout == bench(*words).stdout != ""
+    corpus.write_text(corpus.read_text().replace("self", "this"))
+    same, other = bench(*words), bench(*words, "--tokenizer", "bpe-300")
+    assert (same.exit_code, other.exit_code) == (1, 1)
+    assert "own-mine-byte is prepared with source_version = 1 files" in same.stderr
+    assert "own/mine stands for other files already: " in other.stderr
+    assert len(listed()) == 1
+
+
 def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's own way from the catalog through `datasets`, with the repository on this disk."""
     make_repository(tmp_path / "c4", "c4")
