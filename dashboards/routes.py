@@ -72,7 +72,13 @@ class PageHandlers:
         version = self._reader.bench.version()
         experiments = self._reader.bench.experiments(limit=EXPERIMENTS_SHOWN)
         snapshots = [self._reader.snapshot(one.id) for one in experiments]
-        return page("home.html", snapshots=snapshots, version=version, limit=EXPERIMENTS_SHOWN)
+        return page(
+            "home.html",
+            snapshots=snapshots,
+            version=version,
+            limit=EXPERIMENTS_SHOWN,
+            hindrance=self._reader.bench.hindrance(),
+        )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
         """One experiment."""
@@ -83,6 +89,7 @@ class PageHandlers:
         return page(
             "experiment.html",
             snapshot=snapshot,
+            hindrance=self._reader.bench.hindrance(),
             view=ViewState.parse(request.query_params.multi_items()),
             leaders=views.leaders(snapshot.comparison, snapshot.styles),
             runs_shown=RUNS_SHOWN,
@@ -101,6 +108,7 @@ class PageHandlers:
             snapshot=self._reader.snapshot(run.experiment_id),
             events=bench.events(run_id),
             attempts=bench.attempts(run_id),
+            hindrance=bench.hindrance(),
         )
 
 
@@ -135,7 +143,7 @@ class FigureHandlers:
         """A run's own series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
-        one = self._reader.series(run)
+        one = self._reader.own_series(run)
         return _json(run_series(one, snapshot.styles[run.candidate], run.steps_total, theme), f'"{snapshot.version}"')
 
 

@@ -1,12 +1,12 @@
 """What templates show that no record says: sentences, tones and the geometry of small bars. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dashboards import formats
 from dashboards.palette import Style
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import CONCERNED, RunStatus, Wish
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
 from worker.record import Verdict
 
@@ -79,6 +79,12 @@ def tone(status: RunStatus) -> Tone:
             assert_never(status)
 
 
+def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
+    """What can be asked of runs in these states: whatever would change at least one of them."""
+    found = frozenset(states)
+    return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
+
+
 def experiment_chip(counts: StateCounts) -> Chip:
     """The state of a whole experiment in a word."""
     failed = counts.by_status.get(RunStatus.FAILED, 0)
@@ -89,6 +95,8 @@ def experiment_chip(counts: StateCounts) -> Chip:
         return Chip(text="cancelled", tone="wait") if stopped else Chip(text="done", tone="good")
     if counts.by_status.get(RunStatus.QUEUED, 0) == counts.total:
         return Chip(text="queued", tone="wait")
+    if counts.by_status.get(RunStatus.PAUSED, 0) == counts.total - counts.ended():
+        return Chip(text="paused", tone="wait")
     return Chip(text="running", tone="live")
 
 

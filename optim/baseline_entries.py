@@ -106,11 +106,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="came",
         title="CAME",
         factory="optim.baselines:came",
-        learning_rate=2e-4,  # the authors' code, as remembered
+        learning_rate=2e-4,  # the README of yangluo7/CAME, as the betas
         options=(
             BETA1,
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code, as remembered
-            _rate("beta3", 0.9999, "decay rate of the confidence"),  # the authors' code, as remembered
+            _rate("beta2", 0.999, "decay rate of the second moment"),
+            _rate("beta3", 0.9999, "decay rate of the confidence"),
             _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
             WEIGHT_DECAY,
         ),
@@ -132,7 +132,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="galore",
         title="GaLore",
         factory="optim.baselines:galore",
-        learning_rate=1e-2,  # the authors' scripts, as remembered
+        learning_rate=1e-2,  # jiaweizzhao/GaLore, scripts/benchmark_c4/llama_*.sh (rank a quarter there)
         options=_projected(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
@@ -142,7 +142,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="golore",
         title="GoLore",
         factory="optim.baselines:golore",
-        learning_rate=1e-2,  # GaLore's
+        learning_rate=1e-2,  # GaLore's; pkumelon/Golore, script/Go_pt.sh has 1e-3
         options=_projected(0.5, 0.25, _SEED),  # GaLore's
         summary="GaLore with random subspaces, into which the momentum is turned.",
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
@@ -152,7 +152,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="fira",
         title="Fira",
         factory="optim.baselines:fira",
-        learning_rate=1e-2,  # GaLore's
+        learning_rate=1e-2,  # xichen-fy/Fira, pre_training_c4/scripts/llama_350m.sh, as alpha and the gap
         options=_projected(0.5, 0.25),
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
@@ -162,8 +162,8 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="apollo",
         title="APOLLO",
         factory="optim.baselines:apollo",
-        learning_rate=1e-2,  # the authors' scripts, as remembered
-        options=_projected(0.25, 1.0, _SEED),  # the authors' scripts, as remembered
+        learning_rate=1e-2,  # the authors' script for Llama 350M: rank 256 of 1024, scale 1, gap 200
+        options=_projected(0.25, 1.0, _SEED),
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -173,7 +173,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         title="APOLLO-mini",
         factory="optim.baselines:apollo_mini",
         learning_rate=1e-2,  # APOLLO's
-        options=_projected(None, 128.0**0.5, _SEED),  # the paper's sqrt(128)
+        options=_projected(None, 128.0**0.5, _SEED),  # the authors' scripts say 128, their code takes the root
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -182,7 +182,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="scale",
         title="SCALE",
         factory="optim.baselines:scale",
-        learning_rate=6e-4,  # AdamW's: its steps' elements are of size 1 as well
+        learning_rate=1e-3,  # the authors' README, 350m_scale.sh, as the momentum
         options=(_rate("momentum", 0.9, "decay rate of the last layer's momentum"), *_ADAM),
         summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
         paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
@@ -215,16 +215,14 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="soap",
         title="SOAP",
         factory="optim.baselines:soap",
-        learning_rate=3e-3,  # the authors' code, as remembered
+        learning_rate=3e-3,  # the README of nikhilvyas/SOAP, as betas and frequency
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code, as remembered
+            _rate("beta1", 0.95, "decay rate of the momentum"),
             BETA2,
             EPS,
             WEIGHT_DECAY,
-            _count("precondition_frequency", 10, "steps between new eigenbases"),  # the authors' code, as remembered
-            _count(
-                "max_precondition_dim", 10_000, "sides longer than this are not rotated"
-            ),  # the authors' code, as remembered
+            _count("precondition_frequency", 10, "steps between new eigenbases"),
+            _count("max_precondition_dim", 10_000, "sides longer than this are not rotated"),  # its soap.py
         ),
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
@@ -264,11 +262,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="mars",
         title="MARS",
         factory="optim.baselines:mars",
-        learning_rate=3e-3,  # the authors' code, as remembered
+        learning_rate=6e-3,  # AGI-Arena/MARS, config/train_gpt2_small_mars.py, as betas and gamma
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code, as remembered
-            _rate("beta2", 0.99, "decay rate of the second moment"),  # the authors' code, as remembered
-            _number("gamma", 0.025, "strength of the variance reduction"),  # the authors' code, as remembered
+            _rate("beta1", 0.95, "decay rate of the momentum"),
+            _rate("beta2", 0.99, "decay rate of the second moment"),
+            _number("gamma", 0.025, "strength of the variance reduction"),
             EPS,
             WEIGHT_DECAY,
         ),
@@ -280,12 +278,12 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="schedule-free-adamw",
         title="Schedule-Free AdamW",
         factory="optim.baselines:schedule_free_adamw",
-        learning_rate=2.5e-3,  # the authors' code, as remembered
+        learning_rate=2.5e-3,  # the default of facebookresearch/schedule_free, as the betas
         options=(
             replace(
                 _above_zero("beta1", 0.9, "interpolation towards the average", maximum=1.0), exclusive_maximum=True
             ),
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code, as remembered
+            _rate("beta2", 0.999, "decay rate of the second moment"),
             EPS,
             WEIGHT_DECAY,
         ),

@@ -19,6 +19,7 @@ from optim.library import DecoupledSGD, copyable
 from optim.placement import plan_blocks
 from optim.scale import Scale
 from optim.shampoo import Shampoo
+from optim.wrappers import plain_name
 
 Groups = list[dict[str, Any]]
 Named = list[tuple[str, Tensor]]
@@ -226,11 +227,17 @@ def mars(
     eps: float,
     weight_decay: float,
 ) -> torch.optim.Optimizer:
-    """MARS-AdamW; vectors by AdamW at the same rate."""
+    """MARS-AdamW; vectors by AdamW at half the rate, as in the authors' config/train_gpt2_small_mars.py."""
     from pytorch_optimizer import MARS
 
     return copyable(MARS)(
-        _decaying(model, weight_decay), lr=lr, lr_1d=lr, betas=(beta1, beta2), gamma=gamma, eps=eps, weight_decay_1d=0.0
+        _decaying(model, weight_decay),
+        lr=lr,
+        lr_1d=lr / 2,
+        betas=(beta1, beta2),
+        gamma=gamma,
+        eps=eps,
+        weight_decay_1d=0.0,
     )
 
 
@@ -244,7 +251,7 @@ def schedule_free_adamw(
 
 
 def _trainable(model: nn.Module) -> Named:
-    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    return [(plain_name(name), value) for name, value in model.named_parameters() if value.requires_grad]
 
 
 def _decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay") -> Groups:

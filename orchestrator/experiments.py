@@ -94,6 +94,8 @@ class ComparisonSpec(Spec):
     unequal_grids: bool = False
     """Allow candidates with different numbers of learning rates; the table then gives no verdict on them."""
     resources: Resources = Resources()
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+    """Waiting runs of higher priority start first; running ones are left alone."""
 
     @field_validator("seeds")
     @classmethod

@@ -3,11 +3,11 @@
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, RunStatus
-from worker.record import Record, Result, Verdict
+from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
 
@@ -93,6 +93,50 @@ class RunRecord(Record):
     result: Result | None = None
 
 
+SORT_KEYS = (
+    "candidate",
+    "optimizer",
+    "model",
+    "lr",
+    "seed",
+    "status",
+    "step",
+    "started_at",
+    "ended_at",
+    "device_seconds",
+    "last_train_loss",
+    "last_val_loss",
+    "tokens_per_second",
+)
+"""What a list of runs may be sorted by."""
+
+
+class RunFilter(Record):
+    """Which runs are listed; null lists all."""
+
+    experiment_id: str | None = None
+    status: RunStatus | None = None
+    candidate: str | None = None
+    optimizer: str | None = None
+    model: str | None = None
+    seed: Whole | None = None
+
+
+class RunSort(Record):
+    """What a list of runs is sorted by; runs without a value come last either way."""
+
+    key: str
+    """One of `SORT_KEYS`."""
+    descending: bool = False
+
+    @field_validator("key")
+    @classmethod
+    def _known_key(cls, key: str) -> str:
+        if key not in SORT_KEYS:
+            raise ValueError(f"runs cannot be sorted by {key!r}; use one of {', '.join(SORT_KEYS)}")
+        return key
+
+
 class AttemptRecord(Record):
     """One execution of a run by one worker."""
 
@@ -117,6 +161,45 @@ class EventRecord(Record):
     to_status: RunStatus
     attempt: int
     reason: str | None
+
+
+class Chart(Record):
+    """One metric of one run over ranges of steps, as columns of equal length: where nothing is left out, each range
+    is one point, and lowest, mean and highest value are the same."""
+
+    run_id: str
+    metric: str
+    first_step: tuple[int, ...]
+    last_step: tuple[int, ...]
+    points: tuple[int, ...]
+    """How many points the range has."""
+    low: tuple[float, ...]
+    mean: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+class Timed(Record):
+    """How often something took how long in all."""
+
+    count: int
+    seconds: float
+
+
+class Census(Record):
+    """What the database counts over all experiments."""
+
+    runs: dict[RunStatus, int]
+    attempts: dict[AttemptOutcome, int]
+    """Those that have ended, by their outcome."""
+    cpus_at_work: int
+    gpus_at_work: int
+    device_seconds: float
+    claim: Timed
+    """From a run's submission to its first lease."""
+    dispatch: Timed
+    """From an attempt's lease to the first word of its worker."""
+    export_backlog: int
+    export_lag_seconds: float
 
 
 class Interval(Record):

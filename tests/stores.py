@@ -16,7 +16,10 @@ from pathlib import Path
 import psycopg
 
 from orchestrator.experiments import Candidate, ComparisonSpec, Tuning
+from orchestrator.jobs import Lease
+from orchestrator.placement import Node, NodeId, Room
 from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
 from orchestrator.store.tables import change_counters, metadata
 from worker.protocol import PointsBatch
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
@@ -92,6 +95,12 @@ def result(
     )
 
 
+def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
+    """Claim for a cluster of one node with so much free."""
+    room = Room([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
+    return tuple(lease for lease, _ in queue.claim(room, limit))
+
+
 def batch(sequence: int, steps: Sequence[int], loss: float = 3.0) -> PointsBatch:
     """A batch with one point for each of the steps."""
     points = tuple(Point(step=step, tokens=step * 1024, train_loss=loss, step_seconds=0.05) for step in steps)
@@ -154,8 +163,11 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
-    """Start a private server in a temporary folder, without fsync and without a network; stop it at the end."""
+def postgresql_server(programs: Path, *, durable: bool = False) -> Iterator[PostgresqlServer]:
+    """Start a private server in a temporary folder, without a network; stop it at the end.
+
+    Only a `durable` one forces what it commits to disk: tests need not, measurements must.
+    """
     # A short path: a Unix socket's name may have 107 characters. Root must not run a server, so it becomes `postgres`.
     user = "postgres" if os.geteuid() == 0 else getpass.getuser()
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
@@ -166,7 +178,8 @@ def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
     flags = ["-U", "bench", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     create: list[Path | str] = [programs / "initdb", *flags, "-D", data]
     subprocess.run(create, check=True, capture_output=True, cwd=folder, user=become)
-    options = {"fsync": "off", "full_page_writes": "off", "listen_addresses": "", "unix_socket_directories": folder}
+    options = {"listen_addresses": "", "unix_socket_directories": folder}
+    options |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
     settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(

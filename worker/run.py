@@ -33,6 +33,7 @@ from worker.tasks.pretrain import Pretraining
 from worker.tasks.task import Task
 from worker.termination import Termination
 from worker.training import Surroundings, Training
+from worker.weights import find_weights
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
@@ -84,14 +85,16 @@ def run(
     termination = termination or Termination()
     with termination, using_device(spec.resources) as device:
         seed_everything(spec.seed)
-        data = spec.workload.data
-        dataset = ensure_dataset(data.dataset, data.tokenizer, folders.dataset_folder)
+        workload, data = spec.workload, spec.workload.data
+        dataset = ensure_dataset(data.dataset, data.tokenizer, folders.dataset_folder, data.data_hash)
+        weights = find_weights(workload.initial_weights, folders.dataset_folder) if workload.initial_weights else None
+        vocabulary_size = dataset.manifest.vocabulary_size
         store = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash())
         memory = MemoryMeter(device)
         execution = _Execution(
             spec,
             dataset,
-            build_model(spec.workload.model, spec.seed),
+            build_model(workload.model, spec.seed, vocabulary_size=vocabulary_size, weights=weights),
             Surroundings(
                 device=device,
                 reporter=reporter,
@@ -108,7 +111,7 @@ def run(
             if not is_out_of_memory(error):
                 raise
             execution.out_of_memory = str(error).partition("\n")[0]
-        result = execution.result()
+        result = execution.result(weights.sha256 if weights else None)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
@@ -134,7 +137,7 @@ class _Execution:
         self._resumed_from_step = training.resume(checkpoint)
         training.train()
 
-    def result(self) -> Result:
+    def result(self, initial_weights_sha256: str | None) -> Result:
         """The record of what was trained and measured up to now."""
         progress = self._progress
         verdict, reason = self._verdict()
@@ -159,6 +162,7 @@ class _Execution:
             device_seconds=self._around.clock.seconds(),
             spec_hash=self._spec.content_hash(),
             data_hash=self._dataset.manifest.data_hash,
+            initial_weights_sha256=initial_weights_sha256,
             environment=describe_environment(self._around.device),
             resumed_from_step=self._resumed_from_step,
         )

@@ -53,18 +53,24 @@ class DataSpec(Spec):
     """Which tokens, cut into which sequences."""
 
     dataset: str = "python-stdlib"
+    """A name of the catalog, or `own/<name>` as `adapm-bench data prepare` was told."""
     tokenizer: str = "byte"
+    """A name of the catalog, `bpe-<vocabulary>`, or `own/<name>`."""
+    data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Refuse to train on any other tokens; null takes what is prepared. Every result says what it was."""
     sequence_length_tokens: Count = 128
 
     @field_validator("dataset")
     @classmethod
     def _known_dataset(cls, value: str) -> str:
-        return one_of("dataset", value, data_catalog.dataset_names())
+        known = data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("dataset", value, data_catalog.dataset_names())
 
     @field_validator("tokenizer")
     @classmethod
     def _known_tokenizer(cls, value: str) -> str:
-        return one_of("tokenizer", value, data_catalog.tokenizer_names())
+        known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("tokenizer", value, data_catalog.tokenizer_names())
 
 
 class Budget(Spec):
@@ -95,6 +101,8 @@ class Workload(Spec):
 
     task: Literal["pretrain"] = "pretrain"
     model: str
+    initial_weights: str | None = None
+    """Pretrained weights: a repository of the allowlist, or `own/<name>` in the data folder; null draws them."""
     data: DataSpec = DataSpec()
     budget: Budget
     schedule: Schedule = Schedule()
@@ -109,6 +117,13 @@ class Workload(Spec):
     def _known_model(cls, value: str) -> str:
         return one_of("model", value, presets.names())
 
+    @field_validator("initial_weights")
+    @classmethod
+    def _known_weights(cls, value: str | None) -> str | None:
+        if value is None or data_catalog.OWN_NAME.fullmatch(value):
+            return value
+        return one_of("initial weights", value, presets.weights_names())
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         raise_faults(type(self).__name__, list(self._misfits()))
@@ -121,10 +136,14 @@ class Workload(Spec):
         if length > model.max_positions:
             allowed = f"must be at most {model.max_positions}, the positions of {self.model}"
             faults.append((("data", "sequence_length_tokens"), length, allowed))
-        vocabulary = data_catalog.tokenizer(self.data.tokenizer).vocabulary_size
-        if vocabulary > model.vocabulary_size:
+        vocabulary = data_catalog.vocabulary_size(self.data.tokenizer) or 0
+        if vocabulary > model.vocabulary_size and not model.vocabulary_of_tokenizer:
             allowed = f"has {vocabulary} tokens, more than the {model.vocabulary_size} of {self.model}"
             faults.append((("data", "tokenizer"), self.data.tokenizer, allowed))
+        weights = presets.PUBLISHED_WEIGHTS.get(self.initial_weights or "")
+        if weights is not None and weights.preset != self.model:
+            allowed = f"are the weights of {weights.preset}, not of {self.model}"
+            faults.append((("initial_weights",), self.initial_weights, allowed))
         if self.schedule.warmup_steps >= self.budget.steps:
             allowed = f"must be below budget.steps = {self.budget.steps}"
             faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))

@@ -56,7 +56,7 @@ def _grow_one(connection: Connection, row: sa.Row[Any], now: float) -> None:
         growing |= not settled(spec, [*mine, *(_planned_trial(each) for each in following)])
     if planned:
         first = sum(len(each) for each in trials.values())
-        insert_runs(connection, ExperimentId(row.id), row.number, tuple(planned), now, first=first)
+        insert_runs(connection, ExperimentId(row.id), row.number, tuple(planned), now, rank=-spec.priority, first=first)
     if not growing:
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 

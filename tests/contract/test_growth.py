@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import ComparisonSpec, Tuning
-from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus, Wish
 from orchestrator.records import RunRecord
 from orchestrator.service import Bench
 from orchestrator.store.queue import Queue
@@ -33,7 +33,7 @@ def loss(lease: Lease) -> float:
 
 def begin(store: Store, count: int) -> tuple[Lease, ...]:
     """Claim so many runs and greet for each."""
-    leases = store.queue.claim(cpus=count, gpus=0, limit=count)
+    leases = store.claim(cpus=count, gpus=0, limit=count)
     for lease in leases:
         store.bench.hello(lease.run_id, 1, lease.token)
     return leases
@@ -89,12 +89,12 @@ def test_runs_that_fail_end_their_tuning_too(store: Store) -> None:
     experiment = store.bench.submit(tuned()).experiment
     for _ in range(3):
         store.pass_time(60)
-        for lease in store.queue.claim(cpus=3, gpus=0, limit=3):
+        for lease in store.claim(cpus=3, gpus=0, limit=3):
             store.bench.hello(lease.run_id, lease.attempt, lease.token)
             if lease.spec.optimizer.lr == 4e-3:
                 finish(store, lease)
             else:
-                store.queue.release(lease.run_id, lease.attempt, lease.token, AttemptOutcome.LOST, "gone")
+                store.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "gone")
     found = store.bench.runs(experiment_id=experiment.id)
     assert [run.status for run in found[:3]] == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
     assert grid_of(found[3:]) == [("adamw", 4e-3, 1), ("adamw", 4e-3, 2)]
@@ -131,9 +131,9 @@ def test_a_cancel_that_meets_the_end_of_tuning_leaves_no_run_waiting(store: Stor
         store.queue.interrupt_all()
 
 
-def test_only_an_experiment_that_exists_is_closed(store: Store) -> None:
+def test_only_an_experiment_that_exists_is_cancelled(store: Store) -> None:
     with pytest.raises(NotFoundError):
-        store.queue.close_experiment("nowhere")
+        store.queue.wish_experiment("nowhere", Wish.CANCEL)
 
 
 FINISHER = """
@@ -143,13 +143,13 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
-from tests.stores import result
+from tests.stores import claim, result
 
 database = Database(sys.argv[1])
 bench, queue = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets")), Queue(database, LeasePolicy())
 print("ready", flush=True)
 sys.stdin.readline()
-while leases := queue.claim(cpus=1, gpus=0, limit=1):
+while leases := claim(queue, cpus=1, limit=1):
     (lease,) = leases
     bench.hello(lease.run_id, lease.attempt, lease.token)
     bench.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=2.3 + lease.spec.optimizer.lr))

@@ -15,7 +15,7 @@ from api.client import Client
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.records import Comparison
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.stores import result
+from tests.stores import claim, result
 from worker.protocol import PointsBatch
 from worker.record import Point
 
@@ -26,7 +26,7 @@ HOSTILE = "=1+1 & \\input{x} | _y_"
 
 def play(service: Service, parameters: int) -> None:
     """End every run that is there or follows, with losses that fall as a power of the size; AdaPM is 1 % better."""
-    while leases := service.queue.claim(cpus=64, gpus=0, limit=64):
+    while leases := claim(service.queue, cpus=64, limit=64):
         for lease in leases:
             spec = lease.spec
             better = 0.99 if spec.optimizer.name == "adapm" else 1.0

@@ -124,6 +124,18 @@ def test_cancel_knows_experiments_and_runs(cli, experiment_id: str, service: Ser
     assert cli("cancel", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 cancelled\n"
 
 
+def test_pause_resume_and_retry_know_experiments_and_runs(cli, experiment_id: str, service: Service):
+    run = service.bench.runs(experiment_id=experiment_id)[0]
+    assert cli("pause", run.id).stdout == f"run {run.id}: paused\n"
+    assert cli("pause", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 paused\n"
+    assert "4: 4 paused" in cli("show", experiment_id).stdout
+    assert cli("resume", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 queued\n"
+    cli("cancel", run.id)
+    refused = cli("resume", run.id)
+    assert (refused.exit_code, "retry one that failed or was cancelled" in refused.stderr) == (1, True)
+    assert cli("retry", run.id).stdout == f"run {run.id}: queued\n"
+
+
 def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are_missing(cli, experiment_id: str):
     cli("cancel", experiment_id)
     result = cli("watch", experiment_id)
@@ -173,7 +185,7 @@ def test_an_environment_variable_that_is_no_setting_is_named(words: tuple[str, .
     assert result.stderr.startswith("ADAPM_BENCH_PORT=http: must be a valid integer")
 
 
-@pytest.mark.parametrize("verb", ["optimizers", "models", "datasets"])
+@pytest.mark.parametrize("verb", ["optimizers", "models"])
 def test_the_catalogs_need_no_service(verb: str, monkeypatch):
     monkeypatch.setenv("ADAPM_BENCH_URL", "http://127.0.0.1:9")
     names = [item["name"] for item in pure_json(CliRunner().invoke(main, [verb, "--json"]))]
@@ -206,7 +218,22 @@ def test_help_is_there_in_half_a_second_and_lists_every_verb():
         [sys.executable, "-m", "api.cli", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     elapsed = time.monotonic() - started
-    verbs = ("up", "demo", "submit", "ls", "show", "watch", "compare", "cancel", "run", "optimizers", "doctor")
+    verbs = (
+        "up",
+        "demo",
+        "submit",
+        "ls",
+        "show",
+        "watch",
+        "compare",
+        "cancel",
+        "pause",
+        "resume",
+        "retry",
+        "run",
+        "optimizers",
+        "doctor",
+    )
     assert all(f"│ {verb} " in result.stdout for verb in verbs)
     assert "│ dispatcher" not in result.stdout
     assert elapsed < 3.0, f"{elapsed:.2f} s; 0.45 s on an idle machine"

@@ -1,10 +1,10 @@
-"""0003: whether an experiment may still get runs (tuned comparisons). Those that are there have all of theirs."""
+"""0004: whether an experiment may still get runs (tuned comparisons). Those that are there have all of theirs."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0001"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:
