@@ -4,8 +4,8 @@ import gzip
 import json
 from pathlib import Path
 
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow publishes no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # pyarrow publishes no types
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests.reference.made_dataset import MadeSource
 

@@ -142,8 +142,8 @@ def _field(fields: Any, column: str, where: str) -> str | None:
 
 def _parquet(path: Path, column: str) -> Iterator[str | None]:
     """One text a row, from its column `column`."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow publishes no types
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # pyarrow publishes no types
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
         file = pq.ParquetFile(path)
