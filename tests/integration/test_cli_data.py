@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,7 @@ def test_killed_while_it_prepares_the_same_command_goes_on(corpus: Path, data_fo
     command = [sys.executable, "-m", "api.cli", "data", "prepare", "own/mine", *words]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not (data_folder / "own-mine-bpe-400.unfinished").exists():
-        pass
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     undisturbed = bench("prepare", "own/other", *words, "--json")
