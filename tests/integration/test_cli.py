@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -212,12 +211,10 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
     ]
 
 
-def test_help_is_there_in_half_a_second_and_lists_every_verb():
-    started = time.monotonic()
+def test_help_lists_every_verb():
     result = subprocess.run(
         [sys.executable, "-m", "api.cli", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    elapsed = time.monotonic() - started
     verbs = (
         "up",
         "demo",
@@ -236,7 +233,6 @@ def test_help_is_there_in_half_a_second_and_lists_every_verb():
     )
     assert all(f"│ {verb} " in result.stdout for verb in verbs)
     assert "│ dispatcher" not in result.stdout
-    assert elapsed < 3.0, f"{elapsed:.2f} s; 0.45 s on an idle machine"
 
 
 @pytest.mark.slow
