@@ -19,7 +19,15 @@ from api.faults import Fault, Problem
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import (
+    AttemptRecord,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    Submission,
+)
 from worker.record import Point
 
 Answer = TypeVar("Answer")
@@ -144,6 +152,10 @@ class Client:
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{_segment(run_id)}", RunRecord)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a waiting run stands in the queue, and when it may start."""
+        return self._get(f"/v1/runs/{_segment(run_id)}/standing", Standing)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """Every execution of a run."""

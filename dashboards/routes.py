@@ -97,6 +97,7 @@ class PageHandlers:
             snapshot=self._reader.snapshot(run.experiment_id),
             events=bench.events(run_id),
             attempts=bench.attempts(run_id),
+            standing=bench.standing(run_id),
         )
 
 

@@ -9,8 +9,16 @@ from pathlib import Path
 from orchestrator import comparison
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
-from orchestrator.store import reads, series
+from orchestrator.records import (
+    AttemptRecord,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    Submission,
+)
+from orchestrator.store import reads, series, standing
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
@@ -81,6 +89,11 @@ class Bench:
         """One run with its result, once there is one."""
         with self._database.reading() as connection:
             return reads.run(connection, run_id)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a run stands in the queue, and when it may start."""
+        with self._database.reading() as connection:
+            return standing.standing(self._database, connection, run_id)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """All attempts of a run, the first one first."""

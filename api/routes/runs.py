@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from api.pages import Page
 from api.routes.context import BenchDependency, Cursor, Limit, RunIdPath, problems
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.records import AttemptRecord, EventRecord, RunRecord
+from orchestrator.records import AttemptRecord, EventRecord, RunRecord, Standing
 from worker.record import Point
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -52,6 +52,12 @@ def points(
 def events(run_id: RunIdPath, bench: BenchDependency) -> Page[EventRecord]:
     """Every change of the run's state, oldest first."""
     return Page(items=bench.events(run_id))
+
+
+@router.get("/{run_id}/standing", responses=problems(404))
+def standing(run_id: RunIdPath, bench: BenchDependency) -> Standing:
+    """Where a waiting run stands in the queue, and when it may start."""
+    return bench.standing(run_id)
 
 
 @router.get("/{run_id}/attempts", responses=problems(404))
