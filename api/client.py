@@ -23,7 +23,16 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.profiles import ProfileReport
-from orchestrator.records import AttemptRecord, Chart, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import (
+    AttemptRecord,
+    Chart,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    Submission,
+)
 from orchestrator.scaling import FormName
 from worker.record import Point
 
@@ -173,6 +182,10 @@ class Client:
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{_segment(run_id)}", RunRecord)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a waiting run stands in the queue, and when it may start."""
+        return self._get(f"/v1/runs/{_segment(run_id)}/standing", Standing)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """Every execution of a run."""

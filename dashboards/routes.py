@@ -109,6 +109,7 @@ class PageHandlers:
             events=bench.events(run_id),
             attempts=bench.attempts(run_id),
             hindrance=bench.hindrance(),
+            standing=bench.standing(run_id),
         )
 
 

@@ -137,6 +137,17 @@ class RunSort(Record):
         return key
 
 
+class Standing(Record):
+    """Where a run stands in the queue."""
+
+    position: int | None
+    """1 is next; null where the run does not wait, or no machine of the cluster could ever hold it."""
+    waiting: int
+    """Runs in the queue, of all experiments."""
+    starts_in_seconds: float | None
+    """Estimated from the duration of the last runs and the number at work; null while nothing is known."""
+
+
 class AttemptRecord(Record):
     """One execution of a run by one worker."""
 

@@ -31,10 +31,11 @@ from orchestrator.records import (
     RunFilter,
     RunRecord,
     RunSort,
+    Standing,
     Submission,
 )
 from orchestrator.scaling import FormName
-from orchestrator.store import reads, series
+from orchestrator.store import reads, series, standing
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
@@ -128,6 +129,11 @@ class Bench:
         """One run with its result, once there is one."""
         with self._database.reading() as connection:
             return reads.run(connection, run_id)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a run stands in the queue, and when it may start."""
+        with self._database.reading() as connection:
+            return standing.standing(self._database, connection, run_id)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """All attempts of a run, the first one first."""

@@ -85,9 +85,9 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
             print_json(view) if json else console().print(experiment_view(experiment, runs))
             return
         run = client.run(id)
-        attempts, events = client.attempts(id), client.events(id)
-        story = {"run": run, "attempts": attempts, "events": events}
-        print_json(story) if json else console().print(run_view(run, attempts, events))
+        attempts, events, standing = client.attempts(id), client.events(id), client.standing(id)
+        story = {"run": run, "attempts": attempts, "events": events, "standing": standing}
+        print_json(story) if json else console().print(run_view(run, attempts, events, standing))
 
 
 def compare(ids: Ids, form: Form = Layout.TABLE, url: Url = None, json: Json = False) -> None:

@@ -8,7 +8,7 @@ from fastapi.responses import PlainTextResponse
 from api.pages import Page
 from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, problems
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort
+from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort, Standing
 from worker.record import Point
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -70,6 +70,12 @@ def points(
 def events(run_id: RunIdPath, bench: BenchDependency) -> Page[EventRecord]:
     """Every change of the run's state, oldest first."""
     return Page(items=bench.events(run_id))
+
+
+@router.get("/{run_id}/standing", responses=problems(404))
+def standing(run_id: RunIdPath, bench: BenchDependency) -> Standing:
+    """Where a waiting run stands in the queue, and when it may start."""
+    return bench.standing(run_id)
 
 
 @router.get("/{run_id}/attempts", responses=problems(404))

@@ -5,7 +5,9 @@ The same on a Ray cluster that was there before: a training outlives its dispatc
 
 import contextlib
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -107,7 +109,8 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
     """kill -9 of the whole first service: the second one adopts the training, which succeeds in its first attempt."""
     url, verbs = bench
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray_token"))
-    (tmp_path / "ray_token").write_text("0" * 64)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    (tmp_path / "ray_token").write_text(secrets.token_hex(32))
     with ray_cluster(tmp_path) as address, service(tmp_path / "api", url, "--ray-address", address) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
         experiment = verbs.submit(two_runs("adopted")).experiment
@@ -126,7 +129,8 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
 def ray_cluster(folder: Path) -> Iterator[str]:
     """`ray start --head` with one CPU, on loopback; its address."""
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    port = 6399
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     ray = [str(Path(sys.executable).with_name("ray"))]
     start = ["start", "--head", "--block", f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=1"]
     flags = ["--include-dashboard=false", "--object-store-memory=100000000", "--disable-usage-stats"]

@@ -1,5 +1,11 @@
 """Who is next, on SQLite and PostgreSQL: priority, turns between experiments, what can never be held."""
 
+import pytest
+
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import Wish
+from orchestrator.placement import Node, NodeId
+from orchestrator.records import Standing
 from tests.contract.conftest import Store
 from tests.stores import comparison_spec, result
 
@@ -50,3 +56,42 @@ def test_priority_goes_before_turns(store: Store) -> None:
     submit(store, "usual", 2)
     submit(store, "urgent", 2, priority=10)
     assert started(store, 9) == ["urgent0", "urgent1", "usual0", "usual1", "low0", "low1"]
+
+
+def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(store: Store) -> None:
+    submit(store, "usual", 3)
+    submit(store, "urgent", 2, priority=1)
+    submit(store, "newcomer", 2)
+    places = {run.id: store.bench.standing(run.id) for run in store.bench.runs()}
+    assert {place.waiting for place in places.values()} == {7}
+    order = sorted(places, key=lambda id: places[id].position or 0)
+    assert [places[id].position for id in order] == list(range(1, 8))
+    assert [lease.run_id for lease in store.claim(cpus=99, limit=99)] == order
+
+
+def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
+    """Two at work, 60 s a run: a place every 30 s."""
+    submit(store, "runs", 5)
+    nothing_known = store.bench.standing(store.bench.runs()[4].id)
+    assert nothing_known == Standing(position=5, waiting=5, starts_in_seconds=None)
+    first = store.claim(cpus=1, limit=1)[0]
+    store.bench.hello(first.run_id, 1, first.token)
+    store.database.clock_offset_seconds += 60
+    store.bench.finish(first.run_id, 1, first.token, result())
+    store.claim(cpus=2, limit=2)
+    standing = store.bench.standing(store.bench.runs()[4].id)
+    assert (standing.position, standing.waiting) == (2, 2)
+    assert standing.starts_in_seconds == pytest.approx(60, abs=5)
+
+
+def test_what_does_not_wait_has_no_place(store: Store) -> None:
+    submit(store, "runs", 3)
+    working, paused, waiting = (run.id for run in store.bench.runs())
+    store.claim(cpus=1, limit=1)
+    store.bench.wish_run(paused, Wish.PAUSE)
+    nowhere = Standing(position=None, waiting=1, starts_in_seconds=None)
+    assert [store.bench.standing(run_id) for run_id in (working, paused)] == [nowhere, nowhere]
+    store.queue.mark_unschedulable([Node(id=NodeId("gpu only"), cpus=0, gpus=8)])
+    assert store.bench.standing(waiting) == Standing(position=None, waiting=0, starts_in_seconds=None)
+    with pytest.raises(NotFoundError, match="there is no run"):
+        store.bench.standing("nothing")

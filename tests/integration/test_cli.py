@@ -106,7 +106,9 @@ def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Servi
     story = pure_json(cli("show", run.id, "--json"))
     assert (story["run"]["id"], story["attempts"], len(story["events"])) == (run.id, [], 1)
     assert "4: 4 queued" in cli("show", experiment_id).stdout
+    assert story["standing"]["position"] is not None
     assert "adamw at 0.002, seed 1" in cli("show", run.id).stdout
+    assert "in the queue" in cli("show", run.id).stdout
 
 
 def test_compare_prints_the_leaderboard_and_the_same_figures_as_json(cli, experiment_id: str, service: Service):
