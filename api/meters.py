@@ -27,7 +27,7 @@ class Meters:
     """One process's metrics, and their registry."""
 
     def __init__(self, bench: Bench) -> None:
-        disable_created_metrics()  # a time stamp beside every counter tells nobody anything
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter tells nobody anything
         self.registry = CollectorRegistry()
         self.registry.register(CensusCollector(bench))
         self.points = Counter(f"{PREFIX}points", "Points taken from workers by this process.", registry=self.registry)
