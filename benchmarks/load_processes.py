@@ -19,7 +19,7 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 DISPATCHER_WITHOUT_RAY = """
 import sys, threading
@@ -116,7 +116,6 @@ def mlflow_server(folder: Path) -> Iterator[tuple[str, int]]:
 @contextmanager
 def _process(command: list[str], url: str, path: str, log: Path) -> Iterator[psutil.Process]:
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
-        children: list[psutil.Process] = []
         try:
             deadline = time.monotonic() + START_SECONDS
             while not answers(url, path=path):
@@ -124,8 +123,8 @@ def _process(command: list[str], url: str, path: str, log: Path) -> Iterator[psu
                     raise RuntimeError(f"{command[2]} did not start: {log.read_text()[-2000:]}")
                 time.sleep(0.1)
             yield psutil.Process(process.pid)
-            children = psutil.Process(process.pid).children(recursive=True)
         finally:
+            children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             process.terminate()
             for child in children:
                 if child.is_running():

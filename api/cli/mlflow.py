@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-import time
+import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from api.cli.console import complain
 from api.cli.service import FAILED
 from api.cli.up import Data, read_settings
 from api.health import answers
+from api.lifetime import stop_on_signals
 from api.supervisor import ServiceError, listen
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
@@ -43,20 +45,32 @@ def mlflow(data: Data = None, port: Port = 5000) -> None:
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", settings.resolved_mlflow_uri()]
     command += ["--default-artifact-root", (settings.data_folder.resolve() / "mlflow").as_uri()]
     command += ["--host", HOST, "--port", str(port), "--workers", "1"]
-    with subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=subprocess.DEVNULL) as server:
-        url = f"http://{HOST}:{port}"
-        try:
-            while server.poll() is None and not answers(url, path="/health"):
-                time.sleep(0.2)
-            if server.poll() is None:
-                print(f"MLflow   {url}\nCtrl-C stops it.", flush=True)
-            status = server.wait()
-        except KeyboardInterrupt:
-            server.terminate()
-            raise typer.Exit(0) from None
-    if status:
-        complain(f"error: MLflow ended with status {status}")
+    log_path = settings.data_folder / "logs" / "mlflow.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    if status := _serve(command, f"http://{HOST}:{port}", log_path):
+        complain(f"error: MLflow ended with status {status}; its log says why: {log_path}")
         raise typer.Exit(FAILED)
+
+
+def _serve(command: list[str], url: str, log_path: Path) -> int:
+    """Run the server until it ends or Ctrl-C; its exit status, 0 where we ended it."""
+    stop = threading.Event()
+    stop_on_signals(stop.set)
+    # A session of its own: Ctrl-C reaches us alone, and the server ends in order.
+    with (
+        log_path.open("ab") as log,
+        subprocess.Popen(
+            command, env=os.environ | ENVIRONMENT, stdout=log, stderr=log, start_new_session=True
+        ) as server,
+    ):
+        said = False
+        while server.poll() is None and not stop.wait(0.2):
+            if not said and answers(url, path="/health"):
+                said = True
+                print(f"MLflow   {url}\nCtrl-C stops it.", flush=True)
+        ended_by_us = server.poll() is None
+        server.terminate()
+        return 0 if ended_by_us else server.wait()
 
 
 def _free_port(port: int) -> int:
