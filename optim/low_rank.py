@@ -27,6 +27,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from optim.products import times, times_transposed
+
 Sketch = Callable[[], Tensor]
 """Draws fresh r × n starts, one for each block of the batch; called only where one is needed."""
 
@@ -57,12 +59,12 @@ class Momentum:
     def rows_times_transposed(self, rows: Tensor) -> Tensor:
         """X M^T (r × m), for r rows X of length n."""
         through_carried = (rows @ self.carried.right.mT) @ self.carried.left.mT
-        return added(through_carried, rows, self.gradient.mT, beta=self.beta1, alpha=1.0 - self.beta1)
+        return times_transposed(rows, self.gradient).lerp_(through_carried, self.beta1)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (r × n), for r rows X of length m."""
         through_carried = (rows @ self.carried.left) @ self.carried.right
-        return added(through_carried, rows, self.gradient, beta=self.beta1, alpha=1.0 - self.beta1)
+        return times(rows, self.gradient).lerp_(through_carried, self.beta1)
 
     def dense(self) -> Tensor:
         """M itself."""

@@ -48,13 +48,27 @@ def quotients(
         return lambda rows, pieces, numerators: _over_elements(
             [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias, scratch
         )
-    means = [_mean_squares(block, gradient, scratch) for block, gradient in zip(blocks, gradients, strict=True)]
-    moments = _averaged(stored, means, beta2)
-    spread = [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
+    spread = divisors(blocks, stored, gradients, beta2=beta2, eps=eps, debias=debias, scratch=scratch)
     return lambda rows, pieces, numerators: [
         torch.div(numerator, _at(block, root, rows), out=_room([numerator], scratch)[0] if len(blocks) == 1 else None)
         for block, root, numerator in zip(blocks, spread, numerators, strict=True)
     ]
+
+
+def divisors(
+    blocks: Sequence[Block],
+    stored: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    *,
+    beta2: float,
+    eps: float,
+    debias: float,
+    scratch: Scratch,
+) -> list[Tensor]:
+    """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that share v; arguments as for `quotients`."""
+    means = [_mean_squares(block, gradient, scratch) for block, gradient in zip(blocks, gradients, strict=True)]
+    moments = _averaged(stored, means, beta2)
+    return [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
 
 
 def _over_elements(
@@ -110,7 +124,7 @@ def _spread(block: Block, neurons: Tensor) -> Tensor:
     """One value for each output neuron, from one for each group of them, along the block's output axis."""
     if block.head_size > 1:
         neurons = neurons.repeat_interleave(block.head_size)
-    return neurons if block.output_axis == 1 else neurons.unsqueeze(1)
+    return neurons.unsqueeze(block.output_axis - 1)
 
 
 def _at(block: Block, spread: Tensor, rows: Rows) -> Tensor:
