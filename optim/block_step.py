@@ -16,7 +16,7 @@ from optim import compiled_step, fused_adam, second_moment
 from optim.batches import Member, limit_of
 from optim.blocks import FirstMoment, SecondMoment
 from optim.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
-from optim.products import laid_out, outer
+from optim.products import laid_out, times
 from optim.rows import OnRows, Rows, Scratch, row_chunks
 from optim.solvers import SOLVERS
 
@@ -167,8 +167,8 @@ def _products(
         )[0]
     mixed = _low_rank_factors(batch, _stacked([member.gradient for member in batch], compute), settings)
     if len(batch) == 1:
-        return lambda index, rows: outer(mixed.left[rows], mixed.right)
-    return lambda index, rows: outer(mixed.left[index][rows], mixed.right[index])
+        return lambda index, rows: times(mixed.left[rows], mixed.right)
+    return lambda index, rows: times(mixed.left[index][rows], mixed.right[index])
 
 
 def _numbers(member: Member, settings: StepSettings) -> list[float]:
@@ -241,7 +241,7 @@ def _low_rank_momenta(batch: Sequence[Member], settings: StepSettings, compute: 
     left, right = _low_rank_factors(batch, gradient, settings)
     beta = settings.mixture.gradient
     if len(batch) == 1:
-        return lambda rows, pieces: [outer(left[rows], right).add_(pieces[0], alpha=beta)]
+        return lambda rows, pieces: [times(left[rows], right).add_(pieces[0], alpha=beta)]
     together = added(gradient, left, right, beta=beta, alpha=1.0).unbind()
     return lambda rows, pieces: list(together)
 
@@ -251,7 +251,7 @@ def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepS
     compute = gradient.dtype
     stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
     carried = Factors(*(_stacked(list(factors), compute) for factors in zip(*stored, strict=True)))
-    found = _solved(batch, laid_out(gradient), carried, settings)
+    found = _solved(batch, laid_out(gradient, rows=batch[0].block.rank), carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
     kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
     mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)

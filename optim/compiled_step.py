@@ -108,6 +108,17 @@ def move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tens
     _compiled(_move_shared)(weight, gradient, divisor, product, by)
 
 
+def column_square_sums(matrix: Tensor, by: Tensor) -> Tensor:
+    """Sums of the squares of each column of m × n, in the type of `by`."""
+    sums: Tensor = _compiled(_column_square_sums)(matrix, by)
+    return sums
+
+
+def _column_square_sums(matrix: Tensor, by: Tensor) -> Tensor:
+    exact = matrix.to(by.dtype)
+    return (exact * exact).sum(dim=0)
+
+
 def _move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Tensor | None, by: Tensor) -> None:
     exact = gradient.to(by.dtype)
     averaged = moment.to(by.dtype) * by[2] + exact * exact * by[3]
@@ -135,19 +146,19 @@ def room_for_variants() -> Iterator[None]:
 
 
 @cache
-def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled, for shapes of any size; where the compiler fails, the function as it is."""
     from torch._dynamo.exc import TorchDynamoException
 
     made = torch.compile(function, dynamic=True, fullgraph=True)
 
-    def call(*arguments: Any) -> None:
+    def call(*arguments: Any) -> Any:
         nonlocal made
         try:
-            made(*arguments)
+            return made(*arguments)
         except TorchDynamoException as error:  # before anything has been computed
             warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
             made = function
-            function(*arguments)
+            return function(*arguments)
 
     return call

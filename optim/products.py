@@ -12,13 +12,13 @@ torch reaches oneDNN for float32 only through the operator that its own compiler
 import torch
 from torch import Tensor
 
-# X G^T of a 128 × 512 matrix takes oneDNN 20 us and MKL 16, of a 256 × 1024 matrix 67 and 104.
-_WORTH_IT_ELEMENTS = 2**17
+# Multiply-adds from which oneDNN is faster: 128 × 512 by 6 rows take it 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
+_WORTH_IT = 2**21
 
 
 def times_transposed(rows: Tensor, matrix: Tensor) -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
-    if _suits(matrix) and rows.dtype is matrix.dtype:
+    if _suits_onednn(rows, matrix) and _is_packed(matrix):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
         return product
     return rows @ matrix.mT
@@ -29,29 +29,21 @@ def times(rows: Tensor, matrix: Tensor) -> Tensor:
     return times_transposed(rows, matrix.mT)
 
 
-def outer(left: Tensor, right: Tensor) -> Tensor:
-    """L R (m × n), large, of L m × r and R r × n."""
-    if left.shape[0] * right.shape[1] >= _WORTH_IT_ELEMENTS and _is_packed(right) and _is_onednns(right):
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.mT, None, "none", [], "")
-        return product
-    return torch.mm(left, right)
+def laid_out(matrix: Tensor, *, rows: int) -> Tensor:
+    """The matrix, copied where that makes products with so many rows faster."""
+    if matrix.ndim != 2 or _is_packed(matrix) or not _suits_onednn(matrix[:rows], matrix):
+        return matrix
+    return matrix.contiguous()
 
 
-def laid_out(matrix: Tensor) -> Tensor:
-    """The matrix, copied where that makes several products with it faster."""
-    worth_it = matrix.ndim == 2 and matrix.numel() >= _WORTH_IT_ELEMENTS and _is_onednns(matrix)
-    return matrix if not worth_it or _is_packed(matrix) else matrix.contiguous()
-
-
-def _suits(matrix: Tensor) -> bool:
+def _suits_onednn(rows: Tensor, matrix: Tensor) -> bool:
     return (
-        matrix.ndim == 2 and matrix.numel() >= _WORTH_IT_ELEMENTS and _is_onednns(matrix) and _is_packed(matrix)
+        _HAS_ONEDNN
+        and matrix.ndim == 2
+        and rows.shape[0] * matrix.numel() >= _WORTH_IT
+        and matrix.dtype is rows.dtype is torch.float32
+        and matrix.device.type == "cpu"
     )
-
-
-def _is_onednns(tensor: Tensor) -> bool:
-    """Whether oneDNN is at hand for this type and device."""
-    return _HAS_ONEDNN and tensor.dtype is torch.float32 and tensor.device.type == "cpu"
 
 
 def _is_packed(matrix: Tensor) -> bool:
