@@ -122,9 +122,7 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         _descend(batch, [member.weight[rows] for member in batch], updates, settings)
 
 
-def _move_compiled(
-    batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, workspace: Workspace
-) -> None:
+def _move_compiled(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, workspace: Workspace) -> None:
     """As the rest of `update_batch`, a block at a time, with everything elementwise in one pass."""
     blocks, gradients = [member.block for member in batch], [member.gradient for member in batch]
     divisors: Sequence[Tensor | None] = [None] * len(batch)
@@ -137,12 +135,13 @@ def _move_compiled(
             eps=settings.eps,
             debias=settings.second_debias,
             scratch=workspace.scratch,
+            compiles=True,
         )
     products = _products(batch, settings, compute)
     numbers = workspace.numbers_for(batch[0], settings, compute)
     for index, (member, divisor) in enumerate(zip(batch, divisors, strict=True)):
         weight = member.weight.detach()
-        limit = weight.numel() if products is None else limit_of(weight, largest=workspace.largest)
+        limit = weight.numel() if products is None else compiled_step.limit_of(weight, largest=workspace.largest)
         for rows in row_chunks(weight, limit):
             product = None if products is None else products(index, rows)
             if divisor is None:

@@ -8,8 +8,8 @@ Done by torch's own operators that is ten passes, here one that reads and writes
 are given as a tensor, so that a learning-rate schedule compiles nothing anew; shapes are dynamic. `block_step.py` has
 the same formulas for the rest: small blocks, and machines without a compiler.
 
-Compiling takes some 5 s for each of the two to six variants that a model needs, and the compiler's own start another 10 to
-50 s on two CPU cores, unless torch finds the code in its cache. `wanted` says when that is worth it.
+Compiling takes some 5 s for each of the two to six variants that a model needs, and the compiler's own start another
+10 to 50 s on two CPU cores, unless torch finds the code in its cache. `wanted` says when that is worth it.
 """
 
 import os
@@ -24,9 +24,13 @@ import torch
 from torch import Tensor
 from torch.utils._triton import has_triton
 
+from optim.rows import chunk_elements
+
 # On two CPU cores a step of GPT-2 124M takes some 0.2 s less, a forward and backward pass of 1,024 tokens some seconds:
 # the compiler is paid for by a few hundred steps, a small part of any training of a model of this size.
 _CPU_PAYS_ELEMENTS = 2**26
+# Of what the factors give, on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
+_CPU_CHUNK_ELEMENTS = 2**22
 # Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call of 20 us.
 _SMALLEST_BLOCK = {"cpu": 2**16, "cuda": 2**12}
 _VARIANTS = 64
@@ -71,8 +75,22 @@ def suits(weight: Tensor) -> bool:
     return weight.ndim == 2 and weight.numel() >= _SMALLEST_BLOCK.get(weight.device.type, 0)
 
 
+def limit_of(weight: Tensor, *, largest: int) -> int:
+    """How many elements of a block may be worked on at a time, where the largest block has `largest`."""
+    limit = _CPU_CHUNK_ELEMENTS if weight.device.type == "cpu" else chunk_elements(weight.device)
+    return min(max(1, largest), limit)
+
+
 def numbers(
-    *, gradient: float, product: float, beta2: float, eps: float, debias: float, clip: float | None, decay: float, lr: float
+    *,
+    gradient: float,
+    product: float,
+    beta2: float,
+    eps: float,
+    debias: float,
+    clip: float | None,
+    decay: float,
+    lr: float,
 ) -> list[float]:
     """The numbers of a step in the order in which the compiled functions take them.
 
@@ -108,14 +126,14 @@ def move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tens
     _compiled(_move_shared)(weight, gradient, divisor, product, by)
 
 
-def column_square_sums(matrix: Tensor, by: Tensor) -> Tensor:
-    """Sums of the squares of each column of m × n, in the type of `by`."""
-    sums: Tensor = _compiled(_column_square_sums)(matrix, by)
+def column_square_sums(matrix: Tensor) -> Tensor:
+    """Sums of the squares of each column of m × n, in float32, or in float64 for float64."""
+    sums: Tensor = _compiled(_column_square_sums)(matrix)
     return sums
 
 
-def _column_square_sums(matrix: Tensor, by: Tensor) -> Tensor:
-    exact = matrix.to(by.dtype)
+def _column_square_sums(matrix: Tensor) -> Tensor:
+    exact = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
     return (exact * exact).sum(dim=0)
 
 
@@ -157,7 +175,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return made(*arguments)
         except TorchDynamoException as error:  # before anything has been computed
-            warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2
+            )
             made = function
             return function(*arguments)
 

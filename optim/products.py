@@ -2,8 +2,8 @@
 
 torch multiplies float32 matrices through MKL, which falls back to its AVX2 kernels on processors that are not Intel's;
 oneDNN, the other library inside torch, writes its kernels for the instructions that it finds. On one AMD core with
-AVX-512, G 768 × 3072 and 38 rows: X G^T 78 against 149 GFLOP/s, X G 81 against 191, L R 80 against 202. oneDNN is slow on
-small matrices and very slow on parts of a matrix whose rows lie apart, so those go to torch, or are copied (`laid_out`).
+AVX-512, G 768 × 3072 and 38 rows: X G^T 78 against 149 GFLOP/s, X G 81 against 191, L R 80 against 202. oneDNN is
+slow on small matrices, and very slow where rows do not lie next to each other: those go to MKL, or are copied first.
 
 torch reaches oneDNN for float32 only through the operator that its own compiler emits for linear layers,
 `torch.ops.mkldnn._linear_pointwise`; where a release lacks it, everything goes through `torch.mm`.
@@ -12,7 +12,7 @@ torch reaches oneDNN for float32 only through the operator that its own compiler
 import torch
 from torch import Tensor
 
-# Multiply-adds from which oneDNN is faster: 128 × 512 by 6 rows take it 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
+# Multiply-adds; 128 × 512 by 6 rows take oneDNN 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
 _WORTH_IT = 2**21
 
 
@@ -51,4 +51,6 @@ def _is_packed(matrix: Tensor) -> bool:
     return matrix.is_contiguous() or matrix.mT.is_contiguous()
 
 
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]
+    torch.ops.mkldnn, "_linear_pointwise"
+)
