@@ -1,6 +1,6 @@
 """The compiled part of a step: the same formulas, when it is used, and what happens where it cannot be."""
 
-from typing import Any
+import copy
 
 import pytest
 import torch
@@ -105,6 +105,24 @@ def test_compiled_code_moves_a_block_as_torchs_operators_do(compiles_small_block
     assert torch.equal(found, _moved(compile=True, learning_rates=rates))
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(monkeypatch, cls):
+    monkeypatch.setattr(compiled_step, "_SMALLEST_BLOCK", {"cuda": 2})
+    plain, other = tiny_gpt2().cuda(), tiny_gpt2().cuda()
+    optimizers = cls.for_model(plain, LR, compile=False), cls.for_model(other, LR, compile=True)
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        one.grad = 1e-3 * torch.randn_like(one)
+        two.grad = one.grad.clone()
+    for _ in range(3):
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
 def test_code_that_cannot_be_compiled_runs_as_it_is_and_says_so_once():
     def awkward(values: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
@@ -140,7 +158,4 @@ def test_without_a_compiler_only_an_explicit_wish_is_refused(monkeypatch):
 
 
 def test_the_choice_survives_a_deep_copy():
-    import copy
-
-    options: dict[str, Any] = {"compile": False}
-    assert copy.deepcopy(AdaPM.for_model(tiny_gpt2(), LR, **options)).compile is False
+    assert copy.deepcopy(AdaPM.for_model(tiny_gpt2(), LR, compile=False)).compile is False
