@@ -1,11 +1,14 @@
-"""Time and transient memory of `step()`: every optimizer of the catalog on the real shapes of a GPT-2.
+"""Time and transient memory of `step()` on the real shapes of a GPT-2: AdaPM and AdaPM-mini beside torch's AdamW.
 
     python -m benchmarks.optimizer_step --model 124m --threads 2 --json benchmarks/results/step.json
+    python -m benchmarks.optimizer_step --model 1.5b --device cuda --json benchmarks/results/step-cuda.json
+    python -m benchmarks.optimizer_step --optimizers lion muon soap
 
 The optimizers take turns in one process, and who begins moves on by one every round, so that a busy machine slows all
-of them alike. The table shows the median and the quartiles of the rounds, the ratio of medians to torch's fused AdamW,
-and the peak memory that a step takes for a while, in units of the model's largest block. Gradients are random, of
-magnitude 1e-3, and shared by all.
+of them alike. The table shows the median and the quartiles of the rounds and three ratios to torch's fused AdamW: of
+medians, of the least over the repetitions of their medians, and of CPU time (all threads), which other programs on the
+machine disturb least. Then the seconds of the first step (state, and what is compiled), and the peak memory that a
+step takes for a while, in units of the model's largest block. Gradients are random, of magnitude 1e-3, and shared.
 """
 
 import argparse
@@ -16,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import quantiles
-from time import perf_counter
+from statistics import median, quantiles
+from time import perf_counter, process_time
 
 import torch
 from torch import Tensor
@@ -25,6 +28,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.transient_memory import peak_transient_bytes
 from optim import catalog
+from optim.adapm import AdaPM
 from optim.build import build
 
 _CONFIGS = {
@@ -35,6 +39,8 @@ _CONFIGS = {
     "1.5b": GPT2Config(n_embd=1600, n_layer=48, n_head=25),
 }
 _BASELINE = "adamw"
+_USUAL = ("adapm", "adapm-mini")
+_COMPILE = {"auto": None, "yes": True, "no": False}
 _FOREACH = "adamw (foreach)"
 _LEARNING_RATE = 1e-3
 
@@ -44,7 +50,12 @@ class Measured:
     """One optimizer's steps."""
 
     step_seconds: list[float]
-    """One a round."""
+    """One a round, all repetitions in order."""
+    cpu_seconds: list[float]
+    """The CPU time of this process in the same steps."""
+    first_step_seconds: float
+    """The step that allocates the state, and compiles."""
+    repetitions: int
     transient_bytes: int
     """Peak of what a step allocates, above what was there before."""
 
@@ -53,36 +64,58 @@ class Measured:
         lower, middle, upper = quantiles(self.step_seconds, n=4, method="inclusive")
         return lower, middle, upper
 
+    def least_median(self) -> float:
+        """The least, over the repetitions, of the median of their rounds, in seconds."""
+        rounds = len(self.step_seconds) // self.repetitions
+        starts = range(0, len(self.step_seconds), rounds)
+        return min(median(self.step_seconds[start : start + rounds]) for start in starts)
 
-def measure(config: GPT2Config, names: list[str], rounds: int, device: torch.device) -> dict[str, Measured]:
+
+def measure(
+    config: GPT2Config, names: list[str], *, rounds: int, repetitions: int, device: torch.device, compile: bool | None
+) -> dict[str, Measured]:
     """Every optimizer on a model of its own, after two steps of warming up."""
     torch.manual_seed(0)
     gradients: list[Tensor] = []
-    optimizers = {name: _prepared(name, config, gradients, device) for name in names}
+    optimizers = {name: _prepared(name, config, gradients, device, compile) for name in names}
+    first = {name: _timed(optimizer, device)[0] for name, optimizer in optimizers.items()}
     for optimizer in optimizers.values():
-        for _ in range(2):
-            optimizer.step()
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
+        optimizer.step()
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for number in range(rounds * repetitions):
         for name in _rotated(names, number):
-            seconds[name].append(_timed(optimizers[name], device))
+            times[name].append(_timed(optimizers[name], device))
     return {
         name: Measured(
-            step_seconds=seconds[name], transient_bytes=peak_transient_bytes(partial(_step, optimizer), device)
+            step_seconds=[wall for wall, _ in times[name]],
+            cpu_seconds=[cpu for _, cpu in times[name]],
+            first_step_seconds=first[name],
+            repetitions=repetitions,
+            transient_bytes=peak_transient_bytes(partial(_step, optimizer), device),
         )
         for name, optimizer in optimizers.items()
     }
 
 
 def table(measured: dict[str, Measured], largest_block_bytes: int) -> str:
-    """One line an optimizer."""
-    fused = measured[_BASELINE].quartiles()[1]
-    lines = [f"{'optimizer':<18}{'median ms':>11}{'quartiles ms':>20}{'× fused AdamW':>16}{'transient, blocks':>20}"]
+    """One line an optimizer; the last five columns are × fused AdamW (3), seconds, and largest blocks."""
+    fused = measured[_BASELINE]
+    lines = [
+        f"{'optimizer':<17}{'median ms':>10}{'quartiles ms':>19}"
+        f"{'× fused':>9}{'× least':>9}{'× CPU':>7}{'first s':>9}{'transient':>11}"
+    ]
     for name, found in measured.items():
         lower, middle, upper = found.quartiles()
         spread = f"{lower * 1e3:.2f} – {upper * 1e3:.2f}"
-        blocks = found.transient_bytes / largest_block_bytes
-        lines.append(f"{name:<18}{middle * 1e3:>11.2f}{spread:>20}{middle / fused:>16.2f}{blocks:>20.2f}")
+        ratios = (
+            middle / fused.quartiles()[1],
+            found.least_median() / fused.least_median(),
+            median(found.cpu_seconds) / median(fused.cpu_seconds),
+        )
+        lines.append(
+            f"{name:<17}{middle * 1e3:>10.2f}{spread:>19}{ratios[0]:>9.2f}{ratios[1]:>9.2f}{ratios[2]:>7.2f}"
+            f"{found.first_step_seconds:>9.2f}{found.transient_bytes / largest_block_bytes:>11.2f}"
+        )
     return "\n".join(lines)
 
 
@@ -91,15 +124,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=sorted(_CONFIGS), default="tiny")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--repetitions", type=int, default=3, help="of all the rounds")
+    parser.add_argument("--compile", choices=sorted(_COMPILE), default="auto", help="for AdaPM and AdaPM-mini")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--optimizers", nargs="*", default=[], help=f"catalog names besides {_BASELINE}; default: all")
+    parser.add_argument(
+        "--optimizers",
+        nargs="*",
+        default=list(_USUAL),
+        help=f"catalog names besides {_BASELINE}, or `all`; default: {', '.join(_USUAL)}",
+    )
     parser.add_argument("--json", type=Path, default=None, help="where to write the figures")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     config = _CONFIGS[chosen.model]
-    names = [_BASELINE, _FOREACH, *(n for n in chosen.optimizers or catalog.names() if n != _BASELINE)]
-    measured = measure(config, names, chosen.rounds, chosen.device)
+    asked = catalog.names() if chosen.optimizers == ["all"] else chosen.optimizers
+    measured = measure(
+        config,
+        [_BASELINE, _FOREACH, *(name for name in asked if name != _BASELINE)],
+        rounds=chosen.rounds,
+        repetitions=chosen.repetitions,
+        device=chosen.device,
+        compile=_COMPILE[chosen.compile],
+    )
     largest = _largest_block_bytes(config)
     print(table(measured, largest))
     if chosen.json is not None:
@@ -108,6 +155,7 @@ def main() -> None:
             "device": str(chosen.device),
             "machine": _machine(chosen.device),
             "threads": chosen.threads,
+            "compile": chosen.compile,
             "load_average_at_end": os.getloadavg()[0],
             "torch": torch.__version__,
             "largest_block_bytes": largest,
@@ -117,7 +165,9 @@ def main() -> None:
         chosen.json.write_text(json.dumps({**about, "optimizers": found}, indent=2) + "\n")
 
 
-def _prepared(name: str, config: GPT2Config, gradients: list[Tensor], device: torch.device) -> torch.optim.Optimizer:
+def _prepared(
+    name: str, config: GPT2Config, gradients: list[Tensor], device: torch.device, compile: bool | None
+) -> torch.optim.Optimizer:
     """The optimizer on a model of its own; the first one draws the gradients that all of them have."""
     model = GPT2LMHeadModel(config).to(device)
     if not gradients:
@@ -126,7 +176,10 @@ def _prepared(name: str, config: GPT2Config, gradients: list[Tensor], device: to
         parameter.grad = gradient
     if name == _FOREACH:
         return torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, foreach=True)
-    return build(name, model, lr=_LEARNING_RATE)
+    optimizer = build(name, model, lr=_LEARNING_RATE)
+    if isinstance(optimizer, AdaPM):
+        optimizer.compile = compile
+    return optimizer
 
 
 def _rotated(names: list[str], by: int) -> Iterator[str]:
@@ -139,15 +192,15 @@ def _step(optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def _timed(optimizer: torch.optim.Optimizer, device: torch.device) -> float:
-    """Seconds of one step, the device's work included."""
+def _timed(optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[float, float]:
+    """Seconds of one step, the device's work included, and CPU seconds of this process."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    start = perf_counter()
+    start, cpu = perf_counter(), process_time()
     optimizer.step()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return perf_counter() - start
+    return perf_counter() - start, process_time() - cpu
 
 
 def _largest_block_bytes(config: GPT2Config) -> int:

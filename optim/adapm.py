@@ -20,7 +20,9 @@ worked out block by block in `block_step.py`; this file is the optimizer around 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import cached_property
+from math import prod
 from typing import Any, ClassVar, Self, Unpack, overload
 from weakref import ref
 
@@ -28,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
+from optim import compiled_step
 from optim.batches import Likeness, Member, bounded, largest_block, likeness
 from optim.block_step import StepSettings, Workspace, update_batch
 from optim.blocks import (
@@ -76,6 +79,8 @@ class AdaPM(torch.optim.Optimizer):
         debias_moments: Adam's 1 - b^t terms, which algorithm 1 does not have.
         momentum_free_lr_scale: Learning-rate factor of blocks that keep no momentum (paper, section 5.1: 0.75).
         seed: Seed of the sketches.
+        compile: True moves large blocks by code that `torch.compile` makes at the first step, False does not; None
+            decides by device and model (`compiled_step.py`). Weights agree to rounding.
 
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
@@ -110,6 +115,7 @@ class AdaPM(torch.optim.Optimizer):
         debias_moments: bool = False,
         momentum_free_lr_scale: float = 0.75,
         seed: int = 0,
+        compile: bool | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -132,6 +138,7 @@ class AdaPM(torch.optim.Optimizer):
         self.plan = BlockPlan(()) if plan is None else plan
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
+        self.compile = compile
         super().__init__(groups, defaults)
 
     @classmethod
@@ -145,6 +152,7 @@ class AdaPM(torch.optim.Optimizer):
         state_dtype: torch.dtype | None = None,
         unknown: Unknown = "error",
         rules: Rules = (),
+        compile: bool | None = None,
         **options: Unpack[StepOptions],
     ) -> Self:
         """Plan the trainable parameters of a model and build the optimizer on them.
@@ -160,6 +168,7 @@ class AdaPM(torch.optim.Optimizer):
                 in float32 in any case.
             unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
             rules: What some blocks keep instead of what their kind does; later rules win.
+            compile: As for the constructor.
             options: As for the constructor.
 
         Raises:
@@ -171,7 +180,7 @@ class AdaPM(torch.optim.Optimizer):
         plan = plan_blocks(model, **cls._plan_options(planning))
         if params is None:
             params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        made = cls(named_in(model, listed(params)), lr, plan=plan, **options)
+        made = cls(named_in(model, listed(params)), lr, plan=plan, compile=compile, **options)
         made._planning, made._model = planning, ref(model)
         return made
 
@@ -193,14 +202,18 @@ class AdaPM(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._refuse_sparse_gradients()
-        workspace = Workspace(self._largest_block)
+        compiles = compiled_step.wanted(self.compile, self._elements, self.param_groups[0]["params"][0].device)
+        with compiled_step.room_for_variants() if compiles else nullcontext():
+            self._update(Workspace(self._largest_block, compiles=compiles))
+        return loss
+
+    def _update(self, workspace: Workspace) -> None:
         for group in self.param_groups:
             for (step, _, _), lists in self._ready(group).items():
                 settings = StepSettings.of(group, step)
                 for members in lists.values():
                     for batch in bounded(members, largest=self._largest_block):
                         update_batch(batch, settings, workspace)
-        return loss
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
@@ -241,7 +254,8 @@ class AdaPM(torch.optim.Optimizer):
                     self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "plan": self.plan, "_heads": self._heads, "_planning": self._planning}
+        kept = {"plan": self.plan, "compile": self.compile, "_heads": self._heads, "_planning": self._planning}
+        return {**super().__getstate__(), **kept}
 
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
@@ -281,6 +295,10 @@ class AdaPM(torch.optim.Optimizer):
     @cached_property
     def _likenesses(self) -> dict[str, Likeness]:
         return {block.name: likeness(block) for block in self.plan}
+
+    @cached_property
+    def _elements(self) -> int:
+        return sum(prod(block.shape) for block in self.plan)
 
     @cached_property
     def _largest_block(self) -> int:

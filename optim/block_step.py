@@ -5,18 +5,19 @@ that no temporary is as large as a large block; gradients and weights are views 
 float32, or in float64 for float64 parameters. Nothing here waits for an accelerator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from optim import fused_adam, second_moment
+from optim import compiled_step, fused_adam, second_moment
 from optim.batches import Member, limit_of
 from optim.blocks import FirstMoment, SecondMoment
 from optim.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
-from optim.rows import OnRows, Scratch, row_chunks
+from optim.products import laid_out, times
+from optim.rows import OnRows, Rows, Scratch, row_chunks
 from optim.solvers import SOLVERS
 
 
@@ -74,8 +75,18 @@ class Workspace:
 
     largest: int
     """Elements of the plan's largest block."""
-    numerators: Scratch = field(default_factory=Scratch)
-    quotients: Scratch = field(default_factory=Scratch)
+    compiles: bool = False
+    """Whether large blocks are moved by compiled code (`compiled_step.py`)."""
+    scratch: Scratch = field(default_factory=Scratch)
+    _numbers: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
+
+    def numbers_for(self, member: Member, settings: StepSettings, compute: torch.dtype) -> Tensor:
+        """The numbers of a compiled step of blocks like this one, sent to their device once."""
+        block, device = member.block, member.weight.device
+        key = (settings, block.first_moment, block.decays, compute, device)
+        if key not in self._numbers:
+            self._numbers[key] = torch.tensor(_numbers(member, settings), dtype=compute).to(device, non_blocking=True)
+        return self._numbers[key]
 
 
 def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Workspace) -> None:
@@ -91,7 +102,10 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         _move_as_adam(batch, settings)
         return
     compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-    momenta = _momenta(batch, settings, compute, workspace.numerators)
+    if workspace.compiles and all(compiled_step.suits(member.weight) for member in batch):
+        _move_compiled(batch, settings, compute, workspace)
+        return
+    momenta = _momenta(batch, settings, compute)
     quotients = second_moment.quotients(
         [member.block for member in batch],
         [member.kept("exp_avg_sq") for member in batch],
@@ -99,13 +113,79 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         beta2=settings.beta2,
         eps=settings.eps,
         debias=settings.second_debias,
-        scratch=workspace.quotients,
+        scratch=workspace.scratch,
     )
     # A batch of several is no larger than a chunk (`batches.bounded`): the first block's rows are everybody's.
     for rows in row_chunks(gradients[0], limit_of(batch[0].weight, largest=workspace.largest)):
         pieces = [gradient[rows].to(compute) for gradient in gradients]
         updates = quotients(rows, pieces, momenta(rows, pieces))
         _descend(batch, [member.weight[rows] for member in batch], updates, settings)
+
+
+def _move_compiled(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, workspace: Workspace) -> None:
+    """As the rest of `update_batch`, a block at a time, with everything elementwise in one pass."""
+    blocks, gradients = [member.block for member in batch], [member.gradient for member in batch]
+    divisors: Sequence[Tensor | None] = [None] * len(batch)
+    if blocks[0].second_moment is not SecondMoment.ELEMENT:
+        divisors = second_moment.divisors(
+            blocks,
+            [member.kept("exp_avg_sq") for member in batch],
+            gradients,
+            beta2=settings.beta2,
+            eps=settings.eps,
+            debias=settings.second_debias,
+            scratch=workspace.scratch,
+            compiles=True,
+        )
+    products = _products(batch, settings, compute)
+    numbers = workspace.numbers_for(batch[0], settings, compute)
+    for index, (member, divisor) in enumerate(zip(batch, divisors, strict=True)):
+        weight = member.weight.detach()
+        limit = weight.numel() if products is None else compiled_step.limit_of(weight, largest=workspace.largest)
+        for rows in row_chunks(weight, limit):
+            product = None if products is None else products(index, rows)
+            if divisor is None:
+                moment = member.kept("exp_avg_sq")[rows]
+                compiled_step.move_elements(weight[rows], member.gradient[rows], moment, product, numbers)
+            else:
+                at = divisor if divisor.shape[0] == 1 else divisor[rows]
+                compiled_step.move_shared(weight[rows], member.gradient[rows], at, product, numbers)
+
+
+def _products(
+    batch: Sequence[Member], settings: StepSettings, compute: torch.dtype
+) -> Callable[[int, Rows], Tensor] | None:
+    """From a block's place in the batch, and rows of it, to what is added to the gradient in m; None for nothing."""
+    first_moment = batch[0].block.first_moment
+    if first_moment is FirstMoment.NONE:
+        return None
+    if first_moment is FirstMoment.FULL:
+        averages = [member.kept("exp_avg") for member in batch]
+        return lambda index, rows: _full_momenta(
+            [averages[index][rows]], [batch[index].gradient[rows].to(compute)], settings.beta1
+        )[0]
+    mixed = _low_rank_factors(batch, _stacked([member.gradient for member in batch], compute), settings)
+    if len(batch) == 1:
+        return lambda index, rows: times(mixed.left[rows], mixed.right)
+    return lambda index, rows: times(mixed.left[index][rows], mixed.right[index])
+
+
+def _numbers(member: Member, settings: StepSettings) -> list[float]:
+    """What a compiled step of blocks like this one multiplies with."""
+    first_moment = member.block.first_moment
+    full = first_moment is FirstMoment.FULL
+    lr = settings.lr * (settings.momentum_free_lr_scale if first_moment is FirstMoment.NONE else 1.0)
+    weights = {FirstMoment.FULL: 0.0, FirstMoment.NONE: 1.0, FirstMoment.LOW_RANK: settings.mixture.gradient}
+    return compiled_step.numbers(
+        gradient=weights[first_moment],
+        product=1.0 / settings.momentum_debias if full else 1.0,
+        beta2=settings.beta2,
+        eps=settings.eps,
+        debias=settings.second_debias,
+        clip=None if full else settings.clip,
+        decay=lr * settings.weight_decay if member.block.decays else 0.0,
+        lr=lr,
+    )
 
 
 def _is_adams(batch: Sequence[Member]) -> bool:
@@ -135,13 +215,13 @@ def _move_as_adam(batch: Sequence[Member], settings: StepSettings) -> None:
     )
 
 
-def _momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, scratch: Scratch) -> OnRows:
+def _momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype) -> OnRows:
     """m by rows, with the stored momentum moved on; what it gives is not to be written to."""
     first_moment = batch[0].block.first_moment
     if first_moment is FirstMoment.NONE:
         return lambda rows, pieces: pieces
     if first_moment is FirstMoment.LOW_RANK:
-        return _low_rank_momenta(batch, settings, compute, scratch)
+        return _low_rank_momenta(batch, settings, compute)
     averages = [member.kept("exp_avg") for member in batch]
     return lambda rows, pieces: _full_momenta([average[rows] for average in averages], pieces, settings.beta1)
 
@@ -155,32 +235,33 @@ def _full_momenta(stored: list[Tensor], gradients: list[Tensor], beta1: float) -
     return averages
 
 
-def _low_rank_momenta(
-    batch: Sequence[Member], settings: StepSettings, compute: torch.dtype, scratch: Scratch
-) -> OnRows:
+def _low_rank_momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype) -> OnRows:
     gradient = _stacked([member.gradient for member in batch], compute)
-    stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
-    carried = Factors(*(_stacked(list(factors), compute) for factors in zip(*stored, strict=True)))
-    found = _solved(batch, gradient, carried, settings)
-    # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-    kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
-    left, right = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
-    for factors, new in zip(zip(*stored, strict=True), kept, strict=True):
-        torch._foreach_copy_(list(factors), [new] if len(batch) == 1 else list(new.unbind()))
+    left, right = _low_rank_factors(batch, gradient, settings)
     beta = settings.mixture.gradient
     if len(batch) == 1:
-        return lambda rows, pieces: [_mixed(pieces[0], left[rows], right, beta, scratch)]
+        return lambda rows, pieces: [times(left[rows], right).add_(pieces[0], alpha=beta)]
     together = added(gradient, left, right, beta=beta, alpha=1.0).unbind()
     return lambda rows, pieces: list(together)
+
+
+def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepSettings) -> Factors:
+    """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on."""
+    compute = gradient.dtype
+    stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
+    carried = Factors(*(_stacked(list(factors), compute) for factors in zip(*stored, strict=True)))
+    found = _solved(batch, laid_out(gradient, rows=batch[0].block.rank), carried, settings)
+    # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
+    kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
+    mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
+    for factors, new in zip(zip(*stored, strict=True), kept, strict=True):
+        torch._foreach_copy_(list(factors), [new] if len(batch) == 1 else list(new.unbind()))
+    return mixed
 
 
 def _stacked(matrices: list[Tensor], compute: torch.dtype) -> Tensor:
     """One matrix as it is, several as a batch of them."""
     return (matrices[0] if len(matrices) == 1 else torch.stack(matrices)).to(compute)
-
-
-def _mixed(piece: Tensor, left: Tensor, right: Tensor, beta: float, scratch: Scratch) -> Tensor:
-    return torch.addmm(piece, left, right, beta=beta, out=scratch.like(piece))
 
 
 def _solved(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:

@@ -8,11 +8,13 @@ head. Stored as a vector of one value a group; `Block.output_axis` says which ax
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from optim.blocks import Block, SecondMoment
+from optim.compiled_step import column_square_sums
 from optim.rows import Rows, Scratch, row_chunks
 
 Quotients = Callable[[Rows, list[Tensor], list[Tensor]], list[Tensor]]
@@ -48,13 +50,32 @@ def quotients(
         return lambda rows, pieces, numerators: _over_elements(
             [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias, scratch
         )
-    means = [_mean_squares(block, gradient, scratch) for block, gradient in zip(blocks, gradients, strict=True)]
-    moments = _averaged(stored, means, beta2)
-    spread = [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
+    spread = divisors(blocks, stored, gradients, beta2=beta2, eps=eps, debias=debias, scratch=scratch)
     return lambda rows, pieces, numerators: [
         torch.div(numerator, _at(block, root, rows), out=_room([numerator], scratch)[0] if len(blocks) == 1 else None)
         for block, root, numerator in zip(blocks, spread, numerators, strict=True)
     ]
+
+
+def divisors(
+    blocks: Sequence[Block],
+    stored: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    *,
+    beta2: float,
+    eps: float,
+    debias: float,
+    scratch: Scratch,
+    compiles: bool = False,
+) -> list[Tensor]:
+    """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that share v.
+
+    `compiles` sums squares by compiled code; the other arguments are those of `quotients`.
+    """
+    sums = column_square_sums if compiles else partial(_column_square_sums, scratch=scratch)
+    means = [_mean_squares(block, gradient, sums) for block, gradient in zip(blocks, gradients, strict=True)]
+    moments = _averaged(stored, means, beta2)
+    return [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
 
 
 def _over_elements(
@@ -110,30 +131,29 @@ def _spread(block: Block, neurons: Tensor) -> Tensor:
     """One value for each output neuron, from one for each group of them, along the block's output axis."""
     if block.head_size > 1:
         neurons = neurons.repeat_interleave(block.head_size)
-    return neurons if block.output_axis == 1 else neurons.unsqueeze(1)
+    return neurons.unsqueeze(block.output_axis - 1)
 
 
 def _at(block: Block, spread: Tensor, rows: Rows) -> Tensor:
     return spread if block.output_axis == 1 else spread[rows]
 
 
-def _mean_squares(block: Block, gradient: Tensor, scratch: Scratch) -> Tensor:
+def _mean_squares(block: Block, gradient: Tensor, column_sums: Callable[[Tensor], Tensor]) -> Tensor:
     """Mean of the squared gradient over each group: shape (groups,)."""
-    sums = _square_sums(gradient, scratch, over=1 - block.output_axis)
+    sums = _row_square_sums(gradient) if block.output_axis == 0 else column_sums(gradient)
     if block.head_size > 1:
         sums = sums.view(-1, block.head_size).mean(dim=1)
     return sums / gradient.shape[1 - block.output_axis]
 
 
-def _square_sums(gradient: Tensor, scratch: Scratch, *, over: int) -> Tensor:
-    """Sums of squares over one axis of m × n.
+def _row_square_sums(gradient: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(gradient, dim=1, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return norms.square_()
 
-    torch's norm is as fast as reading along a row, and ten times slower than this loop down a column.
-    """
+
+def _column_square_sums(gradient: Tensor, scratch: Scratch) -> Tensor:
+    """torch's norm is as fast as reading along a row, and ten times slower than this loop down a column."""
     compute = torch.promote_types(gradient.dtype, torch.float32)
-    if over == 1:
-        norms: Tensor = torch.linalg.vector_norm(gradient, dim=1, dtype=compute)
-        return norms.square_()
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)
     for rows in row_chunks(gradient):
         piece = gradient[rows].to(compute)
