@@ -89,8 +89,10 @@ def plan_named(
 
     Raises:
         UnplacedWeightsError: names every weight that names and shapes do not place, and those that need `heads`.
-        RuleError, ValueError: as `plan_blocks`.
+        RuleError, ValueError: as `plan_blocks`; or `heads` is below 1.
     """
+    if heads is not None and heads < 1:
+        raise ValueError(f"Invalid heads: {heads}; it is the number of query heads, at least 1")
     policy = _Policy(**options)
     plan, unplaced = _planned(skeleton(parameters, heads), policy)
     per_head = [block.name for block in plan if block.second_moment is SecondMoment.HEAD and heads is None]

@@ -145,6 +145,12 @@ def test_a_number_of_heads_that_does_not_divide_the_query_is_refused(heads: int)
         plan_named(parameters, heads=heads)
 
 
+@pytest.mark.parametrize("heads", [0, -2])
+def test_no_heads_at_all_are_refused(heads: int):
+    with pytest.raises(ValueError, match=rf"Invalid heads: {heads}; it is the number of query heads, at least 1"):
+        plan_named(shapes(wte=(64, 32)), heads=heads)
+
+
 def test_frozen_parameters_get_no_block_but_tell_what_the_others_are():
     parameters = shapes(embed_tokens=(64, 32), lm_head=(64, 32))
     parameters["embed_tokens.weight"].requires_grad_(False)
