@@ -26,7 +26,7 @@ from torch.utils._triton import has_triton
 
 from optim.rows import chunk_elements
 
-# A step of GPT-2 124M takes some 0.1 s of CPU time less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
+# A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
 # the compiler's minute is that of ten to twenty such steps, and won back after some 600.
 _CPU_PAYS_ELEMENTS = 2**26
 # Of what the factors give, on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
