@@ -26,8 +26,8 @@ from torch.utils._triton import has_triton
 
 from optim.rows import chunk_elements
 
-# On two CPU cores a step of GPT-2 124M takes some 0.2 s less, a forward and backward pass of 1,024 tokens some seconds:
-# the compiler is paid for by a few hundred steps, a small part of any training of a model of this size.
+# A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
+# the compiler's minute is that of ten to twenty such steps, and won back after some 600.
 _CPU_PAYS_ELEMENTS = 2**26
 # Of what the factors give, on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
 _CPU_CHUNK_ELEMENTS = 2**22

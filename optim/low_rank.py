@@ -182,6 +182,8 @@ def started(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
     """
     if fresh:
         return sketch()
+    if _is_free_to_read(right) and bool((right[..., 0, :] != 0.0).any(dim=-1).all()):
+        return right  # so nearly always, and the first rows are enough to see it
     zero = right.abs().amax(dim=(-2, -1), keepdim=True) == 0.0
     if _is_free_to_read(zero) and not bool(zero.any()):
         return right
