@@ -14,8 +14,9 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import current_revision
+from orchestrator.store.queue import Queue
 from orchestrator.store.tables import metadata
-from tests.stores import PostgresqlServer, comparison_spec
+from tests.stores import PostgresqlServer, claim, comparison_spec, result
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -90,6 +91,21 @@ def test_the_migrations_can_be_undone(empty: Database) -> None:
     assert tables(empty) == {"alembic_version"}
     empty.migrate()
     assert tables(empty) == set(metadata.tables) | {"alembic_version"}
+
+
+def test_a_run_in_flight_survives_the_way_back_and_forth(empty: Database) -> None:
+    """Its worker, which knows nothing of it, records its result; the others wait in the order of submission."""
+    empty.migrate()
+    bench = Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    queue = Queue(empty, LeasePolicy())
+    bench.submit(comparison_spec(seeds=(1, 2, 3)))
+    (lease,) = claim(queue, cpus=1, limit=1)
+    bench.hello(lease.run_id, 1, lease.token)
+    empty.migrate("0001")
+    empty.migrate()
+    bench.finish(lease.run_id, 1, lease.token, result())
+    assert [run.status for run in bench.runs()] == ["succeeded", "queued", "queued"]
+    assert [each.run_id for each in claim(queue, cpus=9, limit=9)] == [run.id for run in bench.runs()[1:]]
 
 
 def test_a_migration_that_breaks_leaves_the_database_as_it_was(
