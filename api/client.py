@@ -20,9 +20,9 @@ from api.faults import Fault, Problem
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.publication import TableFormat
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.fit_records import FitReport
+from orchestrator.fit_records import FitReport, FormName
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.profiles import ProfileReport
+from orchestrator.profile_records import ProfileReport
 from orchestrator.records import (
     AttemptRecord,
     Chart,
@@ -33,7 +33,6 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from orchestrator.scaling import FormName
 from worker.record import Point
 
 Answer = TypeVar("Answer")

@@ -1,9 +1,13 @@
 """Scaling-law fits as records: what was fitted, how sure it is, and a verdict in a sentence."""
 
+from typing import Literal
+
 from pydantic import Field
 
-from orchestrator.scaling import FormName
 from worker.record import Record
+
+FormName = Literal["n", "n0", "d", "d0", "nd"]
+"""The forms that `scaling.py` fits, which says what each is."""
 
 
 class Estimate(Record):

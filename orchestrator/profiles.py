@@ -8,40 +8,9 @@ A score of 1 is the fastest on every workload; 0 reaches no target in four times
 
 from collections.abc import Sequence
 
+from orchestrator.profile_records import ProfileReport, ProfileRow, WorkloadTime
 from orchestrator.records import CandidateRow, Comparison
 from orchestrator.targets import LARGEST_TAU, profile_scores
-from worker.record import Record
-
-
-class WorkloadTime(Record):
-    """How long a candidate took on one workload, median over seeds; null where half of them never got there."""
-
-    experiment_id: str
-    name: str
-    tokens: float | None
-    device_hours: float | None
-
-
-class ProfileRow(Record):
-    """One candidate over all workloads."""
-
-    candidate: str
-    title: str
-    is_baseline: bool
-    score_tokens: float
-    """Of the profile over tokens to target: 0 to 1. It does not depend on the machine."""
-    score_device_hours: float
-    """Of the profile over device-hours to target: it does, and is fair on one kind of device only."""
-    times: tuple[WorkloadTime, ...]
-
-
-class ProfileReport(Record):
-    """Candidates over several workloads, the best first."""
-
-    experiments: tuple[str, ...]
-    largest_tau: float
-    rows: tuple[ProfileRow, ...]
-    notes: tuple[str, ...]
 
 
 def profiles(comparisons: Sequence[Comparison]) -> ProfileReport:

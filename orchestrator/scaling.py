@@ -15,13 +15,13 @@ distances from the estimate are stretched by t_{n-p} / z, as a t-interval stretc
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
 
+from orchestrator.fit_records import FormName
+
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-FormName = Literal["n", "n0", "d", "d0", "nd"]
 
 HUBER_DELTA = 1e-3
 """Of the log loss; Hoffmann et al., appendix D.2."""

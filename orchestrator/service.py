@@ -17,10 +17,11 @@ from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
 from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.fit_records import FitReport
+from orchestrator.fit_records import FitReport, FormName
 from orchestrator.fits import fit_experiments
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
-from orchestrator.profiles import ProfileReport, profiles
+from orchestrator.profile_records import ProfileReport
+from orchestrator.profiles import profiles
 from orchestrator.records import (
     AttemptRecord,
     Census,
@@ -34,7 +35,6 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from orchestrator.scaling import FormName
 from orchestrator.store import reads, series, standing
 from orchestrator.store.census import census
 from orchestrator.store.database import Database

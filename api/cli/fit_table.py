@@ -9,7 +9,7 @@ from api.cli.console import plain
 from api.cli.tables import plain_table, two_lines
 from dashboards import formats
 from orchestrator.fit_records import CandidateFit, Estimate, FitReport
-from orchestrator.profiles import ProfileReport, ProfileRow
+from orchestrator.profile_records import ProfileReport, ProfileRow
 
 
 def fit_view(report: FitReport) -> RenderableType:

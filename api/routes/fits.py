@@ -5,9 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.routes.context import ID_PATTERN, BenchDependency, problems
-from orchestrator.fit_records import FitReport
-from orchestrator.profiles import ProfileReport
-from orchestrator.scaling import FormName
+from orchestrator.fit_records import FitReport, FormName
+from orchestrator.profile_records import ProfileReport
 
 router = APIRouter(tags=["several experiments"])
 

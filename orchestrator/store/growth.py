@@ -7,7 +7,7 @@ then sees both ended; one that is killed has ended no run and added none. Locks 
 the experiment.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,13 +25,17 @@ from worker.record import Verdict
 
 def grow(connection: Connection, ended_in: Iterable[ExperimentId], now: float) -> None:
     """Queue the runs that follow in these experiments, whose ended runs are locked by this transaction."""
-    query = sa.select(experiments.c.id, experiments.c.number, experiments.c.spec)
-    growing: sa.Select[Any] = query.where(experiments.c.id.in_(sorted(ended_in)), experiments.c.growing).order_by(
-        experiments.c.number
-    )
-    # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
-    for row in connection.execute(growing.with_for_update(key_share=True)).all():
+    for row in _locked(connection, ended_in, experiments.c.growing):
         _grow_one(connection, row, now)
+
+
+def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
+    """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
+    for row in _locked(connection, revived_in, ~experiments.c.growing):
+        spec = ComparisonSpec.model_validate_json(row.spec)
+        trials = _trials(connection, row.number) if spec.tuning else {}
+        if spec.tuning and not all(settled(spec, trials[candidate.name()]) for candidate in spec.candidates):
+            connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
 def close(connection: Connection, experiment_id: str) -> None:
@@ -42,6 +46,16 @@ def close(connection: Connection, experiment_id: str) -> None:
     mine = experiments.c.id == known_id(experiment_id)
     if connection.execute(sa.update(experiments).where(mine).values(growing=False)).rowcount == 0:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
+
+
+def _locked(
+    connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
+) -> Sequence[sa.Row[Any]]:
+    """Those of the experiments for which the condition holds, locked until the transaction ends."""
+    query: sa.Select[Any] = sa.select(experiments.c.id, experiments.c.number, experiments.c.spec)
+    found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
+    # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
+    return connection.execute(found.with_for_update(key_share=True)).all()
 
 
 def _grow_one(connection: Connection, row: sa.Row[Any], now: float) -> None:

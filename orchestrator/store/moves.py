@@ -139,7 +139,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     ended = [_ended_entry(after, now) for _, after in pairs if after.status in TERMINAL]
     if ended:
         connection.execute(_INSERT_ENTRY, ended)
-        _grow(connection, {after.experiment_id for _, after in pairs if after.status in TERMINAL}, now)
+    _grow(connection, pairs, now)
     count_change(connection)
 
 
@@ -266,11 +266,16 @@ def _event(before: RunRow, after: RunRow, now: float) -> dict[str, object]:
     }
 
 
-def _grow(connection: Connection, ended_in: set[ExperimentId], now: float) -> None:
-    """Queue what follows from the runs that have just ended; see `growth.py`."""
+def _grow(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]], now: float) -> None:
+    """Queue what follows from the runs that have just ended; let it follow again from those that were revived."""
     from orchestrator.store import growth  # it submits runs, and submitting counts changes through this file
 
-    growth.grow(connection, ended_in, now)
+    revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
+    if revived:
+        growth.reopen(connection, revived)
+    ended = {after.experiment_id for _, after in pairs if after.status in TERMINAL}
+    if ended:
+        growth.grow(connection, ended, now)
 
 
 def _ended_entry(run: RunRow, now: float) -> dict[str, object]:

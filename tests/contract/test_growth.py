@@ -185,3 +185,19 @@ def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(t
             assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 5}
             assert experiment.counts.done()
             assert grid_of(bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 1e-3, 1), ("adamw", 1e-3, 2)]
+
+
+def test_a_cancelled_tuning_that_is_retried_goes_on_to_phase_two(store: Store) -> None:
+    experiment = store.bench.submit(tuned()).experiment
+    (first, *_) = begin(store, 1)
+    finish(store, first)
+    store.bench.cancel_experiment(experiment.id)
+    assert store.bench.experiment(experiment.id).counts.done()
+    store.bench.wish_experiment(experiment.id, Wish.RETRY)
+    assert store.bench.experiment(experiment.id).counts.growing
+    for lease in begin(store, 2):
+        finish(store, lease)
+    assert grid_of(store.bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
+    store.bench.cancel_experiment(experiment.id)
+    store.bench.wish_experiment(experiment.id, Wish.RETRY)
+    assert not store.bench.experiment(experiment.id).counts.growing, "phase 2 is there, and is retried itself"

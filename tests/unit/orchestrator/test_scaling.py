@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.fit_records import FormName
 from orchestrator.scaling import (
     FORMS,
     Array,
-    FormName,
     Law,
     Observations,
     bootstrap,
