@@ -1,6 +1,18 @@
 """Datasets and tokenizers by name, as data (no numpy, no torch)."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DataKind(StrEnum):
+    """What a dataset holds; each task trains on one kind."""
+
+    TEXT = "text"
+    """Documents, cut into sequences."""
+    CONVERSATIONS = "conversations"
+    """Prompts with their answers."""
+    DRAWN = "drawn samples"
+    """Nothing stored: every sample is drawn when it is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,6 +22,7 @@ class DatasetEntry:
     name: str
     summary: str
     licence: str
+    kind: DataKind = DataKind.TEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +40,24 @@ DATASETS: tuple[DatasetEntry, ...] = (
         summary="the Python interpreter's own library source: about 30 MB of text that needs no download",
         licence="PSF-2.0",
     ),
+    DatasetEntry(
+        name="chats",
+        summary="generated conversations that a tiny model can learn: sums, echoes, opposites; no download",
+        licence="Apache-2.0",
+        kind=DataKind.CONVERSATIONS,
+    ),
+    DatasetEntry(
+        name="ultrafeedback",
+        summary="prompts and chosen answers of HuggingFaceH4/ultrafeedback_binarized: 61,000 conversations",
+        licence="MIT",
+        kind=DataKind.CONVERSATIONS,
+    ),
+    DatasetEntry(
+        name="drawn",
+        summary="samples of the task regression, drawn as they are needed",
+        licence="Apache-2.0",
+        kind=DataKind.DRAWN,
+    ),
 )
 
 TOKENIZERS: tuple[TokenizerEntry, ...] = (
@@ -34,9 +65,17 @@ TOKENIZERS: tuple[TokenizerEntry, ...] = (
 )
 
 
-def dataset_names() -> tuple[str, ...]:
-    """The names of all datasets."""
-    return tuple(entry.name for entry in DATASETS)
+def dataset_names(kind: DataKind | None = None) -> tuple[str, ...]:
+    """The names of all datasets, or of those of one kind."""
+    return tuple(entry.name for entry in DATASETS if kind in (None, entry.kind))
+
+
+def dataset(name: str) -> DatasetEntry:
+    """The dataset of that name; `KeyError` names the known ones."""
+    for candidate in DATASETS:
+        if candidate.name == name:
+            return candidate
+    raise KeyError(f"unknown dataset {name!r}; known: {', '.join(dataset_names())}")
 
 
 def tokenizer_names() -> tuple[str, ...]:
