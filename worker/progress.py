@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from worker.meters.phases import PhaseSeconds
 from worker.record import Verdict
 
-_SERIES = ("train_losses", "step_seconds", "optimizer_seconds")
+_SERIES = ("train_losses", "step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 
 
 def finite(value: float | None) -> float | None:
@@ -20,7 +21,7 @@ def finite(value: float | None) -> float | None:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Counts, losses and times up to now; the three series have one value a step."""
+    """Counts, losses and times up to now; each series has one value a step."""
 
     steps: int
     """The whole budget."""
@@ -33,18 +34,24 @@ class Progress:
     """A sentence, once the loss has stopped being a number."""
     train_losses: "array[float]" = field(default_factory=lambda: array("d"))
     step_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    data_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    forward_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    backward_seconds: "array[float]" = field(default_factory=lambda: array("d"))
     optimizer_seconds: "array[float]" = field(default_factory=lambda: array("d"))
 
     def finished(self) -> bool:
         """Whether there is no further step to take."""
         return self.fault is not None or self.step >= self.steps
 
-    def add_step(self, train_loss: float, step_seconds: float, optimizer_seconds: float) -> None:
+    def add_step(self, train_loss: float, seconds: PhaseSeconds) -> None:
         """Count one optimizer step."""
         self.step += 1
         self.train_losses.append(train_loss)
-        self.step_seconds.append(step_seconds)
-        self.optimizer_seconds.append(optimizer_seconds)
+        self.step_seconds.append(seconds.whole)
+        self.data_seconds.append(seconds.data)
+        self.forward_seconds.append(seconds.forward)
+        self.backward_seconds.append(seconds.backward)
+        self.optimizer_seconds.append(seconds.optimizer)
 
     def add_evaluation(self, val_loss: float) -> None:
         """Take note of a validation loss at the present step."""

@@ -47,6 +47,10 @@ class Point(Record):
     """Global L2 norm before clipping."""
     step_seconds: Finite | None = None
     """Wall-clock time of the step: data, forward, backward, clipping and optimizer."""
+    data_seconds: Finite | None = None
+    """The part of `step_seconds` that drew the batch."""
+    forward_seconds: Finite | None = None
+    backward_seconds: Finite | None = None
     optimizer_seconds: Finite | None = None
     """The part of `step_seconds` inside `optimizer.step()`."""
     host_rss_bytes: Whole | None = None

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from transformers.modeling_utils import PreTrainedModel
@@ -37,7 +37,7 @@ from worker.training import Surroundings, Training
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
 
-TASKS: Final[dict[str, Callable[[PreTrainedModel, TokenDataset, RunSpec], Task]]] = {"pretrain": Pretraining}
+TASKS: Final[dict[str, Callable[[PreTrainedModel, TokenDataset, RunSpec], Task[Any]]]] = {"pretrain": Pretraining}
 
 
 @dataclass(frozen=True, kw_only=True)

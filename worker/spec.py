@@ -71,6 +71,22 @@ class Evaluation(Spec):
     sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
 
 
+class Execution(Spec):
+    """How a step is computed: what it costs, not what is trained; losses move by rounding only."""
+
+    micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
+    """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
+    auto the most that the memory holds, found by trial steps."""
+    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
+    """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
+    activation_checkpointing: bool = False
+    """Keep each layer's input only and compute the rest again in the backward pass."""
+    compile: bool = False
+    """`torch.compile` the model."""
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
+
+
 class Workload(Spec):
     """All that is equal between compared optimizers: task, model, data, budget, schedule, evaluation."""
 
@@ -85,6 +101,7 @@ class Workload(Spec):
     """Global gradient-norm clipping threshold; null means none."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 is autocast: parameters stay in fp32."""
+    execution: Execution = Execution()
 
     @field_validator("model")
     @classmethod

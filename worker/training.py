@@ -5,7 +5,6 @@ resumed gives the same losses to the bit on one device.
 """
 
 import logging
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 
 from optim.modes import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
-from worker.devices import synchronize
 from worker.errors import RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
@@ -25,6 +23,7 @@ from worker.record import Point
 from worker.reporter import Reporter
 from worker.schedule import LearningRate
 from worker.spec import Workload
+from worker.step import Stepper
 from worker.tasks.task import Task
 from worker.termination import Termination
 
@@ -49,7 +48,7 @@ class Training:
 
     def __init__(
         self,
-        task: Task,
+        task: Task[Any],
         optimizer: torch.optim.Optimizer,
         workload: Workload,
         progress: Progress,
@@ -57,7 +56,7 @@ class Training:
     ) -> None:
         self.progress = progress
         self._task, self._optimizer, self._workload, self._around = task, optimizer, workload, surroundings
-        self._parameters = [p for p in task.model.parameters() if p.requires_grad]
+        self._stepper = Stepper(task, optimizer, workload, surroundings.device, workload.budget.batch_sequences)
         self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
         self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
@@ -101,42 +100,28 @@ class Training:
     def _step(self) -> Point | None:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
-        started = time.perf_counter()
         factor = self._rate.apply(step)
-        loss = self._task.training_loss(step)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
-        norm = self._clip()
-        # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
-        train_loss, grad_norm = loss.item(), norm.item()
-        if not (math.isfinite(train_loss) and math.isfinite(grad_norm)):
+        taken = self._stepper.take(step)
+        if not taken.finite():
             self.progress.fault = (
-                f"At step {step + 1} the training loss is {train_loss} and the gradient norm {grad_norm}."
+                f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
             )
             return None
-        optimizer_started = time.perf_counter()
-        self._optimizer.step()
-        synchronize(self._around.device)
-        optimizer_ended = time.perf_counter()
-        self._optimizer.zero_grad(set_to_none=True)
-        step_seconds = time.perf_counter() - started
-        self.progress.add_step(train_loss, step_seconds, optimizer_ended - optimizer_started)
+        self.progress.add_step(taken.loss, taken.seconds)
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
-            train_loss=train_loss,
+            train_loss=taken.loss,
             val_loss=self._evaluate_if_due(),
             lr=self._peak_lr * factor,
-            grad_norm=grad_norm,
-            step_seconds=step_seconds,
-            optimizer_seconds=optimizer_ended - optimizer_started,
+            grad_norm=taken.grad_norm,
+            step_seconds=taken.seconds.whole,
+            data_seconds=taken.seconds.data,
+            forward_seconds=taken.seconds.forward,
+            backward_seconds=taken.seconds.backward,
+            optimizer_seconds=taken.seconds.optimizer,
             host_rss_bytes=self._around.memory.sample(),
         )
-
-    def _clip(self) -> torch.Tensor:
-        """Clip all gradients to the workload's global norm; returns the norm before, a scalar."""
-        if self._workload.clip_grad_norm is None:
-            return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-        return torch.nn.utils.clip_grad_norm_(self._parameters, self._workload.clip_grad_norm)
 
     def _evaluate_if_due(self) -> float | None:
         progress = self.progress
@@ -148,7 +133,7 @@ class Training:
     def _validation_loss(self) -> float:
         """The loss of what the optimizer holds for the result, which may not be the weights that it trains on."""
         with result_weights(self._optimizer):
-            return self._task.validation_loss()
+            return self._stepper.validation_loss()
 
     def _obey(self) -> None:
         """Stop where the service or the system asks for it, after a checkpoint."""

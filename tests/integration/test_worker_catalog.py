@@ -17,7 +17,7 @@ from worker.protocol import Command
 from worker.record import Point, Verdict
 from worker.reporter import MemoryReporter
 from worker.run import CHECKPOINT_FOLDER, TASKS, Folders, run
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.pretrain import Pretraining, TokenMicroBatch
 
 STEPS = 20
 STOP = 11
@@ -87,14 +87,14 @@ class WatchedPretraining(Pretraining):
     def _weights(self) -> torch.Tensor:
         return torch.cat([value.detach().flatten() for value in self.model.parameters()])
 
-    def validation_loss(self) -> float:
+    def validation_loss(self, micro_batch_sequences: int) -> float:
         self.evaluated.append(self._weights())
-        return super().validation_loss()
+        return super().validation_loss(micro_batch_sequences)
 
-    def training_loss(self, step: int) -> torch.Tensor:
+    def training_loss(self, micro_batch: TokenMicroBatch) -> torch.Tensor:
         if len(self.trained) < len(self.evaluated):
             self.trained.append(self._weights())
-        return super().training_loss(step)
+        return super().training_loss(micro_batch)
 
 
 WATCHED: list[WatchedPretraining] = []

@@ -4,7 +4,9 @@ import logging
 import math
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -120,19 +122,24 @@ def test_a_learning_rate_far_too_high_is_a_result_with_its_curve(lr: float, fold
 class _PoisonedTask:
     """Real training, but at one step the loss or its gradient is no number."""
 
-    def __init__(self, task: Task, step: int, kind: str) -> None:
-        self.task, self.step, self.kind = task, step, kind
-        self.model, self.tokens_per_step, self.data_hash = task.model, task.tokens_per_step, task.data_hash
+    def __init__(self, task: Task[Any], step: int, kind: str) -> None:
+        self.task, self.step, self.kind, self.drawn = task, step, kind, -1
+        self.model, self.data_hash = task.model, task.data_hash
+        self.tokens_per_step, self.batch_sequences = task.tokens_per_step, task.batch_sequences
 
-    def training_loss(self, step: int) -> torch.Tensor:
-        loss = self.task.training_loss(step)
-        if step != self.step:
+    def draw(self, step: int, micro_batch_sequences: int) -> Sequence[Any]:
+        self.drawn = step
+        return self.task.draw(step, micro_batch_sequences)
+
+    def training_loss(self, micro_batch: Any) -> torch.Tensor:
+        loss = self.task.training_loss(micro_batch)
+        if self.drawn != self.step:
             return loss
         # The square root's slope at 0 is infinite: a finite loss with a gradient norm that is no number.
         return loss * math.nan if self.kind == "loss" else loss + (loss - loss).sqrt()
 
-    def validation_loss(self) -> float:
-        return self.task.validation_loss()
+    def validation_loss(self, micro_batch_sequences: int) -> float:
+        return self.task.validation_loss(micro_batch_sequences)
 
 
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
@@ -159,10 +166,10 @@ def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest
     from worker import run as run_module
 
     class Hungry(_PoisonedTask):
-        def training_loss(self, step: int) -> torch.Tensor:
-            if step == self.step:
+        def training_loss(self, micro_batch: Any) -> torch.Tensor:
+            if self.drawn == self.step:
                 torch.empty(2**60, dtype=torch.uint8)
-            return self.task.training_loss(step)
+            return self.task.training_loss(micro_batch)
 
     real = run_module.TASKS["pretrain"]
     monkeypatch.setattr(run_module, "TASKS", {"pretrain": lambda *arguments: Hungry(real(*arguments), 2, "")})
