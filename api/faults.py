@@ -134,7 +134,9 @@ def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
     if kind == "unknown_name":
         return f"must be one of {context['known']}"
     if kind == "union_tag_invalid":
-        return f"{context['discriminator'].strip(chr(39))} must be one of {context['expected_tags'].replace(chr(39), '')}"
+        return (
+            f"{context['discriminator'].strip(chr(39))} must be one of {context['expected_tags'].replace(chr(39), '')}"
+        )
     if kind == "extra_forbidden":
         return "unknown field" + (f"; known: {', '.join(model.model_fields)}" if model else "")
     if kind == "missing":

@@ -25,6 +25,9 @@ class Progress:
 
     steps: int
     """The whole budget."""
+    loss_name: str = "validation loss"
+    loss_unit: str = " nats"
+    """What the task calls its validation loss, and its unit with a space before it."""
     step: int = 0
     """Optimizer steps done."""
     initial_val_loss: float | None = None
@@ -59,7 +62,7 @@ class Progress:
             self.initial_val_loss = val_loss
         self.val_loss = val_loss
         if not math.isfinite(val_loss):
-            self.fault = f"The validation loss after step {self.step} is {val_loss}."
+            self.fault = f"The {self.loss_name} after step {self.step} is {val_loss}."
 
     def final_val_loss(self) -> float | None:
         """The validation loss after the last step of the budget; None where that was not reached or not finite."""
@@ -80,10 +83,10 @@ class Progress:
             return Verdict.DIVERGED, self.fault
         assert self.initial_val_loss is not None
         assert self.val_loss is not None
-        losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f} nats in {self.steps} steps"
+        losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f}{self.loss_unit} in {self.steps} steps"
         if self.val_loss < self.initial_val_loss:
-            return Verdict.CONVERGED, f"The validation loss went {losses}."
-        return Verdict.DIVERGED, f"The validation loss did not fall: it went {losses}."
+            return Verdict.CONVERGED, f"The {self.loss_name} went {losses}."
+        return Verdict.DIVERGED, f"The {self.loss_name} did not fall: it went {losses}."
 
     def state(self) -> dict[str, Any]:
         """Everything as tensors and plain values, for a checkpoint."""

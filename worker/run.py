@@ -5,39 +5,32 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
 """
 
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from transformers.modeling_utils import PreTrainedModel
 
 from optim.build import build
 from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
-from worker.data.preparation import ensure_dataset
-from worker.data.shards import TokenDataset
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
-from worker.models import build_model, parameter_counts
+from worker.models import parameter_counts
 from worker.progress import Progress, finite
 from worker.protocol import CheckpointNotice
 from worker.randomness import seed_everything
 from worker.record import Result, Verdict
 from worker.reporter import Reporter
 from worker.spec import RunSpec
-from worker.tasks.pretrain import Pretraining
-from worker.tasks.task import Task
+from worker.tasks.registry import TASKS, Data
 from worker.termination import Termination
 from worker.training import Surroundings, Training
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
-
-TASKS: Final[dict[str, Callable[[PreTrainedModel, TokenDataset, RunSpec], Task[Any]]]] = {"pretrain": Pretraining}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +77,14 @@ def run(
     termination = termination or Termination()
     with termination, using_device(spec.resources) as device:
         seed_everything(spec.seed)
-        data = spec.workload.data
-        dataset = ensure_dataset(data.dataset, data.tokenizer, folders.dataset_folder)
+        entry = TASKS[spec.workload.task.kind]
+        data = entry.data(spec, folders.dataset_folder)
         store = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash())
         memory = MemoryMeter(device)
         execution = _Execution(
             spec,
-            dataset,
-            build_model(spec.workload.model, spec.seed),
+            data,
+            entry.model(spec),
             Surroundings(
                 device=device,
                 reporter=reporter,
@@ -116,10 +109,11 @@ def run(
 class _Execution:
     """One call of `run`: what the result is made of, also where training broke off for want of memory."""
 
-    def __init__(self, spec: RunSpec, dataset: TokenDataset, model: PreTrainedModel, around: Surroundings) -> None:
+    def __init__(self, spec: RunSpec, data: Data, model: torch.nn.Module, around: Surroundings) -> None:
         self.out_of_memory: str | None = None
-        self._spec, self._dataset, self._model, self._around = spec, dataset, model, around
-        self._progress = Progress(steps=spec.workload.budget.steps)
+        self._spec, self._data, self._model, self._around = spec, data, model, around
+        task = spec.workload.task
+        self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
         self._optimizer: torch.optim.Optimizer | None = None
         self._resumed_from_step = 0
 
@@ -127,7 +121,7 @@ class _Execution:
         """Bring the model to its device, build the optimizer, resume and train."""
         spec, around = self._spec, self._around
         torch.nn.Module.to(self._model, around.device)  # in place; the override in transformers publishes no types
-        task = TASKS[spec.workload.task](self._model, self._dataset, spec)
+        task = TASKS[spec.workload.task.kind].task(self._model, self._data, spec)
         chosen = spec.optimizer
         self._optimizer = build(chosen.name, self._model, lr=chosen.lr, options=chosen.options)
         training = Training(task, self._optimizer, spec.workload, self._progress, around)
@@ -158,7 +152,7 @@ class _Execution:
             tokens_per_second=tokens / productive_seconds if progress.step else None,
             device_seconds=self._around.clock.seconds(),
             spec_hash=self._spec.content_hash(),
-            data_hash=self._dataset.manifest.data_hash,
+            data_hash=self._data.data_hash,
             environment=describe_environment(self._around.device),
             resumed_from_step=self._resumed_from_step,
         )

@@ -1,6 +1,7 @@
 """Every optimizer of the catalog through the whole worker: it trains, and a stopped run goes on to the same bit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
     name: str, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which differ for those that the catalog says it of, and for no other."""
-    monkeypatch.setitem(TASKS, "pretrain", WatchedPretraining)
+    monkeypatch.setitem(TASKS, "pretrain", replace(TASKS["pretrain"], task=WatchedPretraining))
     spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate)
     run(spec, MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
     seen = WATCHED[-1]

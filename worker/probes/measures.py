@@ -63,13 +63,15 @@ def truncated(momentum: Tensor, rank: int) -> Tensor:
     matrix = momentum.float()
     wide = matrix.shape[0] <= matrix.shape[1]
     _, vectors = torch.linalg.eigh(_gram(matrix))
-    leading = vectors[:, -rank:]
-    return leading @ (leading.T @ matrix) if wide else (matrix @ leading) @ leading.T
+    leading = vectors[:, -rank:].to(matrix.dtype)
+    found: Tensor = leading @ (leading.T @ matrix) if wide else (matrix @ leading) @ leading.T
+    return found
 
 
 def _energies(matrix: Tensor) -> Tensor:
     """Squared singular values, largest first."""
-    return torch.linalg.eigvalsh(_gram(matrix)).flip(0).clamp_min(0.0)
+    energies: Tensor = torch.linalg.eigvalsh(_gram(matrix))
+    return energies.flip(0).clamp_min(0.0)
 
 
 def _gram(matrix: Tensor) -> Tensor:

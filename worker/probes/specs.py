@@ -16,7 +16,11 @@ class Probes(Spec):
     """A window of observed steps begins at every multiple of this."""
     window_steps: Count = 1
     """Steps in a row that are observed; the paper compares residuals over 20."""
-    kinds: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = ("gradient-sparsity", "momentum-spectrum", "residual")
+    kinds: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = (
+        "gradient-sparsity",
+        "momentum-spectrum",
+        "residual",
+    )
     """`gradient-sparsity`: rows and columns near zero; `momentum-spectrum`: energy of the largest singular values;
     `residual`: what a low rank drops of the momentum."""
     near_zero: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.01
@@ -29,5 +33,3 @@ class Probes(Spec):
     def due(self, step: int) -> bool:
         """Whether `step` (from 1) is observed."""
         return step >= self.every_steps and step % self.every_steps < self.window_steps
-
-

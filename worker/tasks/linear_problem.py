@@ -33,7 +33,7 @@ class LinearProblem:
         self.solution: Tensor = index ** ((task.a - task.b) / 2)
         """W*, shape (dimension,)."""
         self._deviations = self.eigenvalues.sqrt()
-        self.data_hash = hashlib.sha256(canonical_json(task.model_dump(mode="json"))).hexdigest()
+        self.data_hash: str = hashlib.sha256(canonical_json(task.model_dump(mode="json"))).hexdigest()
         """Of what the samples are drawn from: a sample is a function of this, seed and step."""
 
     def samples(self, seed: int, step: int, count: int) -> tuple[Tensor, Tensor]:

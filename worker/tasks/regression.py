@@ -54,14 +54,17 @@ class Regression:
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[Samples]:
         """The samples of `step` (from 0)."""
         inputs, outputs = self._problem.samples(self._seed, step, self.batch_sequences)
-        pieces = zip(inputs.split(micro_batch_sequences), outputs.split(micro_batch_sequences), strict=True)
+        pieces = zip(
+            torch.split(inputs, micro_batch_sequences), torch.split(outputs, micro_batch_sequences), strict=True
+        )
         return [Samples(x, y, self.batch_sequences) for x, y in pieces]
 
     def training_loss(self, micro_batch: Samples) -> Tensor:
         """Its share of half the mean squared error of the step."""
         device = self._weight.device
         errors = self.model(micro_batch.inputs.to(device)) - micro_batch.outputs.to(device)
-        return errors.square().sum() / (2 * micro_batch.batch_samples)
+        loss: Tensor = errors.square().sum() / (2 * micro_batch.batch_samples)
+        return loss
 
     def validation_loss(self, micro_batch_sequences: int) -> float:
         """The excess risk, exactly."""

@@ -1,6 +1,6 @@
 """The task `sft`: supervised fine-tuning, next-token cross-entropy on the answers of conversations alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +43,7 @@ class FineTuning:
         indices = drawn_indices(self._conversations, seed=self._seed, step=step, count=self.batch_sequences)
         inputs, targets = answer_rows(self._conversations, indices, self._length)
         counted = int((targets != IGNORED).sum())
-        pieces = zip(inputs.split(micro_batch_sequences), targets.split(micro_batch_sequences), strict=True)
+        pieces = _pieces(inputs, targets, micro_batch_sequences)
         return [AnswerMicroBatch(inputs=x, targets=y, batch_answer_tokens=counted) for x, y in pieces]
 
     def training_loss(self, micro_batch: AnswerMicroBatch) -> torch.Tensor:
@@ -55,7 +55,7 @@ class FineTuning:
         """Mean cross-entropy over all answer tokens of the held-out conversations; its exponential is the perplexity."""
         self.model.eval()
         inputs, targets = self._validation
-        pieces = zip(inputs.split(micro_batch_sequences), targets.split(micro_batch_sequences), strict=True)
+        pieces = _pieces(inputs, targets, micro_batch_sequences)
         total = sum(self._loss(x, y).item() for x, y in pieces)
         self.model.train()
         return total / int((targets != IGNORED).sum())
@@ -65,3 +65,10 @@ class FineTuning:
         logits = self.model(inputs.to(self._device)).logits  # (conversations, length, vocabulary)
         flat = targets.to(self._device).flatten()
         return F.cross_entropy(logits.float().flatten(0, 1), flat, ignore_index=IGNORED, reduction="sum")
+
+
+def _pieces(
+    inputs: torch.Tensor, targets: torch.Tensor, micro_batch_sequences: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Both in pieces of so many rows."""
+    return zip(torch.split(inputs, micro_batch_sequences), torch.split(targets, micro_batch_sequences), strict=True)

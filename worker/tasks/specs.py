@@ -29,6 +29,9 @@ class TaskSpec(Spec):
     data_kind: ClassVar[DataKind]
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Fields of the workload whose default is another one for this task, nested as in the workload."""
+    loss_name: ClassVar[str] = "validation loss"
+    """What the validation loss is called where people read of it."""
+    loss_unit: ClassVar[str] = " nats"
 
     @abstractmethod
     def misfits(self, workload: "Workload") -> list[Fault]:
@@ -67,7 +70,7 @@ class SftTask(LanguageTask):
 
     kind: Literal["sft"] = "sft"
     data_kind = DataKind.CONVERSATIONS
-    defaults = {"data": {"dataset": "chats"}}
+    defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
 
 class RlhfTask(LanguageTask):
@@ -85,7 +88,8 @@ class RlhfTask(LanguageTask):
     temperature: Annotated[float, Field(strict=True, gt=0, le=10)] = 1.0
     """Of the sampled answers and of the policy that is trained."""
     data_kind = DataKind.CONVERSATIONS
-    defaults = {"data": {"dataset": "chats"}}
+    loss_name, loss_unit = "negated reward of greedy answers", ""
+    defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
     def misfits(self, workload: "Workload") -> list[Fault]:
         """Besides a language task's, answers that leave no room for a prompt."""
@@ -111,7 +115,8 @@ class RegressionTask(TaskSpec):
     noise: Annotated[float, Field(strict=True, ge=0, le=1e6)] = 0.1
     """Standard deviation of the noise in y."""
     data_kind = DataKind.DRAWN
-    defaults = {
+    loss_name, loss_unit = "excess risk", ""
+    defaults: ClassVar[Mapping[str, Any]] = {
         "model": LINEAR_MODEL,
         "data": {"dataset": "drawn", "sequence_length_tokens": 1},
         "budget": {"batch_sequences": 1},

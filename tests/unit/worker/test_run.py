@@ -5,6 +5,7 @@ import math
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from worker.record import Point, Result, Verdict
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.schedule import lr_factor
+from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
 
 
@@ -147,11 +149,9 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_the_step(
     kind: str, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three steps are done and kept; the fourth is not taken."""
-    from worker import run as run_module
-
-    real = run_module.TASKS["pretrain"]
-    poisoned = {"pretrain": lambda *arguments: _PoisonedTask(real(*arguments), 3, kind)}
-    monkeypatch.setattr(run_module, "TASKS", poisoned)
+    real = TASKS["pretrain"]
+    poisoned = replace(real, task=lambda *arguments: _PoisonedTask(real.task(*arguments), 3, kind))
+    monkeypatch.setitem(TASKS, "pretrain", poisoned)
     reporter = MemoryReporter()
 
     result = run(made_spec(), reporter, folders)
@@ -163,7 +163,6 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_the_step(
 
 def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real allocation fails inside the third step; what was reached is in the record."""
-    from worker import run as run_module
 
     class Hungry(_PoisonedTask):
         def training_loss(self, micro_batch: Any) -> torch.Tensor:
@@ -171,8 +170,9 @@ def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest
                 torch.empty(2**60, dtype=torch.uint8)
             return self.task.training_loss(micro_batch)
 
-    real = run_module.TASKS["pretrain"]
-    monkeypatch.setattr(run_module, "TASKS", {"pretrain": lambda *arguments: Hungry(real(*arguments), 2, "")})
+    real = TASKS["pretrain"]
+    hungry = replace(real, task=lambda *arguments: Hungry(real.task(*arguments), 2, ""))
+    monkeypatch.setitem(TASKS, "pretrain", hungry)
     reporter = MemoryReporter()
 
     result = run(made_spec(), reporter, folders)
