@@ -20,7 +20,7 @@ from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
-from worker.record import Point
+from worker.record import Observation, Point
 
 Answer = TypeVar("Answer")
 
@@ -141,6 +141,11 @@ class Client:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{_segment(run_id)}/points"
         return tuple(self._all(path, Page[Point], "after_step", {"after_step": after_step}))
+
+    def observations(self, run_id: str) -> tuple[Observation, ...]:
+        """What a run's probes saw, by step and probe; read page by page."""
+        path = f"/v1/runs/{_segment(run_id)}/observations"
+        return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
 
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""

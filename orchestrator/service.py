@@ -1,6 +1,6 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, compare, cancel, version
+users    submit, experiments, runs, points, observations, compare, cancel, version
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
@@ -10,7 +10,7 @@ from orchestrator import comparison
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
-from orchestrator.store import reads, series
+from orchestrator.store import observations, reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
@@ -23,7 +23,7 @@ from worker.protocol import (
     PointsBatch,
     Stopped,
 )
-from worker.record import Point, Result
+from worker.record import Observation, Point, Result
 
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
@@ -97,6 +97,14 @@ class Bench:
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read(connection, run_id, after_step)
+
+    def observations(
+        self, run_id: str, *, after_step: int = -1, most_steps: int | None = None
+    ) -> tuple[Observation, ...]:
+        """What the run's probes saw at up to so many steps beyond `after_step`, in order."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return observations.read(connection, run_id, after_step=after_step, most_steps=most_steps)
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""

@@ -56,6 +56,16 @@ class Point(Record):
     host_rss_bytes: Whole | None = None
 
 
+class Observation(Record):
+    """What one probe saw at one step, block by block (`worker/probes/`)."""
+
+    step: Whole
+    """Optimizer steps done, the observed one included."""
+    probe: Annotated[str, Field(max_length=64)]
+    blocks: dict[str, dict[str, Finite]]
+    """Block name → name of a quantity → value."""
+
+
 class PeakMemory(Record):
     """Peaks over the whole attempt; null where the quantity does not exist on the device."""
 

@@ -13,6 +13,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from worker import presets
 from worker.data import catalog as data_catalog
+from worker.probes.specs import Probes
 from worker.spec_base import Count as Count
 from worker.spec_base import CountOrZero as CountOrZero
 from worker.spec_base import Fault as Fault
@@ -102,6 +103,8 @@ class Workload(Spec):
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 is autocast: parameters stay in fp32."""
     execution: Execution = Execution()
+    probes: Probes | None = None
+    """What to observe of gradients and momenta; null is nothing."""
 
     @field_validator("model")
     @classmethod

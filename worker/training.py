@@ -6,7 +6,7 @@ resumed gives the same losses to the bit on one device.
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from worker.checkpoint import CheckpointStore, CheckpointTimer
 from worker.errors import RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
+from worker.probes.probing import Probing
 from worker.progress import Progress, finite
 from worker.protocol import CheckpointNotice, Command, Stopped
 from worker.randomness import load_random_state, random_state
@@ -23,7 +24,7 @@ from worker.record import Point
 from worker.reporter import Reporter
 from worker.schedule import LearningRate
 from worker.spec import Workload
-from worker.step import Stepper
+from worker.step import Stepper, StepTaken
 from worker.tasks.task import Task
 from worker.termination import Termination
 
@@ -57,6 +58,8 @@ class Training:
         self.progress = progress
         self._task, self._optimizer, self._workload, self._around = task, optimizer, workload, surroundings
         self._stepper = Stepper(task, optimizer, workload, surroundings.device, workload.budget.batch_sequences)
+        probes = workload.probes
+        self._probing = Probing(task.model, optimizer, probes) if probes is not None else None
         self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
         self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
@@ -69,6 +72,8 @@ class Training:
             self._optimizer.load_state_dict(state["optimizer"])
             self.progress.load_state(state["progress"])
             load_random_state(state["random"])
+            if self._probing is not None:
+                self._probing.load_state(state["probes"])
         self._around.reporter.begin(None if state is None else self.progress.step)
         return self.progress.step
 
@@ -101,7 +106,7 @@ class Training:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
-        taken = self._stepper.take(step)
+        taken = self._stepper.take(step) if self._probing is None else self._observed_step(step, self._probing)
         if not taken.finite():
             self.progress.fault = (
                 f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
@@ -122,6 +127,14 @@ class Training:
             optimizer_seconds=taken.seconds.optimizer,
             host_rss_bytes=self._around.memory.sample(),
         )
+
+    def _observed_step(self, step: int, probing: Probing) -> StepTaken:
+        """A step under observation, its times without what the probes took; what they saw is reported."""
+        with probing.watching(step + 1):
+            taken = self._stepper.take(step)
+        for observation in probing.taken():
+            self._around.reporter.observe(observation)
+        return replace(taken, seconds=taken.seconds.without(optimizer_seconds=probing.seconds))
 
     def _evaluate_if_due(self) -> float | None:
         progress = self.progress
@@ -170,4 +183,5 @@ class Training:
             "optimizer": self._optimizer.state_dict(),
             "progress": self.progress.state(),
             "random": random_state(),
+            "probes": None if self._probing is None else self._probing.state(),
         }

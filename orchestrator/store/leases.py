@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError
 from orchestrator.jobs import LIVE, AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import series
+from orchestrator.store import observations, series
 from orchestrator.store.database import Database
 from orchestrator.store.moves import (
     RunRow,
@@ -89,6 +89,7 @@ class Leases:
         with self._database.writing(durable=False) as connection:
             held = self._live(connection, run_id, attempt, token)
             if series.append(connection, run_id, attempt, batch):
+                observations.append(connection, run_id, attempt, batch.observations)
                 _update_run(connection, held.run, **series.latest(batch.points))
                 count_change(connection)
 

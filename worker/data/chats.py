@@ -13,100 +13,13 @@ from worker.data.documents import Split
 VALIDATION_PERCENT: Final = 10
 """Share of the conversations that is held out: there are few, and a tenth is some sixty."""
 LARGEST_SUMMAND: Final = 19
-WORDS: Final = [
-    "apple",
-    "bird",
-    "boat",
-    "book",
-    "bread",
-    "bridge",
-    "brush",
-    "cat",
-    "chair",
-    "cloud",
-    "coin",
-    "door",
-    "dream",
-    "drum",
-    "earth",
-    "field",
-    "fire",
-    "fish",
-    "flower",
-    "forest",
-    "friend",
-    "garden",
-    "glass",
-    "gold",
-    "grass",
-    "hand",
-    "hat",
-    "hill",
-    "home",
-    "horse",
-    "house",
-    "ice",
-    "island",
-    "key",
-    "king",
-    "lake",
-    "lamp",
-    "leaf",
-    "letter",
-    "light",
-    "lion",
-    "mirror",
-    "moon",
-    "mountain",
-    "mouse",
-    "music",
-    "night",
-    "ocean",
-    "paper",
-    "path",
-    "pencil",
-    "piano",
-    "pillow",
-    "queen",
-    "rain",
-    "ring",
-    "river",
-    "road",
-    "rose",
-    "salt",
-    "sand",
-    "school",
-    "sea",
-    "shadow",
-    "ship",
-    "shoe",
-    "silver",
-    "sky",
-    "snow",
-    "song",
-    "star",
-    "stone",
-    "storm",
-    "street",
-    "sugar",
-    "summer",
-    "sun",
-    "table",
-    "tiger",
-    "train",
-    "tree",
-    "valley",
-    "village",
-    "voice",
-    "wall",
-    "water",
-    "wind",
-    "window",
-    "winter",
-    "wolf",
-    "wood",
-    "world",
-]
+WORDS: Final = (
+    "apple bird boat book bread bridge brush cat chair cloud coin door dream drum earth field fire fish flower forest "
+    "friend garden glass gold grass hand hat hill home horse house ice island key king lake lamp leaf letter light "
+    "lion mirror moon mountain mouse music night ocean paper path pencil piano pillow queen rain ring river road rose "
+    "salt sand school sea shadow ship shoe silver sky snow song star stone storm street sugar summer sun table tiger "
+    "train tree valley village voice wall water wind window winter wolf wood world"
+)
 OPPOSITES: Final = (
     "hot cold, big small, fast slow, day night, up down, left right, open closed, happy sad, early late, full empty, "
     "hard soft, high low, light dark, loud quiet, near far, new old, rich poor, right wrong, short long, strong weak, "
@@ -131,7 +44,7 @@ class Chats:
                 yield f"{first} + {second}", str(first + second)
 
     def _echoes(self) -> Iterator[tuple[str, str]]:
-        for word in WORDS:
+        for word in WORDS.split():
             yield f"Say {word}", word
             yield f"Say {word} twice", f"{word} {word}"
 

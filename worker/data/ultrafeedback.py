@@ -20,7 +20,7 @@ class UltraFeedback:
     """Reads the published splits; conversations without a prompt or an answer are left out."""
 
     def __init__(self, path: str = REPOSITORY, data_files: Mapping[str, str] | None = None) -> None:
-        """Read the repository `path`, or files by `datasets`' loader of that name ("json", "parquet"): {split: file}."""
+        """Read the repository `path`, or {split: file} by `datasets`' loader of that name ("json", "parquet")."""
         self._path, self._data_files = path, data_files
         self.version = path
         self.skipped = 0

@@ -7,8 +7,9 @@ they are wall-clock time.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 import torch
 
@@ -34,6 +35,10 @@ class PhaseSeconds:
     forward: float
     backward: float
     optimizer: float
+
+    def without(self, *, optimizer_seconds: float) -> Self:
+        """The same without time inside `optimizer.step()` that was not the optimizer's: that of probes."""
+        return replace(self, whole=self.whole - optimizer_seconds, optimizer=self.optimizer - optimizer_seconds)
 
 
 class PhaseClock:

@@ -52,7 +52,7 @@ class FineTuning:
 
     @torch.no_grad()
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """Mean cross-entropy over all answer tokens of the held-out conversations; its exponential is the perplexity."""
+        """Mean cross-entropy over all answer tokens of the held-out conversations; exp() of it is the perplexity."""
         self.model.eval()
         inputs, targets = self._validation
         pieces = _pieces(inputs, targets, micro_batch_sequences)

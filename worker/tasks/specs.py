@@ -134,6 +134,8 @@ class RegressionTask(TaskSpec):
             length = workload.data.sequence_length_tokens
             allowed = "must be 1: a regression draws budget.batch_sequences samples a step"
             faults.append((("data", "sequence_length_tokens"), length, allowed))
+        if workload.probes is not None:
+            faults.append((("probes",), "given", "must be null: a regression has no weight matrix to observe"))
         if workload.precision != "fp32":
             faults.append((("precision",), workload.precision, "must be fp32: a regression computes in full precision"))
         return faults
