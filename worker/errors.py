@@ -21,6 +21,22 @@ class CorruptShardError(DataError):
     """A prepared token shard is not what its manifest says."""
 
 
+class HubError(DataError):
+    """The Hugging Face hub, or a copy of it, cannot be read."""
+
+    kind = FailureKind.INFRASTRUCTURE
+
+
+class StorageFullError(DataError):
+    """The disk has no room for what is being prepared."""
+
+    kind = FailureKind.INFRASTRUCTURE
+
+
+class WeightsError(WorkerError):
+    """Initial weights are missing, or are not those of the model."""
+
+
 class DeviceError(WorkerError):
     """The run asks for a device that this process does not have."""
 

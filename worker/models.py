@@ -1,26 +1,85 @@
-"""From a preset's name to a Hugging Face model with seeded random weights. Nothing is downloaded.
+"""From a preset's name to a Hugging Face model with seeded random weights, or with pretrained ones.
 
-The weights are a function of (preset, seed) alone: they are drawn by torch's CPU generator, wherever the model
-goes afterwards, and the global random state is left as it was found.
+Random weights are a function of (preset, vocabulary, seed) alone: they are drawn by torch's CPU generator, wherever the
+model goes afterwards, and the global random state is left as it was found.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
+from safetensors import SafetensorError
 from transformers.modeling_utils import PreTrainedModel
 
+from worker.errors import WeightsError
 from worker.presets import Family, ModelPreset, preset
+from worker.weights import InitialWeights, require_same_architecture
 
 
-def build_model(name: str, seed: int) -> PreTrainedModel:
-    """The model of that preset on the CPU in fp32, in training mode; `KeyError` for an unknown name."""
-    chosen = preset(name)
+def build_model(
+    name: str, seed: int, *, vocabulary_size: int | None = None, weights: InitialWeights | None = None
+) -> PreTrainedModel:
+    """The model of that preset on the CPU in fp32, in training mode.
+
+    Args:
+        name: A preset; `KeyError` for an unknown one.
+        seed: Of the random weights.
+        vocabulary_size: Of the data's tokenizer; `WeightsError` where the model has fewer tokens.
+        weights: Start from these instead; `WeightsError` where they are not those of this model.
+    """
+    chosen = preset_for(name, vocabulary_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BUILDERS[chosen.family](chosen)
+    if weights is not None:
+        model = _pretrained(model, weights)
     model.train()
     return model
+
+
+def preset_for(name: str, vocabulary_size: int | None) -> ModelPreset:
+    """The preset with a vocabulary for the tokenizer: its own, or the tokenizer's where the preset follows it."""
+    chosen = preset(name)
+    if vocabulary_size is None:
+        return chosen
+    if chosen.vocabulary_of_tokenizer:
+        return replace(chosen, vocabulary_size=vocabulary_size)
+    if vocabulary_size > chosen.vocabulary_size:
+        raise WeightsError(
+            f"the tokenizer has {vocabulary_size} tokens, more than the {chosen.vocabulary_size} of {name}. "
+            "Choose a model or a tokenizer that fits."
+        )
+    return chosen
+
+
+def _pretrained(model: PreTrainedModel, weights: InitialWeights) -> PreTrainedModel:
+    """`model` with `weights`: every tensor of it must be there in its shape."""
+    require_same_architecture(weights, model.config.to_dict())
+    try:
+        loading: Any = type(model).from_pretrained  # its annotation leaves out `output_loading_info`
+        loaded, report = loading(
+            weights.folder,
+            config=model.config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they are reported below, all at once
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise WeightsError(
+            f"cannot read the weights {weights.name!r} in {weights.folder}: {error}. Save them again."
+        ) from error
+    faults = [f"{name} is {tuple(found)}, not {tuple(wanted)}" for name, found, wanted in report["mismatched_keys"]]
+    faults += [f"{name} is missing" for name in sorted(report["missing_keys"])]
+    if faults:
+        shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+        raise WeightsError(
+            f"the weights {weights.name!r} do not fit the model: {shown}. Choose their own model and tokenizer."
+        )
+    assert isinstance(loaded, PreTrainedModel)
+    return loaded
 
 
 def outline_model(name: str) -> PreTrainedModel:

@@ -24,6 +24,20 @@ class ModelPreset:
     """Where the sizes come from."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the Hugging Face configuration, by their own names."""
+    vocabulary_of_tokenizer: bool = False
+    """Whether the model has as many tokens as the data's tokenizer: sizes of ours have no vocabulary to keep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedWeights:
+    """Pretrained weights that a run may start from: safetensors of one commit."""
+
+    repository: str
+    """On the Hugging Face hub."""
+    revision: str
+    """The commit."""
+    preset: str
+    """The model that they are weights of."""
 
 
 # GPT-2's own sizes (heads of 64, learned positions, tied head). OpenAI's names count 117M, 345M, 762M and 1542M; the
@@ -71,6 +85,7 @@ PRESETS: tuple[ModelPreset, ...] = (
         hidden_size=128,
         max_positions=256,
         vocabulary_size=256,
+        vocabulary_of_tokenizer=True,
         source="ours: about 1 M parameters, trains on a CPU in seconds",
     ),
     ModelPreset(
@@ -81,6 +96,7 @@ PRESETS: tuple[ModelPreset, ...] = (
         hidden_size=128,
         max_positions=256,
         vocabulary_size=256,
+        vocabulary_of_tokenizer=True,
         source="ours: about 1 M parameters, trains on a CPU in seconds",
         extra={"intermediate_size": 344, "num_key_value_heads": 4},
     ),
@@ -138,6 +154,44 @@ PRESETS: tuple[ModelPreset, ...] = (
     ),
 )
 """In the order of families and sizes."""
+
+
+PUBLISHED_WEIGHTS: dict[str, PublishedWeights] = {
+    weights.repository: weights
+    for weights in (
+        PublishedWeights(
+            repository="openai-community/gpt2",
+            revision="607a30d783dfa663caf39e06633721c8d4cfcd7e",
+            preset="gpt2-124m",
+        ),
+        PublishedWeights(
+            repository="openai-community/gpt2-medium",
+            revision="6dcaa7a952f72f9298047fd5137cd6e4f05f41da",
+            preset="gpt2-355m",
+        ),
+        PublishedWeights(
+            repository="openai-community/gpt2-large",
+            revision="32b71b12589c2f8d625668d2335a01cac3249519",
+            preset="gpt2-774m",
+        ),
+        PublishedWeights(
+            repository="openai-community/gpt2-xl",
+            revision="15ea56dee5df4983c59b2538573817e1667135e2",
+            preset="gpt2-1.5b",
+        ),
+        PublishedWeights(
+            repository="meta-llama/Meta-Llama-3-8B",
+            revision="8cde5ca8380496c9a6cc7ef3a8b46a0372a1d920",
+            preset="llama3-8b",
+        ),
+    )
+}
+"""The allowlist, by repository."""
+
+
+def weights_names() -> tuple[str, ...]:
+    """What `initial_weights` may be: all repositories, then the pattern of own ones."""
+    return (*PUBLISHED_WEIGHTS, "own/<name>")
 
 
 def names() -> tuple[str, ...]:

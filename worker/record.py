@@ -122,5 +122,7 @@ class Result(Record):
     spec_hash: str
     data_hash: str
     """SHA-256 over the token shards that were read."""
+    initial_weights_sha256: str | None = None
+    """Over the safetensors files that training started from; null where weights were drawn."""
     environment: Environment
     resumed_from_step: int = 0

@@ -28,6 +28,7 @@ from worker.spec import RunSpec
 from worker.tasks.registry import TASKS, Data
 from worker.termination import Termination
 from worker.training import Surroundings, Training
+from worker.weights import find_weights
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
@@ -77,14 +78,15 @@ def run(
     termination = termination or Termination()
     with termination, using_device(spec.resources) as device:
         seed_everything(spec.seed)
-        entry = TASKS[spec.workload.task.kind]
+        workload, entry = spec.workload, TASKS[spec.workload.task.kind]
         data = entry.data(spec, folders.dataset_folder)
+        weights = find_weights(workload.initial_weights, folders.dataset_folder) if workload.initial_weights else None
         store = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash())
         memory = MemoryMeter(device)
         execution = _Execution(
             spec,
             data,
-            entry.model(spec),
+            entry.model(spec, data, weights),
             Surroundings(
                 device=device,
                 reporter=reporter,
@@ -101,7 +103,7 @@ def run(
             if not is_out_of_memory(error):
                 raise
             execution.out_of_memory = str(error).partition("\n")[0]
-        result = execution.result()
+        result = execution.result(weights.sha256 if weights else None)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
@@ -128,7 +130,7 @@ class _Execution:
         self._resumed_from_step = training.resume(checkpoint)
         training.train()
 
-    def result(self) -> Result:
+    def result(self, initial_weights_sha256: str | None) -> Result:
         """The record of what was trained and measured up to now."""
         progress = self._progress
         verdict, reason = self._verdict()
@@ -153,6 +155,7 @@ class _Execution:
             device_seconds=self._around.clock.seconds(),
             spec_hash=self._spec.content_hash(),
             data_hash=self._data.data_hash,
+            initial_weights_sha256=initial_weights_sha256,
             environment=describe_environment(self._around.device),
             resumed_from_step=self._resumed_from_step,
         )

@@ -31,18 +31,24 @@ class DataSpec(Spec):
     """Which tokens, cut into which sequences."""
 
     dataset: str = "python-stdlib"
+    """A name of the catalog, or `own/<name>` as `adapm-bench data prepare` was told."""
     tokenizer: str = "byte"
+    """A name of the catalog, `bpe-<vocabulary>`, or `own/<name>`."""
+    data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Refuse to train on any other tokens; null takes what is prepared. Every result says what it was."""
     sequence_length_tokens: Count = 128
 
     @field_validator("dataset")
     @classmethod
     def _known_dataset(cls, value: str) -> str:
-        return one_of("dataset", value, data_catalog.dataset_names())
+        known = data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("dataset", value, data_catalog.dataset_names())
 
     @field_validator("tokenizer")
     @classmethod
     def _known_tokenizer(cls, value: str) -> str:
-        return one_of("tokenizer", value, data_catalog.tokenizer_names())
+        known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("tokenizer", value, data_catalog.tokenizer_names())
 
 
 class Budget(Spec):
@@ -94,6 +100,8 @@ class Workload(Spec):
     task: AnyTask = PretrainTask()
     """What is trained; where its kind has other defaults for the fields below, those hold."""
     model: str
+    initial_weights: str | None = None
+    """Pretrained weights: a repository of the allowlist, or `own/<name>` in the data folder; null draws them."""
     data: DataSpec = DataSpec()
     budget: Budget
     schedule: Schedule = Schedule()
@@ -116,6 +124,13 @@ class Workload(Spec):
     def _with_defaults_of_its_task(cls, fields: Any) -> Any:
         return filled(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
 
+    @field_validator("initial_weights")
+    @classmethod
+    def _known_weights(cls, value: str | None) -> str | None:
+        if value is None or data_catalog.OWN_NAME.fullmatch(value):
+            return value
+        return one_of("initial weights", value, presets.weights_names())
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
@@ -126,7 +141,7 @@ class Workload(Spec):
         if self.schedule.warmup_steps >= self.budget.steps:
             allowed = f"must be below budget.steps = {self.budget.steps}"
             faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))
-        kind = data_catalog.dataset(self.data.dataset).kind
+        kind = data_catalog.dataset_kind(self.data.dataset)
         if kind is not self.task.data_kind:
             fitting = ", ".join(data_catalog.dataset_names(self.task.data_kind))
             allowed = f"holds {kind}; the task {self.task.kind} trains on {self.task.data_kind}: {fitting}"

@@ -19,6 +19,11 @@ class Batches:
         """Draw `sequences` windows of `length` + 1 tokens a step; raises `DataError` where none is long enough."""
         self._shards, self._seed, self._sequences, self._length = shards, seed, sequences, length
         self._windows = _windows_or_error(shards, length, "training")
+        if shards.tokens < sequences * length:
+            raise DataError(
+                f"the training data ({shards.tokens} tokens) is smaller than one batch, {sequences} × {length} tokens. "
+                "Use a smaller budget.batch_sequences or a larger dataset."
+            )
 
     def batch(self, step: int) -> torch.Tensor:
         """The batch of `step` (from 0): int64, shape (sequences, length + 1); targets are inputs shifted by one."""

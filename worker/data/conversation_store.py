@@ -3,10 +3,11 @@
 source ──prepare_conversations──► train.tokens, train.bounds, validation.…, conversations.json ──► ConversationDataset
 """
 
-import fcntl
 import hashlib
+import itertools
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,16 +20,22 @@ from worker.data import catalog
 from worker.data.chats import Chats
 from worker.data.conversations import ConversationSource
 from worker.data.documents import Split
+from worker.data.lock import locked
 from worker.data.manifest import way_out
-from worker.data.tokens import encoder
+from worker.data.shards import file_sha256
+from worker.data.tokens import ByteTokenizer, Tokenizer, Tokens
 from worker.data.ultrafeedback import UltraFeedback
 from worker.errors import CorruptShardError, DataError
 from worker.record import Record
 from worker.spec_base import canonical_json
 
+logger = logging.getLogger(__name__)
+
 MANIFEST_NAME: Final = "conversations.json"
 TOKEN_DTYPE: Final = np.dtype("<u4")
 BOUND_DTYPE: Final = np.dtype("<i8")
+ENCODED_TOGETHER: Final = 1_000
+"""Conversations that are given to a tokenizer at once, which encodes on all cores."""
 SOURCES: Final[dict[str, Callable[[], ConversationSource]]] = {"chats": Chats, "ultrafeedback": UltraFeedback}
 
 
@@ -38,6 +45,8 @@ class ConversationManifest(Record):
     dataset: str
     tokenizer: str
     vocabulary_size: int
+    end_of_text: int
+    """The token that ends every answer."""
     source_version: str
     skipped: int
     conversations: dict[Split, int]
@@ -82,20 +91,28 @@ class ConversationDataset:
         return self.manifest.data_hash()
 
 
-def ensure_conversations(dataset: str, tokenizer: str, dataset_folder: Path) -> ConversationDataset:
+def ensure_conversations(
+    dataset: str, tokenizer: str, dataset_folder: Path, data_hash: str | None = None
+) -> ConversationDataset:
     """Open `<dataset_folder>/<dataset>-<tokenizer>`, preparing it first where it is missing; one worker prepares, the
     others wait.
 
-    Raises `DataError` for a dataset that cannot be read or is empty, `CorruptShardError` for damaged files.
+    Raises `DataError` for a dataset that cannot be read, is empty, or has another hash than `data_hash`,
+    `CorruptShardError` for damaged files.
     """
-    folder = dataset_folder / f"{dataset}-{tokenizer}"
+    folder = dataset_folder / catalog.folder_name(dataset, tokenizer)
     if not folder.exists():
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(folder.with_name(f"{folder.name}.lock"), logger.info):
             if not folder.exists():  # another worker may have prepared it while we waited
                 prepare_conversations(SOURCES[dataset](), dataset, tokenizer, folder)
-    return open_conversations(folder)
+    opened = open_conversations(folder)
+    if data_hash not in (None, opened.data_hash):
+        raise DataError(
+            f"{folder} has the data hash {opened.data_hash}; the specification asks for {data_hash}. "
+            "Prepare the same conversations, or leave out data.data_hash."
+        )
+    return opened
 
 
 def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: str, folder: Path) -> None:
@@ -103,41 +120,60 @@ def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: s
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    counts = _write_tokens(source, tokenizer, unfinished)
+    encoder = _tokenizer(tokenizer)
+    counts = _write_tokens(source, encoder, unfinished)
     for split, count in counts.items():
         if count == 0:
             raise DataError(f"the dataset {dataset!r} has no conversation in its {split} split. Check its files.")
     manifest = ConversationManifest(
         dataset=dataset,
         tokenizer=tokenizer,
-        vocabulary_size=catalog.tokenizer(tokenizer).vocabulary_size,
+        vocabulary_size=encoder.vocabulary_size,
+        end_of_text=encoder.end_of_text,
         source_version=source.version,
         skipped=source.skipped,
         conversations=counts,
-        sha256={path.name: _sha256(path) for path in sorted(unfinished.iterdir())},
+        sha256={path.name: file_sha256(path) for path in sorted(unfinished.iterdir())},
     )
     (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
     unfinished.rename(folder)
 
 
-def _write_tokens(source: ConversationSource, tokenizer: str, folder: Path) -> dict[Split, int]:
+def _tokenizer(name: str) -> Tokenizer:
+    """A tokenizer of the catalog."""
+    if name == "byte":
+        return ByteTokenizer()
+    from worker.data.bpe import BpeTokenizer, tokenizer_file
+
+    return BpeTokenizer(tokenizer_file(name, None), name=name)
+
+
+def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path) -> dict[Split, int]:
     """Write both splits; returns how many conversations each has."""
-    encode, bounds = encoder(tokenizer), {split: list[tuple[int, int]]() for split in Split}
+    bounds = {split: list[tuple[int, int]]() for split in Split}
     files = {split: (folder / f"{split}.tokens").open("wb") for split in Split}
     try:
-        for conversation in source.conversations():
-            known = bounds[conversation.split]
-            prompt = encode(conversation.prompt_text())[:-1]  # it does not end here: the answer follows
-            answer = encode(conversation.answer_text())
+        for split, prompt, answer in _encoded(source, tokenizer):
+            known = bounds[split]
             start = known[-1][1] if known else 0
             known.append((start + len(prompt), start + len(prompt) + len(answer)))
-            files[conversation.split].write(np.concatenate((prompt, answer)).astype(TOKEN_DTYPE).tobytes())
+            files[split].write(np.concatenate((prompt, answer)).astype(TOKEN_DTYPE).tobytes())
     finally:
         for file in files.values():
             file.close()
     for split, found in bounds.items():
         (folder / f"{split}.bounds").write_bytes(np.array(found, dtype=BOUND_DTYPE).tobytes())
     return {split: len(found) for split, found in bounds.items()}
+
+
+def _encoded(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple[Split, Tokens, Tokens]]:
+    """(split, prompt, answer with its end) of every conversation."""
+    conversations = source.conversations()
+    while several := list(itertools.islice(conversations, ENCODED_TOGETHER)):
+        prompts = tokenizer.encode([conversation.prompt_text() for conversation in several])
+        answers = tokenizer.encode([conversation.answer_text() for conversation in several])
+        for conversation, prompt, answer in zip(several, prompts, answers, strict=True):
+            yield conversation.split, prompt[:-1], answer  # a prompt does not end: its answer follows
 
 
 def open_conversations(folder: Path) -> ConversationDataset:
@@ -148,7 +184,7 @@ def open_conversations(folder: Path) -> ConversationDataset:
     except (OSError, ValidationError) as error:
         raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out(folder)}") from error
     for name, expected in manifest.sha256.items():
-        found = _sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
+        found = file_sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
         if found != expected:
             raise CorruptShardError(
                 f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. {way_out(folder)}"
@@ -159,8 +195,3 @@ def open_conversations(folder: Path) -> ConversationDataset:
 def _map(folder: Path, split: Split) -> Conversations:
     bounds = np.fromfile(folder / f"{split}.bounds", dtype=BOUND_DTYPE).reshape(-1, 2)
     return Conversations(np.memmap(folder / f"{split}.tokens", dtype=TOKEN_DTYPE, mode="r"), bounds)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

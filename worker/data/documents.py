@@ -1,13 +1,17 @@
 """What a dataset is before it is tokenised: documents in a fixed order, each in one split for ever."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 VALIDATION_PERCENT: Final = 2
 """Share of the documents that is held out; 2 % of 30 MB is far more than any evaluation reads."""
+
+Cursor = dict[str, Any]
+"""A place in a source, as JSON."""
 
 
 class Split(StrEnum):
@@ -19,24 +23,64 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """One text; its name (a relative path, an address) is the same on every machine."""
+    """One text; its name is the same on every machine."""
 
     name: str
     text: str
 
-    def split(self) -> Split:
+    def split(self, validation_percent: int = VALIDATION_PERCENT) -> Split:
         """The split, by a hash of the name alone: adding a document never moves another."""
         bucket = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big") % 100
-        return Split.VALIDATION if bucket < VALIDATION_PERCENT else Split.TRAIN
+        return Split.VALIDATION if bucket < validation_percent else Split.TRAIN
+
+    def size_bytes(self) -> int:
+        """Bytes of the text as UTF-8."""
+        return len(self.text.encode())
+
+
+def named_by_content(text: str) -> Document:
+    """A document without a name of its own: copies of one text get one split, so none leaks into validation."""
+    return Document(name=hashlib.sha256(text.encode()).hexdigest(), text=text)
 
 
 class Source(Protocol):
-    """A readable dataset."""
+    """A readable dataset. Its order never changes, so that reading can go on where it was broken off."""
 
     version: str
-    """What is read, in words: a release, a revision."""
+    """What is read, in words: a release, a revision, a hash. Equal versions give equal documents."""
+    total_bytes: int | None
+    """About how much there is to read, for a progress bar; None where nobody knows."""
     skipped_documents: int
-    """Documents that could not be read, counted while `documents` runs."""
+    """Documents without text, or that could not be read, up to the last one that was yielded."""
 
-    def documents(self) -> Iterator[Document]:
-        """Yield every readable document in a fixed order."""
+    def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+        """Yield every readable document in the fixed order, from `cursor` on; raises `DataError`."""
+
+    def cursor(self) -> Cursor:
+        """The place behind the last document that was yielded."""
+
+
+class LocalSource(ABC):
+    """A source that is cheap to read again: its cursor counts the documents, and going on reads over them."""
+
+    version: str
+    total_bytes: int | None = None
+    skipped_documents = 0
+    _taken = 0
+
+    @abstractmethod
+    def read(self) -> Iterator[Document]:
+        """Yield all documents, counting the others in `skipped_documents`."""
+
+    def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+        """Yield every readable document from `cursor` on."""
+        self.skipped_documents, self._taken = 0, 0
+        already = int(cursor["documents"]) if cursor else 0
+        for document in self.read():
+            self._taken += 1
+            if self._taken > already:
+                yield document
+
+    def cursor(self) -> Cursor:
+        """The place behind the last document that was yielded."""
+        return {"documents": self._taken}

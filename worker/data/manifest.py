@@ -1,4 +1,4 @@
-"""The manifest of a prepared dataset: which shards there are, and what each must contain."""
+"""The manifest of a prepared dataset: how it was made, which shards there are, and what each must contain."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from worker.data.documents import Split
+from worker.data.documents import VALIDATION_PERCENT, Split
 from worker.errors import CorruptShardError
 from worker.record import Record
 from worker.spec import canonical_json
 
 MANIFEST_NAME: Final = "manifest.json"
-TOKEN_BYTES: Final = 2
-"""Shards hold little-endian uint16; every vocabulary so far is below 65,536."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ShardEntry(Record):
@@ -23,23 +23,42 @@ class ShardEntry(Record):
     file: Annotated[str, Field(pattern=r"^(train|validation)-\d{5}\.bin$")]
     split: Split
     tokens: Annotated[int, Field(ge=1)]
-    sha256: str
+    sha256: Sha256
 
-    def size_bytes(self) -> int:
-        """Size of the file."""
-        return self.tokens * TOKEN_BYTES
+
+class Recipe(Record):
+    """All that determines the tokens: equal recipes give equal shards, to the bit."""
+
+    dataset: str
+    tokenizer: str
+    source_version: str
+    tokenizer_sha256: Sha256 | None = None
+    """Of the file that was given for the tokenizer; None for bytes, and for one that is trained."""
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Preparation ended with the document that reached so many training tokens; None: it took all documents."""
+    documents: Annotated[int, Field(ge=1)] | None = None
+    """Preparation ended with so many documents."""
+    validation_percent: Annotated[int, Field(ge=1, le=50)] = VALIDATION_PERCENT
+    section_bytes: Annotated[int, Field(ge=1)]
+    """Text from which one shard of each split is made."""
 
 
 class Manifest(Record):
     """All that is known about a prepared dataset."""
 
-    version: Literal[1] = 1
-    dataset: str
-    tokenizer: str
+    version: Literal[2] = 2
+    recipe: Recipe
     vocabulary_size: int
-    source_version: str
+    end_of_text: int
+    """The token behind every document."""
+    tokenizer_sha256: Sha256 | None
+    """Of `tokenizer.json` beside the shards; None for bytes."""
+    token_bytes: Literal[2, 4]
+    """Shards hold little-endian uint16, or uint32 where the vocabulary is above 65,536."""
     documents: int
     skipped_documents: int
+    text_bytes: int
+    """UTF-8 bytes of all documents."""
     shards: tuple[ShardEntry, ...]
     data_hash: str
     """SHA-256 over the names, token counts and hashes of all shards: equal hashes mean equal tokens."""
@@ -50,7 +69,7 @@ class Manifest(Record):
 
     def size_bytes(self) -> int:
         """Bytes of all shards together."""
-        return sum(shard.size_bytes() for shard in self.shards)
+        return sum(shard.tokens for shard in self.shards) * self.token_bytes
 
 
 def hash_shards(shards: Sequence[ShardEntry]) -> str:
@@ -72,4 +91,4 @@ def read_manifest(folder: Path) -> Manifest:
 
 def way_out(folder: Path) -> str:
     """What to do about damaged prepared data."""
-    return f"Delete the folder {folder}: the next run prepares it again."
+    return f"Delete the folder {folder} and prepare it again with `adapm-bench data prepare`."

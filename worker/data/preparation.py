@@ -1,9 +1,10 @@
-"""Prepare a dataset once per machine, however many workers ask for it at the same moment.
+"""Prepare a dataset once per machine, however many ask for it at the same moment and however often they are killed.
 
-The first worker holds the lock, writes a temporary folder and renames it; the others wait and open the result.
+Order ──lock──► <dataset>-<tokenizer>.unfinished: tokenizer.json, shards section by section ──rename──► final name
 """
 
-import fcntl
+import errno
+import hashlib
 import logging
 import os
 import shutil
@@ -12,88 +13,216 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field
+
 from worker.data import catalog
-from worker.data.documents import Source, Split
-from worker.data.manifest import MANIFEST_NAME, Manifest, hash_shards
-from worker.data.python_stdlib import PythonStdlib
-from worker.data.shards import SHARD_TOKENS, ShardWriter, TokenDataset, open_dataset
-from worker.data.tokens import encoder
-from worker.errors import DataError
+from worker.data.documents import VALIDATION_PERCENT, Source, Split
+from worker.data.lock import locked
+from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
+from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
+from worker.data.shards import TokenDataset, open_dataset
+from worker.data.sources import source_of
+from worker.data.tokens import ByteTokenizer, Tokenizer, token_bytes
+from worker.errors import CorruptShardError, DataError, StorageFullError
+from worker.record import Record
 
 logger = logging.getLogger(__name__)
 
-SOURCES: Final[dict[str, Callable[[], Source]]] = {"python-stdlib": PythonStdlib}
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says where a disk, a quota or a limit of file sizes is exhausted."""
 
 
-def ensure_dataset(dataset: str, tokenizer: str, dataset_folder: Path) -> TokenDataset:
-    """Open `<dataset_folder>/<dataset>-<tokenizer>`, preparing it first where it is missing.
+class Order(Record):
+    """What a user wants prepared."""
 
-    Raises `DataError` for an unknown or empty dataset, `CorruptShardError` for damaged shards.
+    dataset: str
+    tokenizer: str = "byte"
+    tokenizer_file: Path | None = None
+    """`tokenizer.json` or a folder with it; None: from the hub, or trained here."""
+    tokens: int | None = Field(default=None, ge=1)
+    """End with the document that reaches so many training tokens."""
+    documents: int | None = Field(default=None, ge=1)
+    """End with so many documents."""
+    validation_percent: int = Field(default=VALIDATION_PERCENT, ge=1, le=50)
+    section_bytes: int = Field(default=SECTION_BYTES, ge=1)
+
+
+def ensure_dataset(dataset: str, tokenizer: str, dataset_folder: Path, data_hash: str | None = None) -> TokenDataset:
+    """Open `<dataset>-<tokenizer>` in `dataset_folder`; what needs no download is prepared first where it is missing.
+
+    Raises `DataError` for unknown, missing or empty datasets and for another hash than `data_hash`,
+    `CorruptShardError` for damaged shards.
     """
-    if dataset not in SOURCES:
-        raise DataError(f"no reader for the dataset {dataset!r}; there are: {', '.join(SOURCES)}")
-    folder = dataset_folder / f"{dataset}-{tokenizer}"
+    folder = dataset_folder / catalog.folder_name(dataset, tokenizer)
+    _known(dataset, tokenizer)
     if not folder.exists():
+        if not on_demand(dataset, tokenizer):
+            raise DataError(not_prepared(dataset, tokenizer, dataset_folder))
+        prepare_once(source_of(dataset), Order(dataset=dataset, tokenizer=tokenizer), dataset_folder)
+    opened = open_dataset(folder)
+    recipe = opened.manifest.recipe
+    if (recipe.dataset, recipe.tokenizer) != (dataset, tokenizer):
+        raise CorruptShardError(
+            f"{folder} holds {recipe.dataset} as {recipe.tokenizer} tokens, not {dataset} as {tokenizer}. Rename it."
+        )
+    if data_hash not in (None, opened.manifest.data_hash):
+        raise DataError(
+            f"{folder} has the data hash {opened.manifest.data_hash}; the specification asks for {data_hash}. "
+            "Prepare the same documents in the same way, or leave out data.data_hash."
+        )
+    return opened
+
+
+def on_demand(dataset: str, tokenizer: str) -> bool:
+    """Whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
+    entry = catalog.dataset(dataset)
+    return (
+        entry is not None and entry.hub is None and (tokenizer == "byte" or catalog.trained_size(tokenizer) is not None)
+    )
+
+
+def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
+    """What to do about data that only a person can prepare."""
+    files = " --from FILES" if catalog.dataset(dataset) is None else ""
+    return (
+        f"the dataset {dataset!r} is not prepared as {tokenizer!r} tokens in {dataset_folder}. "
+        f"Prepare it with `adapm-bench data prepare {dataset} --tokenizer {tokenizer}{files}`."
+    )
+
+
+def _known(dataset: str, tokenizer: str) -> None:
+    try:
+        catalog.dataset(dataset)
+        catalog.tokenizer(tokenizer)
+    except KeyError as error:
+        raise DataError(f"{error.args[0]}. Choose one of them.") from error
+
+
+def prepare_once(
+    source: Source,
+    order: Order,
+    dataset_folder: Path,
+    on_progress: OnProgress = lambda reached: None,
+    on_wait: Callable[[str], None] = logger.info,
+) -> Manifest:
+    """Prepare what is ordered, unless it is there already; wait where another process is at it.
+
+    Raises `DataError` for sources and tokenizers that cannot be read, and where the same name stands for other data.
+    """
+    _known(order.dataset, order.tokenizer)
+    recipe = _recipe(source, order)
+    folder = dataset_folder / catalog.folder_name(order.dataset, order.tokenizer)
+    with _explained(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(f"{folder.name}.lock")):
-            if not folder.exists():  # another worker may have prepared it while we waited
-                prepare(SOURCES[dataset](), dataset, tokenizer, folder)
-    return open_dataset(folder)
+        with locked(folder.with_name(f"{folder.name}.lock"), on_wait):
+            if folder.exists():
+                return _same(read_manifest(folder), recipe, folder)
+            return prepare(source, recipe, folder, order.tokenizer_file, on_progress)
+
+
+def _recipe(source: Source, order: Order) -> Recipe:
+    given = order.tokenizer_file
+    if order.tokenizer != "byte" and catalog.trained_size(order.tokenizer) is None:
+        from worker.data.bpe import tokenizer_file
+
+        given = tokenizer_file(order.tokenizer, given)
+    elif given is not None:
+        raise DataError(f"the tokenizer {order.tokenizer!r} takes no file. Name your own own/<name>.")
+    return Recipe(
+        source_version=source.version,
+        tokenizer_sha256=hashlib.sha256(given.read_bytes()).hexdigest() if given else None,
+        **order.model_dump(exclude={"tokenizer_file"}),
+    )
+
+
+def _same(manifest: Manifest, recipe: Recipe, folder: Path) -> Manifest:
+    """What is prepared already, if it was made as it is ordered now."""
+    if manifest.recipe == recipe:
+        return manifest
+    fields = [name for name in Recipe.model_fields if getattr(manifest.recipe, name) != getattr(recipe, name)]
+    there = ", ".join(f"{name} = {getattr(manifest.recipe, name)}" for name in fields)
+    ordered = ", ".join(f"{name} = {getattr(recipe, name)}" for name in fields)
+    raise DataError(
+        f"{folder} is prepared with {there}; ordered is {ordered}. "
+        "Delete the folder to replace it, or give your own files another name."
+    )
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; the kernel frees it even when the holder is killed."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def _explained(folder: Path) -> Iterator[None]:
+    """A full disk says what is kept and what to do."""
+    try:
         yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise StorageFullError(
+            f"no room to prepare {folder}: {error.strerror}. Make room, then repeat the command: "
+            "finished shards are kept."
+        ) from error
 
 
-def prepare(source: Source, dataset: str, tokenizer: str, folder: Path, shard_tokens: int = SHARD_TOKENS) -> Manifest:
-    """Tokenise `source` into `folder`, which appears complete or not at all."""
+def prepare(
+    source: Source,
+    recipe: Recipe,
+    folder: Path,
+    tokenizer_file: Path | None = None,
+    on_progress: OnProgress = lambda reached: None,
+) -> Manifest:
+    """Tokenise `source` into `folder`, which appears complete or not at all; go on where an earlier call broke off."""
     unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # left by a worker that was killed while it held the lock
-    unfinished.mkdir(parents=True)
-    manifest = _write(source, dataset, tokenizer, unfinished, shard_tokens)
+    place = read_place(unfinished, recipe)
+    if place is None:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        place = Place(recipe=recipe)
+        write_place(unfinished, place)
+    tokenizer = _tokenizer(source, recipe, unfinished, tokenizer_file)
+    place = Sections(source, tokenizer, unfinished, place, on_progress).write()
+    manifest = _manifest(place, tokenizer)
+    (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
+    (unfinished / PLACE_NAME).unlink()
+    _sync(unfinished)
     unfinished.rename(folder)
     logger.info("prepared %s: %d documents, %d bytes", folder, manifest.documents, manifest.size_bytes())
     return manifest
 
 
-def _write(source: Source, dataset: str, tokenizer: str, folder: Path, shard_tokens: int) -> Manifest:
-    encode, documents = encoder(tokenizer), 0
-    with (
-        ShardWriter(folder, Split.TRAIN, shard_tokens) as train,
-        ShardWriter(folder, Split.VALIDATION, shard_tokens) as validation,
-    ):
-        writers = {Split.TRAIN: train, Split.VALIDATION: validation}
-        for document in source.documents():
-            writers[document.split()].write(encode(document.text))
-            documents += 1
-    shards = (*train.entries, *validation.entries)
-    _refuse_empty(dataset, documents, len(train.entries), len(validation.entries))
-    manifest = Manifest(
-        dataset=dataset,
-        tokenizer=tokenizer,
-        vocabulary_size=catalog.tokenizer(tokenizer).vocabulary_size,
-        source_version=source.version,
-        documents=documents,
-        skipped_documents=source.skipped_documents,
-        shards=shards,
-        data_hash=hash_shards(shards),
-    )
-    (folder / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
-    _sync(folder)
-    return manifest
+def _tokenizer(source: Source, recipe: Recipe, folder: Path, given: Path | None) -> Tokenizer:
+    """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
+    if recipe.tokenizer == "byte":
+        return ByteTokenizer()
+    from worker.data.bpe import TOKENIZER_FILE, BpeTokenizer, tokenizer_file, train
+
+    path = folder / TOKENIZER_FILE
+    size = catalog.trained_size(recipe.tokenizer)
+    if size is None:
+        shutil.copyfile(tokenizer_file(recipe.tokenizer, given), path)
+    elif not path.exists():
+        logger.info("training the tokenizer %s on %s", recipe.tokenizer, recipe.dataset)
+        train(source, size, recipe.validation_percent, path)
+    return BpeTokenizer(path, name=recipe.tokenizer)
 
 
-def _refuse_empty(dataset: str, documents: int, train_shards: int, validation_shards: int) -> None:
-    if train_shards and validation_shards:
-        return
-    empty = "validation" if train_shards else "train"
-    raise DataError(
-        f"the dataset {dataset!r} has no {empty} tokens ({documents} readable documents were found). "
-        "Check that its files are there: some distributions ship Python without its library source."
+def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
+    for split in Split:
+        if not any(shard.split is split for shard in place.shards):
+            raise DataError(
+                f"the dataset {place.recipe.dataset!r} has no {split} tokens "
+                f"({place.documents} readable documents were found). Check that its files are there and hold text; "
+                "with few documents, --validation-percent holds out more of them."
+            )
+    return Manifest(
+        recipe=place.recipe,
+        vocabulary_size=tokenizer.vocabulary_size,
+        end_of_text=tokenizer.end_of_text,
+        tokenizer_sha256=tokenizer.sha256,
+        token_bytes=2 if token_bytes(tokenizer.vocabulary_size) == 2 else 4,
+        documents=place.documents,
+        skipped_documents=place.skipped_documents,
+        text_bytes=place.text_bytes,
+        shards=place.shards,
+        data_hash=hash_shards(place.shards),
     )
 
 

@@ -17,6 +17,7 @@ from worker.tasks.pretrain import Pretraining
 from worker.tasks.regression import LinearModel, Regression, linear_problem
 from worker.tasks.sft import FineTuning
 from worker.tasks.task import Task
+from worker.weights import InitialWeights
 
 
 class Data(Protocol):
@@ -33,20 +34,20 @@ class TaskEntry:
 
     data: Callable[[RunSpec, Path], Any]
     """Opens the data that a spec names in the folder of prepared datasets: a `Data`."""
-    model: Callable[[RunSpec], Any]
-    """The model with its initial weights, on the CPU: an `nn.Module`."""
+    model: Callable[[RunSpec, Any, InitialWeights | None], nn.Module]
+    """The model for that data with its initial weights, on the CPU; None draws them."""
     task: Callable[[Any, Any, RunSpec], Task[Any]]
     """Model, on its device already, and data → task."""
 
 
 def _text(spec: RunSpec, dataset_folder: Path) -> TokenDataset:
     data = spec.workload.data
-    return ensure_dataset(data.dataset, data.tokenizer, dataset_folder)
+    return ensure_dataset(data.dataset, data.tokenizer, dataset_folder, data.data_hash)
 
 
 def _conversations(spec: RunSpec, dataset_folder: Path) -> ConversationDataset:
     data = spec.workload.data
-    return ensure_conversations(data.dataset, data.tokenizer, dataset_folder)
+    return ensure_conversations(data.dataset, data.tokenizer, dataset_folder, data.data_hash)
 
 
 def _problem(spec: RunSpec, dataset_folder: Path) -> LinearProblem:
@@ -54,12 +55,16 @@ def _problem(spec: RunSpec, dataset_folder: Path) -> LinearProblem:
     return linear_problem(spec)
 
 
-def _language_model(spec: RunSpec) -> nn.Module:
-    return build_model(spec.workload.model, spec.seed)
+def _language_model(
+    spec: RunSpec, data: TokenDataset | ConversationDataset, weights: InitialWeights | None
+) -> nn.Module:
+    vocabulary_size = data.manifest.vocabulary_size
+    return build_model(spec.workload.model, spec.seed, vocabulary_size=vocabulary_size, weights=weights)
 
 
-def _linear_model(spec: RunSpec) -> nn.Module:
-    return LinearModel(linear_problem(spec).dimension)
+def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | None) -> nn.Module:
+    del spec, weights  # W starts at 0
+    return LinearModel(data.dimension)
 
 
 TASKS: Final[dict[str, TaskEntry]] = {

@@ -51,10 +51,14 @@ class LanguageTask(TaskSpec):
         if length > model.max_positions:
             allowed = f"must be at most {model.max_positions}, the positions of {model.name}"
             faults.append((("data", "sequence_length_tokens"), length, allowed))
-        vocabulary = data_catalog.tokenizer(workload.data.tokenizer).vocabulary_size
-        if vocabulary > model.vocabulary_size:
+        vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer) or 0
+        if vocabulary > model.vocabulary_size and not model.vocabulary_of_tokenizer:
             allowed = f"has {vocabulary} tokens, more than the {model.vocabulary_size} of {model.name}"
             faults.append((("data", "tokenizer"), workload.data.tokenizer, allowed))
+        weights = presets.PUBLISHED_WEIGHTS.get(workload.initial_weights or "")
+        if weights is not None and weights.preset != model.name:
+            allowed = f"are the weights of {weights.preset}, not of {model.name}"
+            faults.append((("initial_weights",), workload.initial_weights, allowed))
         return faults
 
 
@@ -65,15 +69,28 @@ class PretrainTask(LanguageTask):
     data_kind = DataKind.TEXT
 
 
-class SftTask(LanguageTask):
-    """Supervised fine-tuning: next-token prediction on the answers of conversations, given their prompts."""
+class ConversationTask(LanguageTask):
+    """The base of the tasks on conversations, which are tokenised as they are: no tokenizer is trained on them."""
 
-    kind: Literal["sft"] = "sft"
     data_kind = DataKind.CONVERSATIONS
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
+    def misfits(self, workload: "Workload") -> list[Fault]:
+        """Besides a language task's, a tokenizer that is not the catalog's."""
+        faults, name = super().misfits(workload), workload.data.tokenizer
+        known = tuple(entry.name for entry in data_catalog.TOKENIZERS)
+        if name not in known:
+            faults.append((("data", "tokenizer"), name, f"must be one of {', '.join(known)} for conversations"))
+        return faults
 
-class RlhfTask(LanguageTask):
+
+class SftTask(ConversationTask):
+    """Supervised fine-tuning: next-token prediction on the answers of conversations, given their prompts."""
+
+    kind: Literal["sft"] = "sft"
+
+
+class RlhfTask(ConversationTask):
     """ReMax: policy gradient on a reward, with the greedy answer's reward as baseline (arXiv 2310.10505)."""
 
     kind: Literal["rlhf"] = "rlhf"
@@ -87,9 +104,7 @@ class RlhfTask(LanguageTask):
     """Reward lost per nat of log(policy / reference) of each token."""
     temperature: Annotated[float, Field(strict=True, gt=0, le=10)] = 1.0
     """Of the sampled answers and of the policy that is trained."""
-    data_kind = DataKind.CONVERSATIONS
     loss_name, loss_unit = "negated reward of greedy answers", ""
-    defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
     def misfits(self, workload: "Workload") -> list[Fault]:
         """Besides a language task's, answers that leave no room for a prompt."""
@@ -134,6 +149,8 @@ class RegressionTask(TaskSpec):
             length = workload.data.sequence_length_tokens
             allowed = "must be 1: a regression draws budget.batch_sequences samples a step"
             faults.append((("data", "sequence_length_tokens"), length, allowed))
+        if workload.initial_weights is not None:
+            faults.append((("initial_weights",), workload.initial_weights, "must be null: W starts at 0"))
         if workload.probes is not None:
             faults.append((("probes",), "given", "must be null: a regression has no weight matrix to observe"))
         if workload.precision != "fp32":

@@ -20,7 +20,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["run_id", "attempt"],
             ["attempts.run_id", "attempts.attempt"],
-            name="fk_observations_run_id_attempt_attempts",
+            name="fk_observations_run_id_attempt",
         ),
     )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import MadeSource
-from worker.data import preparation
+from tests.reference.made_dataset import MadeSource, made_recipe
+from worker.data import sources
 from worker.data.documents import Document
 from worker.data.preparation import ensure_dataset, prepare
 from worker.errors import DataError
@@ -21,15 +21,15 @@ class SlowSource(MadeSource):
         super().__init__()
         self.marks = marks
 
-    def documents(self) -> Iterator[Document]:
+    def read(self) -> Iterator[Document]:
         with self.marks.open("a") as file:
             file.write("read\n")
         time.sleep(0.3)
-        return super().documents()
+        return super().read()
 
 
 def open_in_another_process(folder: Path, marks: Path) -> str:
-    preparation.SOURCES["python-stdlib"] = lambda: SlowSource(marks)
+    sources.LOCAL["python-stdlib"] = lambda: SlowSource(marks)
     return ensure_dataset("python-stdlib", "byte", folder).manifest.data_hash
 
 
@@ -49,30 +49,30 @@ def test_a_preparation_that_breaks_off_leaves_no_dataset_and_the_next_one_succee
     """The final name appears only over complete data, and remains of the broken one do not get into it."""
 
     class Broken(MadeSource):
-        def documents(self) -> Iterator[Document]:
-            yield from list(super().documents())[:50]
-            raise OSError("no space left on device")
+        def read(self) -> Iterator[Document]:
+            yield from list(super().read())[:50]
+            raise OSError("the cable was pulled")
 
     folder = tmp_path / "python-stdlib-byte"
-    with pytest.raises(OSError, match="no space"):
-        prepare(Broken(), "python-stdlib", "byte", folder)
+    with pytest.raises(OSError, match="cable"):
+        prepare(Broken(), made_recipe(), folder)
     assert not folder.exists()
 
-    whole = prepare(MadeSource(), "python-stdlib", "byte", folder)
-    again = prepare(MadeSource(), "python-stdlib", "byte", tmp_path / "elsewhere")
+    whole = prepare(MadeSource(), made_recipe(), folder)
+    again = prepare(MadeSource(), made_recipe(), tmp_path / "elsewhere")
     assert whole == again, "the same documents give the same manifest, data hash included"
 
 
 def test_a_dataset_without_text_is_refused(tmp_path: Path) -> None:
     """A Python shipped without its library source is said, not trained on."""
     with pytest.raises(DataError, match=r"has no train tokens \(0 readable documents.*Check that its files"):
-        prepare(MadeSource(0), "python-stdlib", "byte", tmp_path / "empty")
+        prepare(MadeSource(0), made_recipe(), tmp_path / "empty")
     assert not (tmp_path / "empty").exists()
 
 
 def test_unknown_names_are_refused_with_the_known_ones(tmp_path: Path) -> None:
     """Both catalogs are closed."""
-    with pytest.raises(DataError, match="no reader for the dataset 'c5'; there are: python-stdlib"):
+    with pytest.raises(DataError, match="unknown dataset 'c5'; known: python-stdlib"):
         ensure_dataset("c5", "byte", tmp_path)
-    with pytest.raises(DataError, match="no encoder for the tokenizer 'word'; there are: byte"):
+    with pytest.raises(DataError, match="unknown tokenizer 'word'; known: byte"):
         ensure_dataset("python-stdlib", "word", tmp_path)

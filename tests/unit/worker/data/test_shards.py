@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.made_dataset import MadeSource, prepare_made_dataset
+from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
 from worker.data.documents import Split
 from worker.data.manifest import MANIFEST_NAME
 from worker.data.preparation import prepare
@@ -34,7 +34,7 @@ def test_every_document_comes_back_in_order_with_its_end_mark(folder: Path) -> N
 
 def test_a_dataset_may_have_several_shards_and_windows_never_cross_them(tmp_path: Path) -> None:
     """Windows count per shard; each is a slice of one shard; together they are all slices."""
-    manifest = prepare(MadeSource(40), "python-stdlib", "byte", tmp_path / "many", shard_tokens=3_000)
+    manifest = prepare(MadeSource(40), made_recipe(section_bytes=3_000), tmp_path / "many")
     shards = open_dataset(tmp_path / "many").train
 
     assert len(shards.arrays) > 3
@@ -78,7 +78,7 @@ def test_a_manifest_that_is_not_ours_is_refused_with_the_way_out(folder: Path, c
     path = folder / MANIFEST_NAME
     manifest = json.loads(path.read_text())
     if change == "version":
-        manifest["version"] = 2
+        manifest["version"] = 1
     elif change == "data_hash":
         manifest["data_hash"] = "0" * 64
     elif change == "file":

@@ -1,0 +1,169 @@
+"""A user's own files as a dataset: `.txt`, `.jsonl` and `.parquet`, the first two also gzipped.
+
+paths, folders, patterns ──found()──► files in a fixed order ──READERS──► texts ──► documents
+"""
+
+import glob
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from worker.data.documents import Document, LocalSource, named_by_content
+from worker.errors import DataError
+
+PIECE_BYTES: Final = 8192
+"""A text file is cut at line ends into documents of at least so many bytes, so that one long file has both splits."""
+
+
+class OwnFiles(LocalSource):
+    """The documents of some files, each placed by a hash of its text."""
+
+    def __init__(self, paths: Sequence[str], column: str = "text") -> None:
+        """Read files, folders (all known files below) and patterns; raises `DataError` where one gives nothing."""
+        self.files = found(paths)
+        self.column = column
+        self.total_bytes = sum(path.stat().st_size for path in self.files)
+        self.version = f"{len(self.files)} files, {self.total_bytes} bytes, SHA-256 {_hash_all(self.files, column)}"
+
+    def read(self) -> Iterator[Document]:
+        """Yield the documents, file by file."""
+        for path in self.files:
+            with _explained(path):
+                for text in READERS[_kind(path)](path, self.column):
+                    if text and not text.isspace():
+                        yield named_by_content(text)
+                    else:
+                        self.skipped_documents += 1
+
+
+def found(paths: Sequence[str]) -> tuple[Path, ...]:
+    """The files that are meant, sorted by path, none twice."""
+    files: set[Path] = set()
+    for given in paths:
+        matches = [Path(match) for match in glob.glob(str(Path(given).expanduser()), recursive=True)]
+        here = {path for match in matches for path in _files_of(match)}
+        if not here:
+            raise DataError(f"{given!r} names no file. Give files, folders or patterns of {', '.join(READERS)} files.")
+        files |= here
+    return tuple(sorted(files))
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """A file itself, if it is of a known kind; all files of known kinds below a folder."""
+    if path.is_dir():
+        yield from (file for file in path.rglob("*") if file.is_file() and _kind(file) in READERS)
+    elif path.is_file():
+        if _kind(path) not in READERS:
+            raise DataError(f"{path} is of no known kind. Known are {', '.join(READERS)}, and all but Parquet as .gz.")
+        yield path
+
+
+def _kind(path: Path) -> str:
+    """`.jsonl` for `a.jsonl` and `a.jsonl.gz`."""
+    suffixes = path.suffixes[-2:]
+    if suffixes[-1:] == [".gz"]:
+        return suffixes[0] if len(suffixes) == 2 and suffixes[0] != ".parquet" else ".gz"
+    return path.suffix
+
+
+def _hash_all(files: Sequence[Path], column: str) -> str:
+    """SHA-256 over the column's name and the content of all files in order."""
+    total = hashlib.sha256(column.encode())
+    for path in files:
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What a damaged file raises names the file and the way out."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8 ({error.reason}: byte 0x{error.object[error.start]:02x}). "
+            "Convert it (`iconv -f … -t UTF-8`) or leave it out."
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is no complete gzip file: {error}. Fetch it again or leave it out.") from error
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file, with their ends."""
+    with path.open("rb") as raw:
+        unpacked = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+        for line in unpacked:
+            yield line.decode()
+
+
+def _pieces(path: Path, column: str) -> Iterator[str]:
+    """A text file in pieces of whole lines."""
+    piece: list[str] = []
+    size = 0
+    for line in _lines(path):
+        piece.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            yield "".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield "".join(piece)
+
+
+def _json_lines(path: Path, column: str) -> Iterator[str | None]:
+    """One text a line, from its field `column`."""
+    for number, line in enumerate(_lines(path), start=1):
+        if line.isspace():
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}, line {number} is no JSON: {error}. Mend or remove the line.") from error
+        yield _field(fields, column, f"{path}, line {number}")
+
+
+def _field(fields: Any, column: str, where: str) -> str | None:
+    if not isinstance(fields, dict) or column not in fields:
+        there = ", ".join(fields) if isinstance(fields, dict) else "none"
+        raise DataError(f"{where} has no field {column!r}; its fields: {there}. Name one with --column.")
+    text = fields[column]
+    if not isinstance(text, str | None):
+        raise DataError(
+            f"{where}: the field {column!r} is {type(text).__name__}, not text. Name another with --column."
+        )
+    return text
+
+
+def _parquet(path: Path, column: str) -> Iterator[str | None]:
+    """One text a row, from its column `column`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowException as error:
+        raise DataError(f"{path} is no Parquet file: {error}. Fetch it again or leave it out.") from error
+    with file:
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        if column not in kinds:
+            raise DataError(
+                f"{path} has no column {column!r}; its columns: {', '.join(kinds)}. Name one with --column."
+            )
+        if not (pa.types.is_string(kinds[column]) or pa.types.is_large_string(kinds[column])):
+            raise DataError(f"{path}: the column {column!r} is {kinds[column]}, not text. Name another with --column.")
+        for batch in file.iter_batches(batch_size=1024, columns=[column]):
+            yield from batch.column(0).to_pylist()
+
+
+READERS: Final[dict[str, Callable[[Path, str], Iterator[str | None]]]] = {
+    ".txt": _pieces,
+    ".jsonl": _json_lines,
+    ".parquet": _parquet,
+}
+"""By the ending of the file's name."""

@@ -1,0 +1,173 @@
+"""Tokenising in sections: what is finished stays, however the preparation ends, and going on gives the same bits.
+
+A section is a stretch of documents with about 128 MiB of text. It becomes one shard a split; then the place reached is
+written down. Sections begin at places that depend on the documents alone, so an interrupted preparation writes the
+same shards as an undisturbed one.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from worker.data.documents import Cursor, Document, Source, Split
+from worker.data.manifest import Recipe, ShardEntry
+from worker.data.shards import verify_shard, write_shard
+from worker.data.tokens import Tokenizer, Tokens, token_bytes, token_dtype
+from worker.errors import CorruptShardError
+from worker.record import Record
+
+PLACE_NAME: Final = "unfinished.json"
+SECTION_BYTES: Final = 128 * 2**20
+"""Text a section: its tokens fit into memory twice, and a kill loses less than a minute of work."""
+BATCH_BYTES: Final = 2**20
+"""Text that is tokenised in one call: enough to keep all cores busy."""
+
+
+class Place(Record):
+    """How far a preparation is, at the end of a section."""
+
+    recipe: Recipe
+    cursor: Cursor | None = None
+    documents: int = 0
+    skipped_documents: int = 0
+    text_bytes: int = 0
+    token_bytes: int = 2
+    shards: tuple[ShardEntry, ...] = ()
+
+    def training_tokens(self) -> int:
+        """Tokens of the training split so far."""
+        return sum(shard.tokens for shard in self.shards if shard.split is Split.TRAIN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """What a progress bar shows."""
+
+    documents: int
+    text_bytes: int
+    training_tokens: int
+
+
+OnProgress = Callable[[Reached], None]
+
+
+def read_place(folder: Path, recipe: Recipe) -> Place | None:
+    """The place that a preparation of this recipe reached in `folder`, if its shards are whole; else None."""
+    try:
+        place = Place.model_validate_json((folder / PLACE_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    if place.recipe != recipe:
+        return None
+    try:
+        for shard in place.shards:
+            verify_shard(folder, shard, place.token_bytes, with_hash=True)
+    except CorruptShardError:
+        return None
+    return place
+
+
+def write_place(folder: Path, place: Place) -> None:
+    """Write the place durably; the file is the old or the new one, never a part."""
+    temporary = folder / f"{PLACE_NAME}.new"
+    with temporary.open("w") as file:
+        file.write(place.model_dump_json())
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / PLACE_NAME)
+
+
+class Sections:
+    """The sections of one preparation, from a place on."""
+
+    def __init__(
+        self, source: Source, tokenizer: Tokenizer, folder: Path, place: Place, on_progress: OnProgress
+    ) -> None:
+        """Write into `folder` what comes behind `place`."""
+        self.place = place
+        self._source, self._tokenizer, self._folder, self._on_progress = source, tokenizer, folder, on_progress
+        self._full = False
+        self._begin()
+
+    def write(self) -> Place:
+        """Write all sections; returns the place at the end."""
+        section_bytes = 0
+        if self._limit_reached():
+            return self.place
+        for batch in self._batches():
+            self._encode(batch)
+            section_bytes += sum(document.size_bytes() for document in batch)
+            if self._full:
+                break
+            if section_bytes >= self.place.recipe.section_bytes:
+                self._finish()
+                section_bytes = 0
+        self._finish()
+        return self.place
+
+    def _batches(self) -> Iterator[list[Document]]:
+        """Documents in batches of about `BATCH_BYTES`; a batch also ends where a section does."""
+        most_bytes = min(BATCH_BYTES, self.place.recipe.section_bytes)
+        batch: list[Document] = []
+        size = 0
+        for document in self._source.documents(self.place.cursor):
+            batch.append(document)
+            size += document.size_bytes()
+            if size >= most_bytes:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _encode(self, batch: list[Document]) -> None:
+        """Add the tokens of a batch, up to the document that reaches a limit."""
+        recipe = self.place.recipe
+        for document, tokens in zip(batch, self._tokenizer.encode([d.text for d in batch]), strict=True):
+            split = document.split(recipe.validation_percent)
+            self._tokens[split].append(tokens)
+            self._documents += 1
+            self._text_bytes += document.size_bytes()
+            self._training_tokens += len(tokens) if split is Split.TRAIN else 0
+            if self._limit_reached():
+                self._full = True
+                break
+        self._on_progress(
+            Reached(documents=self._documents, text_bytes=self._text_bytes, training_tokens=self._training_tokens)
+        )
+
+    def _limit_reached(self) -> bool:
+        recipe = self.place.recipe
+        enough_tokens = recipe.tokens is not None and self._training_tokens >= recipe.tokens
+        return enough_tokens or (recipe.documents is not None and self._documents >= recipe.documents)
+
+    def _finish(self) -> None:
+        """Write the shards of the section, then the place behind it."""
+        if not any(self._tokens.values()):
+            return
+        stored_bytes = token_bytes(self._tokenizer.vocabulary_size)
+        written = []
+        for split, documents in self._tokens.items():
+            if documents:
+                number = sum(shard.split is split for shard in self.place.shards)
+                written.append(write_shard(self._folder, split, number, documents, token_dtype(stored_bytes)))
+        self.place = Place(
+            recipe=self.place.recipe,
+            cursor=self._source.cursor(),
+            documents=self._documents,
+            skipped_documents=self._source.skipped_documents,
+            text_bytes=self._text_bytes,
+            token_bytes=stored_bytes,
+            shards=(*self.place.shards, *written),
+        )
+        write_place(self._folder, self.place)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start a section where the place is."""
+        self._documents, self._text_bytes = self.place.documents, self.place.text_bytes
+        self._training_tokens = self.place.training_tokens()
+        self._tokens: dict[Split, list[Tokens]] = {split: [] for split in Split}
