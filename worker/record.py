@@ -34,7 +34,11 @@ class Verdict(StrEnum):
 
 
 class Point(Record):
-    """One step of a run. Losses are mean cross-entropies in nats per token; null means not taken or not finite."""
+    """One step of a run; null means not taken or not finite.
+
+    Losses are mean cross-entropies in nats per token, except for the tasks `rlhf` (the policy gradient's surrogate;
+    minus the mean reward of greedy answers) and `regression` (half the squared error; the excess risk).
+    """
 
     step: Whole
     """Optimizer steps done; 0 is before training."""
@@ -42,6 +46,12 @@ class Point(Record):
     train_loss: Finite | None = None
     """Loss of this step's batch, before the step."""
     val_loss: Finite | None = None
+    reward: Finite | None = None
+    """Mean reward of the step's sampled answers (`rlhf`)."""
+    kl_nats: Finite | None = None
+    """Mean of log(policy / reference) over the step's sampled answers, each summed over its tokens (`rlhf`)."""
+    answer_tokens: Finite | None = None
+    """Mean length of the step's sampled answers, their ends included (`rlhf`)."""
     lr: Finite | None = None
     grad_norm: Finite | None = None
     """Global L2 norm before clipping."""

@@ -25,7 +25,7 @@ from worker.reporter import Reporter
 from worker.schedule import LearningRate
 from worker.spec import Workload
 from worker.step import Stepper, StepTaken
-from worker.tasks.task import Task
+from worker.tasks.task import HasFigures, Task
 from worker.termination import Termination
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ class Training:
             backward_seconds=taken.seconds.backward,
             optimizer_seconds=taken.seconds.optimizer,
             host_rss_bytes=self._around.memory.sample(),
+            **(self._task.figures if isinstance(self._task, HasFigures) else {}),
         )
 
     def _observed_step(self, step: int, probing: Probing) -> StepTaken:

@@ -21,7 +21,6 @@ from worker.data.chats import Chats
 from worker.data.conversations import ConversationSource
 from worker.data.documents import Split
 from worker.data.lock import locked
-from worker.data.manifest import way_out
 from worker.data.shards import file_sha256
 from worker.data.tokens import ByteTokenizer, Tokenizer, Tokens
 from worker.data.ultrafeedback import UltraFeedback
@@ -182,12 +181,12 @@ def open_conversations(folder: Path) -> ConversationDataset:
     try:
         manifest = ConversationManifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out(folder)}") from error
+        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
     for name, expected in manifest.sha256.items():
         found = file_sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
         if found != expected:
             raise CorruptShardError(
-                f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. {way_out(folder)}"
+                f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. {_way_out(folder)}"
             )
     return ConversationDataset(manifest, _map(folder, Split.TRAIN), _map(folder, Split.VALIDATION))
 
@@ -195,3 +194,7 @@ def open_conversations(folder: Path) -> ConversationDataset:
 def _map(folder: Path, split: Split) -> Conversations:
     bounds = np.fromfile(folder / f"{split}.bounds", dtype=BOUND_DTYPE).reshape(-1, 2)
     return Conversations(np.memmap(folder / f"{split}.tokens", dtype=TOKEN_DTYPE, mode="r"), bounds)
+
+
+def _way_out(folder: Path) -> str:
+    return f"Delete the folder {folder}: the next run prepares it again."

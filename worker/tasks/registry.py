@@ -15,6 +15,7 @@ from worker.spec import RunSpec
 from worker.tasks.linear_problem import LinearProblem
 from worker.tasks.pretrain import Pretraining
 from worker.tasks.regression import LinearModel, Regression, linear_problem
+from worker.tasks.remax import ReMax
 from worker.tasks.sft import FineTuning
 from worker.tasks.task import Task
 from worker.weights import InitialWeights
@@ -70,6 +71,7 @@ def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | 
 TASKS: Final[dict[str, TaskEntry]] = {
     "pretrain": TaskEntry(data=_text, model=_language_model, task=Pretraining),
     "sft": TaskEntry(data=_conversations, model=_language_model, task=FineTuning),
+    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=ReMax),
     "regression": TaskEntry(data=_problem, model=_linear_model, task=Regression),
 }
 """By `kind`."""

@@ -112,6 +112,9 @@ class RlhfTask(ConversationTask):
         if self.answer_tokens >= length:
             allowed = f"must be below data.sequence_length_tokens = {length}: the rest is the prompt's"
             faults.append((("task", "answer_tokens"), self.answer_tokens, allowed))
+        if self.reward == "digits" and workload.data.tokenizer != "byte":
+            allowed = f"needs data.tokenizer: byte, not {workload.data.tokenizer}: it looks at bytes"
+            faults.append((("task", "reward"), self.reward, allowed))
         return faults
 
 

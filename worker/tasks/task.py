@@ -8,8 +8,8 @@ One optimizer step, as the loop takes it:
     optimizer.step()
 """
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -57,3 +57,11 @@ class Task(Protocol[MicroBatch]):
 
         At most `micro_batch_sequences` sequences at a time, without a graph; leaves the model in training mode.
         """
+
+
+@runtime_checkable
+class HasFigures(Protocol):
+    """A task that reports more of a step than its loss."""
+
+    figures: Mapping[str, float]
+    """Of the newest `draw`: names of `Point`'s fields, finite values."""
