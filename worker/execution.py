@@ -14,6 +14,6 @@ def prepare(model: PreTrainedModel, execution: Execution) -> None:
     """
     model.set_attn_implementation(execution.attention)
     if execution.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]  # no types
+        model.activation_checkpointing_enable({"use_reentrant": False})
     if execution.compile:
         model.compile()

@@ -69,8 +69,6 @@ class PeakMemory(Record):
     """Peak of what torch's CUDA allocator took from the device."""
     nvml_process_bytes: int | None = None
     """Peak of the process on the device, by NVML: context and libraries included. Sampled four times a second."""
-    nvml_note: str | None = None
-    """Why NVML gives less than all its figures; null where it gives all, and where there is no GPU."""
 
 
 class MemoryBreakdown(Record):
@@ -158,6 +156,8 @@ class Result(Record):
     """Time in the steps that led to this result, each counted once, over all attempts."""
     energy_joules: Finite | None = None
     """What the device used during this attempt, by NVML's counter; null where there is none."""
+    nvml_note: str | None = None
+    """Why NVML gives less than all its figures; null where it gives all, and where there is no GPU."""
     spec_hash: str
     data_hash: str
     """SHA-256 over the token shards that were read."""

@@ -184,6 +184,7 @@ class _Execution:
             device_seconds=around.clock.seconds(),
             productive_seconds=progress.productive_seconds(),
             energy_joules=around.memory.energy_joules(),
+            nvml_note=around.memory.note(),
             spec_hash=self._spec.content_hash(),
             data_hash=self._dataset.manifest.data_hash,
             environment=describe_environment(around.device),

@@ -83,8 +83,11 @@ class MemoryMeter:
             allocator_bytes=torch.cuda.max_memory_allocated(self._device) if cuda else None,
             allocator_reserved_bytes=torch.cuda.max_memory_reserved(self._device) if cuda else None,
             nvml_process_bytes=self._nvml.peak_bytes if self._nvml is not None else None,
-            nvml_note=self._nvml.note if self._nvml is not None else None,
         )
+
+    def note(self) -> str | None:
+        """Why NVML gives less than all its figures."""
+        return None if self._nvml is None else self._nvml.note
 
     def energy_joules(self) -> float | None:
         """What the device used since this meter was made; None where nothing counts it."""
