@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from worker.meters.phases import PhaseSeconds
-from worker.record import Verdict
+from worker.record import MemoryBreakdown, Verdict
 
 _SERIES = ("train_losses", "step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 
@@ -41,14 +41,24 @@ class Progress:
     forward_seconds: "array[float]" = field(default_factory=lambda: array("d"))
     backward_seconds: "array[float]" = field(default_factory=lambda: array("d"))
     optimizer_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    warmup_steps: int = 0
+    warmup_seconds: float = 0.0
+    """The first steps of every attempt: compilation, allocation and recording make them slower."""
+    micro_batch_sequences: int | None = None
+    """Settled once and kept: another one would move the losses by rounding."""
+    memory: MemoryBreakdown | None = None
+    """Of the newest recorded step."""
 
     def finished(self) -> bool:
         """Whether there is no further step to take."""
         return self.fault is not None or self.step >= self.steps
 
-    def add_step(self, train_loss: float, seconds: PhaseSeconds) -> None:
+    def add_step(self, train_loss: float, seconds: PhaseSeconds, *, warmup: bool = False) -> None:
         """Count one optimizer step."""
         self.step += 1
+        if warmup:
+            self.warmup_steps += 1
+            self.warmup_seconds += seconds.whole
         self.train_losses.append(train_loss)
         self.step_seconds.append(seconds.whole)
         self.data_seconds.append(seconds.data)
@@ -77,6 +87,18 @@ class Progress:
         """Time spent in steps, over all attempts; evaluation and checkpoints excluded."""
         return math.fsum(self.step_seconds)
 
+    def steps_per_second(self) -> float | None:
+        """Steps after warm-up by their time; of all steps where there were no others; None before the first."""
+        steps, seconds = self.step - self.warmup_steps, self.productive_seconds() - self.warmup_seconds
+        if not steps:
+            steps, seconds = self.step, self.productive_seconds()
+        return steps / seconds if steps else None
+
+    def median(self, series: str) -> float | None:
+        """The median of one of the series of seconds over all steps, None before the first."""
+        values = getattr(self, series)
+        return statistics.median(values) if values else None
+
     def verdict(self) -> tuple[Verdict, str]:
         """How the training ended, and a sentence why."""
         if self.fault is not None:
@@ -96,6 +118,10 @@ class Progress:
             "initial_val_loss": self.initial_val_loss,
             "val_loss": self.val_loss,
             "fault": self.fault,
+            "warmup_steps": self.warmup_steps,
+            "warmup_seconds": self.warmup_seconds,
+            "micro_batch_sequences": self.micro_batch_sequences,
+            "memory": None if self.memory is None else self.memory.model_dump(),
             **series,
         }
 
@@ -103,3 +129,5 @@ class Progress:
         """Go on from what `state()` gave."""
         for name, value in state.items():
             setattr(self, name, array("d", value.tolist()) if name in _SERIES else value)
+        if state["memory"] is not None:
+            self.memory = MemoryBreakdown.model_validate(state["memory"])

@@ -24,6 +24,7 @@ from worker.spec_base import raise_faults as raise_faults
 from worker.tasks.specs import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, filled
 
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
+Precision = Literal["fp32", "bf16"]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
 
 
@@ -108,7 +109,7 @@ class Workload(Spec):
     evaluation: Evaluation = Evaluation()
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = 1.0
     """Global gradient-norm clipping threshold; null means none."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """bf16 is autocast: parameters stay in fp32."""
     execution: Execution = Execution()
     probes: Probes | None = None
@@ -141,6 +142,10 @@ class Workload(Spec):
         if self.schedule.warmup_steps >= self.budget.steps:
             allowed = f"must be below budget.steps = {self.budget.steps}"
             faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))
+        micro_batch, batch = self.execution.micro_batch_sequences, self.budget.batch_sequences
+        if isinstance(micro_batch, int) and micro_batch > batch:
+            allowed = f"must be at most budget.batch_sequences = {batch}; null is the whole batch at once"
+            faults.append((("execution", "micro_batch_sequences"), micro_batch, allowed))
         kind = data_catalog.dataset_kind(self.data.dataset)
         if kind is not self.task.data_kind:
             fitting = ", ".join(data_catalog.dataset_names(self.task.data_kind))

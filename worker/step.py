@@ -4,14 +4,14 @@ draw ──► [forward, backward] for every micro-batch ──► clip ──�
 """
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from worker.devices import synchronize
+from worker.meters.breakdown import BreakdownMeter
 from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
 from worker.spec import Workload
 from worker.tasks.task import Task
@@ -45,28 +45,43 @@ class Stepper:
     ) -> None:
         self.task, self.optimizer, self.device = task, optimizer, device
         self.micro_batch_sequences = micro_batch_sequences
+        self.updating = False
+        """Whether the newest step reached the optimizer."""
         self._clip_norm, self._bf16 = workload.clip_grad_norm, workload.precision == "bf16"
         self._parameters = [p for p in task.model.parameters() if p.requires_grad]
 
-    def take(self, step: int) -> StepTaken:
-        """One step on the batch of `step` (from 0) at the rates that the optimizer's groups have."""
+    def take(
+        self, step: int, meter: BreakdownMeter | None = None, *, most_micro_batches: int | None = None
+    ) -> StepTaken:
+        """One step on the batch of `step` (from 0) at the rates that the optimizer's groups have.
+
+        Args:
+            step: Whose batch.
+            meter: Records the last micro-batch and the update.
+            most_micro_batches: Leaves out the batch's further ones: a trial that stands for the whole step.
+
+        An error leaves no gradients; where `updating` is still false, weights and optimizer are as they were.
+        """
+        self.updating = False
         clock = PhaseClock(self.device)
         with clock.phase(Phase.DATA), self.precision():
-            micro_batches = self.task.draw(step, self.micro_batch_sequences)
-        loss = self.accumulate(micro_batches, clock)
-        norm = self._clip()
-        # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
-        train_loss, grad_norm = loss.item(), norm.item()
-        if math.isfinite(train_loss) and math.isfinite(grad_norm):
-            self.update(clock)
-        self.optimizer.zero_grad(set_to_none=True)
+            *earlier, last = self.task.draw(step, self.micro_batch_sequences)[:most_micro_batches]
+        try:
+            losses = [self._gradients(micro_batch, clock) for micro_batch in earlier]
+            with meter.recording() if meter else nullcontext():
+                losses.append(self._gradients(last, clock))
+                if meter is not None:
+                    meter.backward_is_done()
+                # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
+                train_loss, grad_norm = torch.stack(losses).sum().item(), self._clip().item()
+                if math.isfinite(train_loss) and math.isfinite(grad_norm):
+                    self.updating = True
+                    with clock.phase(Phase.OPTIMIZER):
+                        self.optimizer.step()
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
         synchronize(self.device)
         return StepTaken(loss=train_loss, grad_norm=grad_norm, seconds=clock.seconds())
-
-    def accumulate(self, micro_batches: Sequence[Any], clock: PhaseClock) -> torch.Tensor:
-        """Add up the gradients of the micro-batches; returns their common loss, a scalar."""
-        losses = [self._gradients(micro_batch, clock) for micro_batch in micro_batches]
-        return torch.stack(losses).sum()
 
     def _gradients(self, micro_batch: Any, clock: PhaseClock) -> torch.Tensor:
         with clock.phase(Phase.FORWARD), self.precision():
@@ -74,11 +89,6 @@ class Stepper:
         with clock.phase(Phase.BACKWARD):
             loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
         return loss.detach()
-
-    def update(self, clock: PhaseClock) -> None:
-        """One update of the optimizer."""
-        with clock.phase(Phase.OPTIMIZER):
-            self.optimizer.step()
 
     def validation_loss(self) -> float:
         """The task's validation loss, in the precision of the training."""

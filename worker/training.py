@@ -7,25 +7,29 @@ resumed gives the same losses to the bit on one device.
 import logging
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from optim.modes import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
+from worker.devices import free_memory, is_out_of_memory
 from worker.errors import RunStoppedError, TerminatedError
+from worker.memory_cap import MemoryCap, OverMemoryCapError
+from worker.meters.breakdown import BreakdownMeter
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
+from worker.micro_batch import smaller
 from worker.probes.probing import Probing
 from worker.progress import Progress, finite
 from worker.protocol import CheckpointNotice, Command, Stopped
 from worker.randomness import load_random_state, random_state
-from worker.record import Point
+from worker.record import MemoryBreakdown, Point
 from worker.reporter import Reporter
 from worker.schedule import LearningRate
 from worker.spec import Workload
 from worker.step import Stepper, StepTaken
-from worker.tasks.task import HasFigures, Task
+from worker.tasks.task import HasFigures
 from worker.termination import Termination
 
 logger = logging.getLogger(__name__)
@@ -42,24 +46,25 @@ class Surroundings:
     memory: MemoryMeter
     clock: DeviceClock
     termination: Termination
+    cap: MemoryCap
+
+
+RECORDED_STEPS: Final = 2
+"""The first steps of an attempt are recorded for the memory breakdown: the first makes the optimizer's state, the
+second counts. They take longer for it, and are warm-up for every mean of times."""
 
 
 class Training:
     """One model under training; `progress` says how far it is."""
 
-    def __init__(
-        self,
-        task: Task[Any],
-        optimizer: torch.optim.Optimizer,
-        workload: Workload,
-        progress: Progress,
-        surroundings: Surroundings,
-    ) -> None:
+    def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, surroundings: Surroundings) -> None:
         self.progress = progress
-        self._task, self._optimizer, self._workload, self._around = task, optimizer, workload, surroundings
-        self._stepper = Stepper(task, optimizer, workload, surroundings.device, workload.budget.batch_sequences)
-        probes = workload.probes
-        self._probing = Probing(task.model, optimizer, probes) if probes is not None else None
+        self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
+        self._workload, self._around = workload, surroundings
+        self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, surroundings.device)
+        self._recorded = 0
+        optimizer, probes = stepper.optimizer, workload.probes
+        self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None else None
         self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
         self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
@@ -106,13 +111,16 @@ class Training:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
-        taken = self._stepper.take(step) if self._probing is None else self._observed_step(step, self._probing)
+        taken = self._observed(step)
         if not taken.finite():
             self.progress.fault = (
                 f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
             )
             return None
-        self.progress.add_step(taken.loss, taken.seconds)
+        recorded = self._record(step + 1)
+        self.progress.add_step(taken.loss, taken.seconds, warmup=recorded is not None)
+        if recorded is not None:
+            self._hold_against_cap(recorded)
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
@@ -129,13 +137,52 @@ class Training:
             **(self._task.figures if isinstance(self._task, HasFigures) else {}),
         )
 
-    def _observed_step(self, step: int, probing: Probing) -> StepTaken:
-        """A step under observation, its times without what the probes took; what they saw is reported."""
-        with probing.watching(step + 1):
-            taken = self._stepper.take(step)
-        for observation in probing.taken():
+    def _observed(self, step: int) -> StepTaken:
+        """Take the step, under observation where there are probes; their time is not the step's."""
+        if self._probing is None:
+            return self._take(step)
+        with self._probing.watching(step + 1):
+            taken = self._take(step)
+        for observation in self._probing.taken():
             self._around.reporter.observe(observation)
-        return replace(taken, seconds=taken.seconds.without(optimizer_seconds=probing.seconds))
+        return replace(taken, seconds=taken.seconds.without(optimizer_seconds=self._probing.seconds))
+
+    def _take(self, step: int) -> StepTaken:
+        """Take the step; where memory runs out on the way to the update, again in smaller pieces if the run may."""
+        while True:
+            meter = self._meter if self._recorded < RECORDED_STEPS else None
+            try:
+                return self._stepper.take(step, meter)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or self._stepper.updating or not self._step_down():
+                    raise
+            free_memory()  # outside of the handler: the error holds on to the step's tensors
+
+    def _step_down(self) -> bool:
+        """Use the next smaller micro-batch, where the run leaves that to us and there is one."""
+        now = self._stepper.micro_batch_sequences
+        less = smaller(self._task.batch_sequences, now)
+        if self._workload.execution.micro_batch_sequences != "auto" or less is None:
+            return False
+        logger.warning("out of memory with micro-batches of %d sequences: going on with %d", now, less)
+        self._stepper.micro_batch_sequences = self.progress.micro_batch_sequences = less
+        self._recorded = 0
+        return True
+
+    def _record(self, step: int) -> MemoryBreakdown | None:
+        """Take note of the memory of a recorded step; None where it was not one."""
+        if self._recorded >= RECORDED_STEPS:
+            return None
+        self._recorded += 1
+        self.progress.memory = self._meter.result(step, self._stepper.micro_batch_sequences)
+        return self.progress.memory
+
+    def _hold_against_cap(self, recorded: MemoryBreakdown) -> None:
+        try:
+            self._around.cap.check(recorded)
+        except OverMemoryCapError:
+            if not self._step_down():
+                raise
 
     def _evaluate_if_due(self) -> float | None:
         progress = self.progress

@@ -26,6 +26,11 @@ class Phase(StrEnum):
     """Inside `optimizer.step()`."""
 
 
+def mark(phase: Phase) -> str:
+    """The phase's name in a profiler's trace."""
+    return f"step/{phase}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PhaseSeconds:
     """One step's times; `whole` is wall-clock and holds, beyond the phases, clipping and reading the loss."""
@@ -52,17 +57,18 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Time what runs inside."""
-        if self._cuda and phase is not Phase.DATA:
-            start, end = _event(), _event()
-            start.record()
-            yield
-            end.record()
-            self._spans.append((phase, start, end))
-        else:
-            started = time.perf_counter()
-            yield
-            self._seconds[phase] += time.perf_counter() - started
+        """Time what runs inside, and mark it for profilers."""
+        with torch.profiler.record_function(mark(phase)):
+            if self._cuda and phase is not Phase.DATA:
+                start, end = _event(), _event()
+                start.record()
+                yield
+                end.record()
+                self._spans.append((phase, start, end))
+            else:
+                started = time.perf_counter()
+                yield
+                self._seconds[phase] += time.perf_counter() - started
 
     def seconds(self) -> PhaseSeconds:
         """The times up to now; the device must have finished its work."""

@@ -16,7 +16,7 @@ from worker.tasks.generation import Answers
 from worker.tasks.specs import RlhfTask
 
 Reward = Callable[[Answers], Tensor]
-FIRST_DIGIT, LAST_DIGIT = ord("0"), ord("9")
+FIRST_PRINTABLE, LAST_PRINTABLE = ord(" "), ord("~")
 
 
 def reward_of(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
@@ -48,12 +48,12 @@ class RewardModel:
         return scores
 
 
-def _digits(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
+def _printable(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
     def reward(answers: Answers) -> Tensor:
-        """Bytes that are ASCII digits, over the longest answer's bytes."""
+        """Bytes that are printable ASCII, over the longest answer's bytes."""
         tokens = answers.tokens[:, -answers.answer_mask.shape[1] :]
-        digits = (tokens >= FIRST_DIGIT) & (tokens <= LAST_DIGIT) & answers.answer_mask
-        return digits.sum(dim=1) / task.answer_tokens
+        printable = (tokens >= FIRST_PRINTABLE) & (tokens <= LAST_PRINTABLE) & answers.answer_mask
+        return printable.sum(dim=1) / task.answer_tokens
 
     return reward
 
@@ -68,6 +68,6 @@ def _brevity(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Rewar
 
 REWARDS: Final[dict[str, Callable[[RlhfTask, PreTrainedModel, int], Reward]]] = {
     "model": RewardModel,
-    "digits": _digits,
+    "printable": _printable,
     "brevity": _brevity,
 }

@@ -96,9 +96,10 @@ class RlhfTask(ConversationTask):
     kind: Literal["rlhf"] = "rlhf"
     answer_tokens: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 32
     """Longest answer that is generated; the rest of `data.sequence_length_tokens` is the prompt's."""
-    reward: Literal["digits", "brevity", "model"] = "model"
+    reward: Literal["printable", "brevity", "model"] = "model"
     """`model`: a reward model of the trained model's own architecture with a scalar head, weights drawn from
-    `reward_seed`; `digits`: the share of digits in the answer; `brevity`: 1 for an empty answer, 0 for the longest."""
+    `reward_seed`; `printable`: printable ASCII in the answer, over the longest answer; `brevity`: 1 for an empty
+    answer, 0 for the longest."""
     reward_seed: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 0
     kl_weight: Annotated[float, Field(strict=True, ge=0, le=1e3)] = 0.05
     """Reward lost per nat of log(policy / reference) of each token."""
@@ -112,7 +113,10 @@ class RlhfTask(ConversationTask):
         if self.answer_tokens >= length:
             allowed = f"must be below data.sequence_length_tokens = {length}: the rest is the prompt's"
             faults.append((("task", "answer_tokens"), self.answer_tokens, allowed))
-        if self.reward == "digits" and workload.data.tokenizer != "byte":
+        if workload.execution.compile:
+            allowed = "must be false: answers grow, and every length would be compiled anew"
+            faults.append((("execution", "compile"), True, allowed))
+        if self.reward == "printable" and workload.data.tokenizer != "byte":
             allowed = f"needs data.tokenizer: byte, not {workload.data.tokenizer}: it looks at bytes"
             faults.append((("task", "reward"), self.reward, allowed))
         return faults
@@ -154,6 +158,9 @@ class RegressionTask(TaskSpec):
             faults.append((("data", "sequence_length_tokens"), length, allowed))
         if workload.initial_weights is not None:
             faults.append((("initial_weights",), workload.initial_weights, "must be null: W starts at 0"))
+        for name in ("activation_checkpointing", "compile"):
+            if getattr(workload.execution, name):
+                faults.append((("execution", name), True, "must be false: a regression has no layers"))
         if workload.probes is not None:
             faults.append((("probes",), "given", "must be null: a regression has no weight matrix to observe"))
         if workload.precision != "fp32":
