@@ -19,6 +19,7 @@ from orchestrator.errors import (
     ConflictError,
     IdempotencyError,
     LeaseLostError,
+    MissingDataError,
     NotFoundError,
     OrchestratorError,
     StoreError,
@@ -33,6 +34,7 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     LeaseLostError: (409, "lease-lost"),
     IdempotencyError: (409, "idempotency-key-reused"),
     ConflictError: (409, "conflict"),
+    MissingDataError: (422, "missing-data"),
     StoreError: (503, "store-unavailable"),
 }
 """Status and kind of each error; an error has those of its nearest ancestor here."""

@@ -28,6 +28,10 @@ class StoreError(OrchestratorError):
     """The database cannot be used."""
 
 
+class MissingDataError(OrchestratorError):
+    """The service has not the data or the weights that a specification names."""
+
+
 class DataFolderError(OrchestratorError):
     """The data folder cannot be used."""
 

@@ -7,6 +7,7 @@ workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail   
 from pathlib import Path
 
 from orchestrator import comparison
+from orchestrator.errors import MissingDataError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
@@ -14,6 +15,7 @@ from orchestrator.store import observations, reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from worker.data.prepared import missing
 from worker.protocol import (
     Assignment,
     CheckpointNotice,
@@ -48,7 +50,10 @@ class Bench:
 
     def submit(self, spec: ComparisonSpec, key: str | None = None) -> Submission:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
-        with another specification raises `IdempotencyError`."""
+        with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
+        `MissingDataError`."""
+        if found := missing(spec.workload, self._datasets_folder):
+            raise MissingDataError(" ".join(found))
         experiment_id, created = self._queue.submit(spec, key)
         return Submission(experiment=self.experiment(experiment_id), created=created)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import cancel, catalogs, demo, doctor, look, memory, plan, run, submit, up, watch
+from api.cli import cancel, catalogs, data, demo, doctor, look, memory, plan, run, submit, up, watch
 
 main = typer.Typer(
     name="adapm-bench",
@@ -31,5 +31,5 @@ def _options(
     """What stands before a verb."""
 
 
-for verbs in (demo, up, submit, look, watch, cancel, run, catalogs, plan, memory, doctor):
+for verbs in (demo, up, submit, look, watch, cancel, run, data, catalogs, plan, memory, doctor):
     verbs.register(main)

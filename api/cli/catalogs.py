@@ -1,4 +1,4 @@
-"""What specifications may name: `optimizers`, `models`, `datasets`. They need no service."""
+"""What specifications may name: `optimizers` and `models`; `data ls` lists datasets. They need no service."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,6 @@ def register(app: typer.Typer) -> None:
     """Add the verbs of this file."""
     app.command()(optimizers)
     app.command()(models)
-    app.command()(datasets)
 
 
 def optimizers(name: Name = None, json: Json = False) -> None:
@@ -50,20 +49,6 @@ def models(json: Json = False) -> None:
     sizes = ("layers", "heads", "hidden_size", "max_positions", "vocabulary_size")
     rows = [(i.name, i.family, *(f"{getattr(i, size):,}" for size in sizes), i.source) for i in infos]
     console().print(text_table(columns, rows))
-
-
-def datasets(json: Json = False) -> None:
-    """List the datasets."""
-    from api.cli.tables import text_table
-    from api.pages import dataset_info
-    from worker.data import catalog
-
-    infos = tuple(dataset_info(entry) for entry in catalog.DATASETS)
-    if json:
-        print_json(infos)
-        return
-    rows = [(info.name, info.summary, info.licence) for info in infos]
-    console().print(text_table(("dataset", "what it is", "licence"), rows))
 
 
 def _optimizers(infos: "tuple[OptimizerInfo, ...]") -> None:

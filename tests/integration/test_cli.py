@@ -173,7 +173,7 @@ def test_an_environment_variable_that_is_no_setting_is_named(words: tuple[str, .
     assert result.stderr.startswith("ADAPM_BENCH_PORT=http: must be a valid integer")
 
 
-@pytest.mark.parametrize("verb", ["optimizers", "models", "datasets"])
+@pytest.mark.parametrize("verb", ["optimizers", "models"])
 def test_the_catalogs_need_no_service(verb: str, monkeypatch):
     monkeypatch.setenv("ADAPM_BENCH_URL", "http://127.0.0.1:9")
     names = [item["name"] for item in pure_json(CliRunner().invoke(main, [verb, "--json"]))]

@@ -19,6 +19,7 @@ from worker.data import catalog
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
 from worker.data.lock import locked
 from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
+from worker.data.prepared import UNFINISHED, not_prepared, on_demand
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
@@ -73,23 +74,6 @@ def ensure_dataset(dataset: str, tokenizer: str, dataset_folder: Path, data_hash
     return opened
 
 
-def on_demand(dataset: str, tokenizer: str) -> bool:
-    """Whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
-    entry = catalog.dataset(dataset)
-    return (
-        entry is not None and entry.hub is None and (tokenizer == "byte" or catalog.trained_size(tokenizer) is not None)
-    )
-
-
-def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
-    """What to do about data that only a person can prepare."""
-    files = " --from FILES" if catalog.dataset(dataset) is None else ""
-    return (
-        f"the dataset {dataset!r} is not prepared as {tokenizer!r} tokens in {dataset_folder}. "
-        f"Prepare it with `adapm-bench data prepare {dataset} --tokenizer {tokenizer}{files}`."
-    )
-
-
 def _known(dataset: str, tokenizer: str) -> None:
     try:
         catalog.dataset(dataset)
@@ -103,9 +87,9 @@ def prepare_once(
     order: Order,
     dataset_folder: Path,
     on_progress: OnProgress = lambda reached: None,
-    on_wait: Callable[[str], None] = logger.info,
+    say: Callable[[str], None] = logger.info,
 ) -> Manifest:
-    """Prepare what is ordered, unless it is there already; wait where another process is at it.
+    """Prepare what is ordered, unless it is there already; wait where another process is at it, and `say` so.
 
     Raises `DataError` for sources and tokenizers that cannot be read, and where the same name stands for other data.
     """
@@ -114,10 +98,10 @@ def prepare_once(
     folder = dataset_folder / catalog.folder_name(order.dataset, order.tokenizer)
     with _explained(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f"{folder.name}.lock"), on_wait):
+        with locked(folder.with_name(f"{folder.name}.lock"), say):
             if folder.exists():
                 return _same(read_manifest(folder), recipe, folder)
-            return prepare(source, recipe, folder, order.tokenizer_file, on_progress)
+            return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
 
 
 def _recipe(source: Source, order: Order) -> Recipe:
@@ -168,17 +152,21 @@ def prepare(
     folder: Path,
     tokenizer_file: Path | None = None,
     on_progress: OnProgress = lambda reached: None,
+    say: Callable[[str], None] = logger.info,
 ) -> Manifest:
     """Tokenise `source` into `folder`, which appears complete or not at all; go on where an earlier call broke off."""
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
     place = read_place(unfinished, recipe)
     if place is None:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         place = Place(recipe=recipe)
         write_place(unfinished, place)
-    tokenizer = _tokenizer(source, recipe, unfinished, tokenizer_file)
+    elif place.shards:
+        say(f"going on after {place.documents} documents that are finished")
+    tokenizer = _tokenizer(source, recipe, unfinished, tokenizer_file, say)
     place = Sections(source, tokenizer, unfinished, place, on_progress).write()
+    _refuse_empty(place, unfinished)
     manifest = _manifest(place, tokenizer)
     (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
     (unfinished / PLACE_NAME).unlink()
@@ -188,7 +176,9 @@ def prepare(
     return manifest
 
 
-def _tokenizer(source: Source, recipe: Recipe, folder: Path, given: Path | None) -> Tokenizer:
+def _tokenizer(
+    source: Source, recipe: Recipe, folder: Path, given: Path | None, say: Callable[[str], None]
+) -> Tokenizer:
     """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
         return ByteTokenizer()
@@ -199,19 +189,23 @@ def _tokenizer(source: Source, recipe: Recipe, folder: Path, given: Path | None)
     if size is None:
         shutil.copyfile(tokenizer_file(recipe.tokenizer, given), path)
     elif not path.exists():
-        logger.info("training the tokenizer %s on %s", recipe.tokenizer, recipe.dataset)
+        say(f"training the tokenizer {recipe.tokenizer} on {recipe.dataset}")
         train(source, size, recipe.validation_percent, path)
     return BpeTokenizer(path, name=recipe.tokenizer)
 
 
-def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
+def _refuse_empty(place: Place, unfinished: Path) -> None:
     for split in Split:
         if not any(shard.split is split for shard in place.shards):
+            shutil.rmtree(unfinished)  # it is complete, and of no use
             raise DataError(
                 f"the dataset {place.recipe.dataset!r} has no {split} tokens "
                 f"({place.documents} readable documents were found). Check that its files are there and hold text; "
                 "with few documents, --validation-percent holds out more of them."
             )
+
+
+def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
     return Manifest(
         recipe=place.recipe,
         vocabulary_size=tokenizer.vocabulary_size,

@@ -1,18 +1,80 @@
-"""What is prepared on this machine, and whether a workload can be trained with it (no numpy, no torch)."""
+"""What is prepared on this machine, and whether a workload can be trained with it (no numpy, no torch).
+
+A specification names its data; whether they are there only the data folder knows. So the service asks here at
+submission, and the worker finds out by itself again when it opens them.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+from worker import presets
+from worker.data import catalog
 from worker.data.manifest import MANIFEST_NAME, Manifest, read_manifest
 from worker.errors import CorruptShardError
+from worker.spec import Workload
+from worker.weights import own_weights_folder
+
+UNFINISHED: Final = ".unfinished"
+"""Behind a folder's name while it is being prepared."""
 
 
 def prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptShardError]]:
     """Every finished folder with its manifest, or with what is wrong with it; sorted by name."""
     for path in sorted(dataset_folder.glob(f"*/{MANIFEST_NAME}")):
-        if path.parent.suffix == ".unfinished":
+        if path.parent.suffix == UNFINISHED:
             continue
         try:
             yield path.parent, read_manifest(path.parent)
         except CorruptShardError as error:
             yield path.parent, error
+
+
+def on_demand(dataset: str, tokenizer: str) -> bool:
+    """Whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
+    entry = catalog.dataset(dataset)
+    without_file = tokenizer == "byte" or catalog.trained_size(tokenizer) is not None
+    return entry is not None and entry.hub is None and without_file
+
+
+def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
+    """What to do about data that only a person can prepare."""
+    files = " --from FILES" if catalog.dataset(dataset) is None else ""
+    return (
+        f"the dataset {dataset!r} is not prepared as {tokenizer!r} tokens in {dataset_folder}. "
+        f"Prepare it with `adapm-bench data prepare {dataset} --tokenizer {tokenizer}{files}`."
+    )
+
+
+def missing(workload: Workload, dataset_folder: Path) -> list[str]:
+    """A sentence for each thing that the workload needs and this data folder has not."""
+    data = workload.data
+    folder = dataset_folder / catalog.folder_name(data.dataset, data.tokenizer)
+    weights = workload.initial_weights
+    found = []
+    if weights is not None and catalog.OWN_NAME.fullmatch(weights):
+        place = own_weights_folder(weights, dataset_folder)
+        if not place.is_dir():
+            found.append(f"there are no weights {weights!r}. Copy a folder that `save_pretrained` wrote to {place}.")
+    if not folder.exists():
+        there = on_demand(data.dataset, data.tokenizer)
+        return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]
+    try:
+        manifest = read_manifest(folder)
+    except CorruptShardError as error:
+        return [*found, str(error)]
+    return [*found, *_unfit(workload, manifest)]
+
+
+def _unfit(workload: Workload, manifest: Manifest) -> Iterator[str]:
+    data, model = workload.data, presets.preset(workload.model)
+    if data.data_hash not in (None, manifest.data_hash):
+        yield (
+            f"{data.dataset} is prepared here with the data hash {manifest.data_hash}; data.data_hash asks for "
+            f"{data.data_hash}. Prepare the same documents in the same way, or leave it out."
+        )
+    if manifest.vocabulary_size > model.vocabulary_size and not model.vocabulary_of_tokenizer:
+        yield (
+            f"the tokenizer {data.tokenizer!r} has {manifest.vocabulary_size} tokens, more than the "
+            f"{model.vocabulary_size} of {workload.model}. Choose a model or a tokenizer that fits."
+        )

@@ -42,6 +42,12 @@ def faults(raw: dict[str, Any]) -> dict[str, str]:
         ("workload__data__dataset", "c5", "unknown dataset 'c5'; known: python-stdlib"),
         ("workload__data__tokenizer", "word", "unknown tokenizer 'word'; known: byte"),
         ("workload__data__sequence_length_tokens", 257, "at most 256, the positions of gpt2-tiny"),
+        ("workload__data__tokenizer", "bpe-256", "known: byte, gpt2, llama2, llama3, bpe-<257 to 200000>, own/<name>"),
+        ("workload__data__dataset", "own/../../etc", "unknown dataset 'own/../../etc'"),
+        ("workload__data__data_hash", "abc", "should match pattern"),
+        ("workload__initial_weights", "somebody/else", "known: openai-community/gpt2, openai-community/gpt2-medium"),
+        ("workload__initial_weights", "/etc", "unknown initial weights '/etc'"),
+        ("workload__initial_weights", "openai-community/gpt2", "are the weights of gpt2-124m, not of gpt2-tiny"),
         ("workload__schedule__warmup_steps", 10, "must be below budget.steps = 10"),
         ("workload__schedule__final_lr_ratio", 1.5, "less than or equal to 1"),
         ("workload__clip_grad_norm", 0, "greater than 0"),
@@ -112,3 +118,18 @@ def test_a_spec_survives_json_and_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         base.seed = 2  # type: ignore[misc]  # the point of the test
     assert base.workload.tokens() == 10 * 8 * 128
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer"),
+    [("gpt2-124m", "gpt2"), ("gpt2-124m", "bpe-50257"), ("gpt2-tiny", "bpe-512"), ("llama-60m", "own/mine")],
+)
+def test_vocabularies_that_fit_are_taken(model: str, tokenizer: str) -> None:
+    """A tiny model takes the vocabulary of any tokenizer; that of an own one only its data tell."""
+    taken = RunSpec.model_validate(spec(workload__model=model, workload__data__tokenizer=tokenizer))
+    assert taken.workload.data.tokenizer == tokenizer
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
+    found = faults(spec(workload__model="llama-60m", workload__data__tokenizer="gpt2"))
+    assert found == {"workload.data.tokenizer": "has 50257 tokens, more than the 32000 of llama-60m"}

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from worker.data.batches import Batches, validation_sequences
 from worker.data.shards import TokenShards
@@ -79,6 +81,42 @@ def test_data_shorter_than_a_sequence_is_refused_with_the_way_out() -> None:
         Batches(short, seed=0, sequences=1, length=16)
     with pytest.raises(DataError, match="validation data"):
         validation_sequences(short, sequences=1, length=16)
+
+
+def test_data_smaller_than_one_batch_are_refused_with_the_way_out() -> None:
+    """A window would fit, but every batch would repeat most of the data."""
+    small = TokenShards([np.arange(100, dtype=np.uint16)])
+
+    with pytest.raises(DataError, match=r"\(100 tokens\) is smaller than one batch, 8 × 16 tokens\. Use a smaller"):
+        Batches(small, seed=0, sequences=8, length=16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**31 - 1),
+    steps=st.lists(st.integers(0, 2**40), min_size=1, max_size=8),
+    sizes=st.lists(st.integers(1, 400), min_size=1, max_size=5),
+    sequences=st.integers(1, 6),
+    length=st.integers(1, 30),
+)
+def test_a_batch_is_a_function_of_seed_and_step_alone(
+    seed: int, steps: list[int], sizes: list[int], sequences: int, length: int
+) -> None:
+    """For any data: asked in any order, by any object, a step has one batch, of windows that lie within one shard."""
+    ends = np.cumsum(sizes).tolist()
+    shards = TokenShards([np.arange(end - size, end, dtype=np.uint16) for end, size in zip(ends, sizes, strict=True)])
+    if max(sizes) <= length or sum(sizes) < sequences * length:
+        with pytest.raises(DataError):
+            Batches(shards, seed=seed, sequences=sequences, length=length)
+        return
+    one = Batches(shards, seed=seed, sequences=sequences, length=length)
+    walked = {step: one.batch(step) for step in steps}
+    for step in reversed(steps):
+        again = Batches(shards, seed=seed, sequences=sequences, length=length).batch(step)
+        assert torch.equal(again, walked[step])
+    for row in torch.cat(list(walked.values())).tolist():
+        assert row == list(range(row[0], row[0] + length + 1))
+        assert not any(row[0] < end <= row[-1] for end in ends), "no window crosses from one shard to the next"
 
 
 RECORDED_STARTS = [5003, 143, 1998, 4083]

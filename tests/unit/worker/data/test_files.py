@@ -1,0 +1,135 @@
+"""A user's own files as a dataset: every kind read, every fault named with its file and the way out."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from worker.data.documents import Document
+from worker.data.files import PIECE_BYTES, OwnFiles
+from worker.errors import DataError
+
+TEXTS = ["Grüße aus Ulm", "second\nlines", "third"]
+
+
+def json_lines(texts: list[str | None], column: str = "text") -> bytes:
+    return "".join(json.dumps({"id": n, column: text}) + "\n" for n, text in enumerate(texts)).encode()
+
+
+def texts_of(*paths: Path | str, column: str = "text") -> list[str]:
+    return [document.text for document in OwnFiles([str(path) for path in paths], column).documents()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One file of each kind, one of them in a folder below."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.txt").write_text(TEXTS[0])
+    (tmp_path / "b.jsonl").write_bytes(json_lines([TEXTS[1], None, " \n"]))
+    (tmp_path / "below" / "c.jsonl.gz").write_bytes(gzip.compress(json_lines([TEXTS[2]])))
+    (tmp_path / "below" / "d.txt.gz").write_bytes(gzip.compress(b"fourth"))
+    pq.write_table(pa.table({"text": ["fifth", None], "n": [1, 2]}), tmp_path / "e.parquet")
+    (tmp_path / "notes.md").write_text("of no known kind, so a folder passes over it")
+    return tmp_path
+
+
+def test_a_folder_gives_the_documents_of_all_known_files_sorted_by_path(folder: Path) -> None:
+    source = OwnFiles([str(folder)])
+    assert [d.text for d in source.documents()] == [TEXTS[0], TEXTS[1], TEXTS[2], "fourth", "fifth"]
+    assert source.skipped_documents == 3, "without text: null, blanks, null"
+
+
+def test_files_and_patterns_may_be_mixed_and_no_file_counts_twice(folder: Path) -> None:
+    assert texts_of(folder / "*.jsonl", folder / "b.jsonl", folder / "**" / "*.txt.gz") == [TEXTS[1], "fourth"]
+
+
+def test_the_column_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines(["x"], column="body"))
+    assert texts_of(tmp_path, column="body") == ["x"]
+
+
+def test_a_long_text_is_cut_at_line_ends_and_nothing_is_lost(tmp_path: Path) -> None:
+    lines = [f"line {n} " + "x" * (n % 200) + "\n" for n in range(2_000)]
+    (tmp_path / "long.txt").write_text("".join(lines))
+    pieces = texts_of(tmp_path)
+    assert "".join(pieces) == "".join(lines)
+    assert all(piece.endswith("\n") for piece in pieces)
+    assert all(len(piece) >= PIECE_BYTES for piece in pieces[:-1])
+    assert len(pieces) > 10
+
+
+def test_the_split_is_by_content_so_copies_stay_together(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines(["same", "other", "same"]))
+    first, other, copy = OwnFiles([str(tmp_path)]).documents()
+    assert first == copy
+    assert first.split() == copy.split()
+    assert other.name != first.name
+
+
+def test_reading_goes_on_behind_any_document(folder: Path) -> None:
+    """A cursor as JSON in a fresh object gives the rest, and the same count of skipped documents."""
+    whole = list(OwnFiles([str(folder)]).documents())
+    for taken in range(len(whole) + 1):
+        source = OwnFiles([str(folder)])
+        stream = source.documents()
+        before = [next(stream) for _ in range(taken)]
+        cursor = json.loads(json.dumps(source.cursor()))
+        again = OwnFiles([str(folder)])
+        assert before + list(again.documents(cursor)) == whole
+        assert again.skipped_documents == 3
+
+
+def test_the_version_is_a_hash_of_content_and_column(folder: Path) -> None:
+    """Dates do not count; a changed byte and another column do."""
+    before = OwnFiles([str(folder)]).version
+    (folder / "a.txt").touch()
+    assert OwnFiles([str(folder)]).version == before
+    assert OwnFiles([str(folder)], "body").version != before
+    (folder / "a.txt").write_text("Grusse aus Ulm!")
+    assert OwnFiles([str(folder)]).version != before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"latin \xe9", r"a\.txt is not UTF-8 \(.*byte 0xe9\)\. Convert it"),
+        ("a.txt.gz", gzip.compress(b"cut off" * 100)[:-9], r"a\.txt\.gz is no complete gzip file: .*Fetch it again"),
+        ("a.txt.gz", b"plain", r"a\.txt\.gz is no complete gzip file"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl, line 2 is no JSON: .*Mend or remove"),
+        (
+            "a.jsonl",
+            b'{"body": "x", "id": 1}\n',
+            r"line 1 has no field 'text'; its fields: body, id\. Name one with --c",
+        ),
+        ("a.jsonl", b'{"text": 5}\n', r"line 1: the field 'text' is int, not text\. Name another"),
+        ("a.jsonl", b"[1]\n", r"line 1 has no field 'text'; its fields: none"),
+        ("a.parquet", b"no parquet", r"a\.parquet is no Parquet file: .*Fetch it again"),
+    ],
+)
+def test_a_faulty_file_is_named_with_the_way_out(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        texts_of(tmp_path)
+
+
+def test_a_parquet_column_must_be_there_and_hold_text(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"has no column 'body'; its columns: text, n\. Name one with --column"):
+        texts_of(folder / "e.parquet", column="body")
+    with pytest.raises(DataError, match=r"the column 'n' is int64, not text"):
+        texts_of(folder / "e.parquet", column="n")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("*.txt.zip", "names no file. Give files, folders or patterns of .txt, .jsonl"), ("notes.md", "of no known kind")],
+)
+def test_what_gives_no_file_is_refused(folder: Path, path: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        texts_of(folder / path)
+
+
+def test_a_document_knows_its_bytes() -> None:
+    assert Document(name="a", text="Grüße").size_bytes() == 7

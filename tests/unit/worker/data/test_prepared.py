@@ -1,0 +1,59 @@
+"""What a service says at submission about data that only a person can prepare."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from worker.data.prepared import missing, prepared
+from worker.errors import CorruptShardError
+from worker.spec import Workload
+
+
+def workload(model: str = "gpt2-tiny", initial_weights: str | None = None, **data: Any) -> Workload:
+    fields = made_spec().workload.model_dump()
+    changes = {"model": model, "initial_weights": initial_weights, "data": fields["data"] | data}
+    return Workload.model_validate(fields | changes)
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe-512"])
+def test_what_a_run_prepares_by_itself_is_not_missing(tokenizer: str, tmp_path: Path) -> None:
+    assert missing(workload(tokenizer=tokenizer), tmp_path) == []
+
+
+def test_each_missing_thing_is_one_sentence_with_its_command(tmp_path: Path) -> None:
+    assert missing(workload(dataset="own/mine", initial_weights="own/none"), tmp_path) == [
+        f"there are no weights 'own/none'. Copy a folder that `save_pretrained` wrote to {tmp_path / 'weights/none'}.",
+        f"the dataset 'own/mine' is not prepared as 'byte' tokens in {tmp_path}. "
+        "Prepare it with `adapm-bench data prepare own/mine --tokenizer byte --from FILES`.",
+    ]
+
+
+def test_what_is_there_must_be_what_is_asked_for(tmp_path: Path) -> None:
+    """The hash of the specification, and a vocabulary that the model has."""
+    manifest = prepare_made_dataset(tmp_path)
+    assert missing(workload(data_hash=manifest.data_hash), tmp_path) == []
+    (fault,) = missing(workload(data_hash="0" * 64), tmp_path)
+    assert fault.startswith(
+        f"python-stdlib is prepared here with the data hash {manifest.data_hash}; data.data_hash asks"
+    )
+
+    folder = tmp_path / "own-mine-own-large"
+    (tmp_path / "python-stdlib-byte").rename(folder)
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"vocabulary_size": 256', '"vocabulary_size": 60000'))
+    own = {"dataset": "own/mine", "tokenizer": "own/large"}
+    assert missing(workload(**own), tmp_path) == [], "a tiny model takes any vocabulary"
+    (fault,) = missing(workload(model="gpt2-40m", **own), tmp_path)
+    assert fault.startswith("the tokenizer 'own/large' has 60000 tokens, more than the 50257 of gpt2-40m")
+
+
+def test_a_damaged_manifest_is_listed_and_said(tmp_path: Path) -> None:
+    prepare_made_dataset(tmp_path)
+    (tmp_path / "python-stdlib-byte" / "manifest.json").write_text("{")
+    ((folder, fault),) = prepared(tmp_path)
+    assert folder.name == "python-stdlib-byte"
+    assert isinstance(fault, CorruptShardError)
+    assert missing(workload(), tmp_path) == [str(fault)]
