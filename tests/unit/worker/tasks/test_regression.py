@@ -95,7 +95,9 @@ def test_a_batch_is_the_mean_over_its_samples_however_it_is_cut() -> None:
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
         gradients.append(task.model.get_parameter("weight").grad)
         x, y = problem.samples(5, 4, 7)
-        assert torch.stack(losses).sum().item() == pytest.approx(float((x @ torch.zeros(40).double() - y).square().mean() / 2))
+        assert torch.stack(losses).sum().item() == pytest.approx(
+            float((x @ torch.zeros(40).double() - y).square().mean() / 2)
+        )
     assert torch.allclose(gradients[0], gradients[1])
     assert torch.allclose(gradients[0], gradients[2])
 
