@@ -8,12 +8,14 @@ For a prompt x, with a sampled from the policy pi and a' its greedy answer:
     loss        - sum_t R_t log pi(a_t), over the answers' tokens of the whole batch by their number
 
 pi_ref is the policy before training. Everything but the last line's gradient happens in `draw`, on the weights before
-the step. The validation loss is the greedy answers' mean reward, negated: lower is better, as everywhere.
+the step. The validation loss is the mean reward of sampled answers to held-out prompts, negated, because lower is
+better everywhere; their seeds are the same for every run and evaluation.
 """
 
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -26,6 +28,9 @@ from worker.spec import RunSpec
 from worker.tasks.generation import Answers, generate
 from worker.tasks.rewards import reward_of
 from worker.tasks.specs import RlhfTask
+
+VALIDATION_STEP: Final = 2**62
+"""In place of a step, for the seeds of validation answers: no training gets there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +94,11 @@ class ReMax:
 
     @torch.no_grad()
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """Minus the mean reward of greedy answers to the held-out prompts."""
+        """Minus the mean reward of sampled answers to the held-out prompts; the noise is the same every time."""
         nn.Module.eval(self._policy)
-        prompts, mask = self._validation
+        (prompts, mask), seeds = self._validation, answer_seeds(0, VALIDATION_STEP, len(self._validation[0]))
         total = sum(
-            float(self._reward(self._generated(prompts[start:end], mask[start:end], None)).sum())
+            float(self._reward(self._generated(prompts[start:end], mask[start:end], seeds[start:end])).sum())
             for start, end in _cuts(len(prompts), micro_batch_sequences)
         )
         self._policy.train()

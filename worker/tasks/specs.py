@@ -105,7 +105,7 @@ class RlhfTask(ConversationTask):
     """Reward lost per nat of log(policy / reference) of each token."""
     temperature: Annotated[float, Field(strict=True, gt=0, le=10)] = 1.0
     """Of the sampled answers and of the policy that is trained."""
-    loss_name, loss_unit = "negated reward of greedy answers", ""
+    loss_name, loss_unit = "negated reward of held-out answers", ""
 
     def misfits(self, workload: "Workload") -> list[Fault]:
         """Besides a language task's, answers that leave no room for a prompt."""
