@@ -60,6 +60,7 @@ class Training:
     def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, surroundings: Surroundings) -> None:
         self.progress = progress
         self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
+        self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
         self._workload, self._around = workload, surroundings
         self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, surroundings.device)
         self._recorded = 0
@@ -134,7 +135,7 @@ class Training:
             backward_seconds=taken.seconds.backward,
             optimizer_seconds=taken.seconds.optimizer,
             host_rss_bytes=self._around.memory.sample(),
-            **(self._task.figures if isinstance(self._task, HasFigures) else {}),
+            **(self._figured.figures if self._figured else {}),
         )
 
     def _observed(self, step: int) -> StepTaken:
