@@ -1,4 +1,4 @@
-"""NVML's meter: where there is no driver, and against a stand-in for NVML in a container or on a part of a GPU (MIG)."""
+"""NVML's meter: without a driver, and against a stand-in for NVML in a container or on a part of a GPU (MIG)."""
 
 import logging
 import os
