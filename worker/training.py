@@ -94,12 +94,16 @@ class Training:
         if self.progress.initial_val_loss is None:
             self._report_start()
         while not self.progress.finished():
-            self._obey()
-            if self._timer.due():
-                self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
-            point = self._step()
-            if point is not None:
-                self._around.reporter.point(point)
+            self.advance()
+
+    def advance(self) -> None:
+        """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
+        self._obey()
+        if self._timer.due():
+            self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
+        point = self._step()
+        if point is not None:
+            self._around.reporter.point(point)
 
     def _report_start(self) -> None:
         """Evaluate before the first step: the loss that training has to get below."""
@@ -201,12 +205,12 @@ class Training:
         """Stop where the service or the system asks for it, after a checkpoint."""
         command = self._around.reporter.command()
         if command is not Command.CONTINUE:
-            self._save()
+            self.save()
             raise RunStoppedError(
                 Stopped(command=command, step=self.progress.step, device_seconds=self._around.clock.seconds())
             )
         if self._around.termination.requested:
-            self._save()
+            self.save()
             raise TerminatedError(
                 f"told to leave (SIGTERM) at step {self.progress.step}; "
                 "a checkpoint of that step was written, the next attempt goes on from it."
@@ -216,12 +220,13 @@ class Training:
         """A full disk must not end a training that is in good health; the next checkpoint may find room."""
         started = time.monotonic()
         try:
-            self._save()
+            self.save()
         except OSError as error:
             logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
         self._timer.written(time.monotonic() - started)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write a checkpoint of the present step; raises `OSError` on a full disk."""
         self._around.reporter.persist()  # the points up to here must outlive this process like the state does
         notice = self._around.checkpoints.save(self.progress.step, self._state())
         self._around.reporter.checkpoint(notice)
