@@ -1,6 +1,6 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    SecurityHeaders → Unforeseen → HostAndOrigin → BodyLimit → routes → Bench (the orchestrator's verbs)
+    Metered → SecurityHeaders → Unforeseen → HostAndOrigin → BodyLimit → routes → Bench (the orchestrator's verbs)
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -11,8 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, FastAPI
 
 from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
+from api.meters import Metered, Meters
 from api.problems import Unforeseen, handle_errors
-from api.routes import attempts, catalog, experiments, health, reference, runs
+from api.routes import attempts, catalog, experiments, exports, fits, health, metrics, points, reference, runs
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
@@ -42,8 +43,10 @@ def create_app(
     app.state.bench = bench
     app.state.pulse = Pulse(bench.experiment_version)
     app.state.stopping = stopping
+    app.state.meters = Meters(bench)
     app.include_router(_v1())
     app.include_router(health.router)
+    app.include_router(metrics.router)
     app.include_router(reference.router)
     app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
@@ -52,12 +55,13 @@ def create_app(
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
     app.add_middleware(Unforeseen)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Metered, meters=app.state.meters)
     return app
 
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, attempts, catalog):
+    for noun in (experiments, runs, points, exports, fits, attempts, catalog):
         router.include_router(noun.router)
     return router
 

@@ -7,7 +7,8 @@ with Client("http://127.0.0.1:8321") as client:
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
@@ -17,17 +18,34 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.faults import Fault, Problem
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
+from dashboards.publication import TableFormat
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import RunStatus
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
+from orchestrator.fit_records import FitReport
+from orchestrator.jobs import RunStatus, Wish
+from orchestrator.profiles import ProfileReport
+from orchestrator.records import (
+    AttemptRecord,
+    Chart,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    Submission,
+)
+from orchestrator.scaling import FormName
 from worker.record import Observation, Point
 
 Answer = TypeVar("Answer")
+Parameter = str | int | list[str] | list[int]
+"""The value of a query parameter; a list is the parameter repeated."""
 
 RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
 PAGE_LIMIT = 500
+EXPORT_SECONDS = 600.0
+"""A series of many million points takes a while to be written before its first byte is sent."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -116,9 +134,45 @@ class Client:
         """The leaderboard of an experiment, over the runs that have ended."""
         return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison)
 
+    def comparison_table(self, experiment_id: str, form: TableFormat) -> str:
+        """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
+        response = self._send(lambda: self._http.get(path), tries=self._retries + 1)
+        if response.status_code != 200:
+            raise _refusal(response)
+        return response.text
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return self._get("/v1/profiles", ProfileReport, {"experiment": list(experiment_ids)})
+
+    def fit(
+        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int] = ()
+    ) -> FitReport:
+        """The scaling laws of the candidates over experiments of several sizes; `predict`: sizes to say the loss at."""
+        chosen: dict[str, Parameter] = {} if form is None else {"form": form}
+        parameters = {"experiment": list(experiment_ids), "predict": list(predict), **chosen}
+        return self._get("/v1/fits", FitReport, parameters)
+
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
-        return self._post(f"/v1/experiments/{_segment(experiment_id)}/cancel", ExperimentRecord)
+        return self.wish_experiment(experiment_id, Wish.CANCEL)
+
+    def pause_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Pause every run that waits or trains; training ones write a checkpoint and stop."""
+        return self.wish_experiment(experiment_id, Wish.PAUSE)
+
+    def resume_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Let every paused run go on from its checkpoint."""
+        return self.wish_experiment(experiment_id, Wish.RESUME)
+
+    def retry_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Queue every failed or cancelled run once more."""
+        return self.wish_experiment(experiment_id, Wish.RETRY)
+
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+        """Cancel, pause, resume or retry every run whose state allows it."""
+        return self._post(f"/v1/experiments/{_segment(experiment_id)}/{wish.value}", ExperimentRecord)
 
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
@@ -128,6 +182,10 @@ class Client:
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{_segment(run_id)}", RunRecord)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a waiting run stands in the queue, and when it may start."""
+        return self._get(f"/v1/runs/{_segment(run_id)}/standing", Standing)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """Every execution of a run."""
@@ -147,9 +205,56 @@ class Client:
         path = f"/v1/runs/{_segment(run_id)}/observations"
         return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
 
+    def charts(
+        self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
+        parameters: dict[str, str | int | Sequence[str]] = {"run": run_ids, "metric": metric}
+        parameters |= {"buckets": buckets, "after_step": after_step}
+        response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
+        return _read(response, Page[Chart]).items
+
+    def export(self, experiment_id: str, name: str, path: Path) -> None:
+        """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
+        address = f"/v1/experiments/{_segment(experiment_id)}/exports/{_segment(name)}"
+        try:
+            with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                with path.open("wb") as file:
+                    for piece in response.iter_bytes():
+                        file.write(piece)
+        except httpx2.TransportError as error:
+            raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+
+    def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
+        """The end of what an attempt's process printed."""
+        path = f"/v1/runs/{_segment(run_id)}/attempts/{attempt}/log"
+        response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
+        if not response.is_success:
+            raise _refusal(response)
+        return response.text
+
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""
-        return self._post(f"/v1/runs/{_segment(run_id)}/cancel", RunRecord)
+        return self.wish_run(run_id, Wish.CANCEL)
+
+    def pause_run(self, run_id: str) -> RunRecord:
+        """Pause one run; a training one writes a checkpoint and stops."""
+        return self.wish_run(run_id, Wish.PAUSE)
+
+    def resume_run(self, run_id: str) -> RunRecord:
+        """Let one paused run go on from its checkpoint."""
+        return self.wish_run(run_id, Wish.RESUME)
+
+    def retry_run(self, run_id: str) -> RunRecord:
+        """Queue one failed or cancelled run once more."""
+        return self.wish_run(run_id, Wish.RETRY)
+
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
+        return self._post(f"/v1/runs/{_segment(run_id)}/{wish.value}", RunRecord)
 
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
         """The optimizers that the service can build, with their options."""
@@ -174,7 +279,7 @@ class Client:
                 return
             parameters[cursor] = answer.next
 
-    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, str | int] | None = None) -> Answer:
+    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
         response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
         return _read(response, answer)
 

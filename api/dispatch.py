@@ -1,6 +1,8 @@
-"""The dispatcher process: its composition root. Embedded Ray, the dispatcher's loop and the export to MLflow."""
+"""The dispatcher process: its composition root. Ray, the dispatcher's loop and the export to MLflow."""
 
 import os
+import secrets
+import socket
 import threading
 from functools import partial
 
@@ -11,18 +13,24 @@ from api.lifetime import stop_on_signals, stop_with_parent
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
 from orchestrator.logs import configure_logs
-from orchestrator.ray_runner import RayRunner, start_embedded_ray, stop_embedded_ray
+from orchestrator.ray_runner import RayRunner, connect_to_ray, start_embedded_ray, stop_embedded_ray
+from orchestrator.retention import Retention
 from orchestrator.service import Bench
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 from orchestrator.tracking import Exporter
 
 log = structlog.get_logger(__name__)
 
 
-def dispatch(settings: Settings, service_url: str, *, watch_stdin: bool) -> None:
-    """Dispatch and export until told to end; then let the workers write checkpoints and leave."""
+def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
+    """Dispatch and export until told to end; then let the workers write checkpoints and leave.
+
+    Of several dispatchers on one database one leads; one that is started again under the `name` of a dead one goes on
+    at once instead of waiting for its lease to run out.
+    """
     configure_logs("dispatcher")
     stop = threading.Event()
     if watch_stdin:
@@ -31,19 +39,39 @@ def dispatch(settings: Settings, service_url: str, *, watch_stdin: bool) -> None
     database = Database(settings.resolved_database_url())
     database.migrate()
     bench = Bench(
-        database, policy=policy, runs_folder=settings.runs_folder(), datasets_folder=settings.datasets_folder()
+        database,
+        policy=policy,
+        runs_folder=settings.runs_folder(),
+        datasets_folder=settings.datasets_folder(),
+        free_bytes=settings.free_bytes,
     )
     exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), settings.data_folder.resolve() / "mlflow")
     exporter.start()
-    start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())
+    retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
+    retention.start()
+    start_ray(settings)
     # After Ray, which installs handlers of its own.
     stop_on_signals(stop.set)
-    dispatcher = Dispatcher(Queue(database, policy), RayRunner(service_url), partial(answers, service_url))
+    dispatcher = Dispatcher(
+        Queue(database, policy),
+        RayRunner(service_url, detached=settings.ray_address is not None),
+        Leadership(database, name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"),
+        service_answers=partial(answers, service_url),
+        hindrance=bench.hindrance,
+    )
     log.info("dispatching", service_url=service_url)
     try:
-        dispatcher.recover()
         dispatcher.run(stop)
     finally:
         dispatcher.close()
+        retention.close()
         exporter.close()
         stop_embedded_ray(settings.data_folder)
+
+
+def start_ray(settings: Settings) -> None:
+    """Join the cluster that the settings name, or start an embedded Ray."""
+    if settings.ray_address is not None:
+        connect_to_ray(settings.ray_address)
+    else:
+        start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())

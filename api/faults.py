@@ -122,7 +122,8 @@ def _is_artefact(error: Mapping[str, Any]) -> bool:
 def _fault(error: Mapping[str, Any], root: type[BaseModel] | None, source: Source) -> Fault:
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
-        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']} at character {location[-1]}")
+        place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
+        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}")
     path, model, in_union = _walk(location, root)
     value = None if error["type"] == "missing" else shown(error["input"])
     allowed = SCALAR_EXPECTED if in_union else _allowed(error, model)

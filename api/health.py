@@ -3,10 +3,10 @@
 import httpx2
 
 
-def answers(url: str, timeout_seconds: float = 2.0) -> bool:
+def answers(url: str, timeout_seconds: float = 2.0, path: str = "/healthz") -> bool:
     """Whether the service at `url` is there and reaches its database."""
     try:
         # A proxy of the environment is not meant for this machine's own addresses.
-        return httpx2.get(f"{url}/healthz", timeout=timeout_seconds, trust_env=False).status_code == 200
+        return httpx2.get(f"{url}{path}", timeout=timeout_seconds, trust_env=False).status_code == 200
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return False

@@ -36,6 +36,8 @@ class Health(Record):
     """The service answers and reaches its database."""
 
     status: str = "ok"
+    hindrance: str | None = None
+    """Why no waiting run is begun now, a full disk for instance; null where nothing is in the way."""
 
 
 class OptionInfo(Record):

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Self
 
 from api.data_folder import lock_data_folder, remove_note, write_note
 from api.health import answers
+from api.log_files import cap
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
@@ -121,7 +123,11 @@ class Supervisor:
         return self._child("api", command, (descriptor, self._lock))
 
     def _dispatcher(self) -> _Child:
-        return self._child("dispatcher", self._command("dispatcher", "--service-url", self.url), (self._lock,))
+        # One service at a time has the data folder, so that its name tells a dispatcher that is started again.
+        words = ["dispatcher", "--service-url", self.url, "--name", f"{socket.gethostname()}:{self._folder}"]
+        if self._settings.ray_address:
+            words += ["--ray-address", self._settings.ray_address]
+        return self._child("dispatcher", self._command(*words), (self._lock,))
 
     def _command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "api.cli", *words, "--data", str(self._folder), "--watch-stdin"]
@@ -149,6 +155,8 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._stopping.wait(0.2):
             for child in self._children:
+                with suppress(OSError):  # a full disk must not end the supervision
+                    cap(child.log_path)
                 if child.process is not None and child.process.poll() is not None:
                     self._note_end(child, child.process.returncode)
                 elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:

@@ -52,7 +52,7 @@ def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
     validation = across_seeds(curve.seeds, "val_loss", view.x)
     lines = [_validation_line(curve, validation, colour)]
     if curve.is_best:
-        training = thinned(across_seeds(curve.seeds, "train_loss", view.x, smoothing=True))
+        training = thinned(across_seeds(curve.seeds, "smoothed", view.x))
         lines = [*_band_traces(curve, training, colour), *lines]
     return lines
 

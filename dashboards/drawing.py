@@ -7,7 +7,8 @@ import html
 from typing import Any
 
 from dashboards.palette import THEMES, ThemeName
-from dashboards.series import Array, numbers
+from dashboards.series import numbers
+from orchestrator.columns import Array
 
 Figure = dict[str, Any]
 """`{"data": [...], "layout": {...}}`, as Plotly.react takes it."""

@@ -49,7 +49,10 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
 
 
 def _curve(reader: Reader, snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> Curve:
-    seeds = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
+    # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
+    final = row.final.run_ids if is_best and row.final else None
+    mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
+    seeds = [run for run in mine if final is None or run.id in final]
     return Curve(
         candidate=row.candidate,
         title=row.title,

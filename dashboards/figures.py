@@ -11,7 +11,7 @@ import numpy as np
 from dashboards import formats
 from dashboards.drawing import Figure, axis, figure, heading, layout_of, line, plain
 from dashboards.palette import THEMES, Style, ThemeName
-from dashboards.series import Series, smooth, window_of
+from dashboards.series import Series
 from dashboards.viewstate import ViewState
 from orchestrator.records import Comparison, RunRecord
 from worker.record import Verdict
@@ -75,10 +75,9 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
 def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName) -> Figure:
     """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below."""
     colour, muted = style.colour(theme), THEMES[theme].muted
-    smoothed = smooth(one.train_loss, window_of(one.train_loss.size))
     data = [
         line(one.steps, one.train_loss, "training loss, each step", muted, width=1) | {"opacity": 0.45},
-        line(one.steps, smoothed, "training loss, smoothed", colour, width=1.5),
+        line(one.steps, one.smoothed, "training loss, smoothed", colour, width=1.5),
         _validation(one, style, colour),
         line(one.steps, one.lr, "learning rate", colour) | {"xaxis": "x2", "yaxis": "y2"},
         line(one.steps, one.grad_norm, "gradient norm", colour) | {"xaxis": "x3", "yaxis": "y3"},

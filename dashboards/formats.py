@@ -6,6 +6,8 @@ Unknown is always an em dash. Sizes are decimal (1 MB = 1e6 bytes), minus is the
 import math
 from datetime import UTC, datetime
 
+from orchestrator.records import Standing
+
 UNKNOWN = "—"
 MINUS = "\N{MINUS SIGN}"
 
@@ -141,3 +143,11 @@ def _three_digits(value: float) -> str:
     if value >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def standing(place: Standing) -> str:
+    """`3 of 120, starts in about 4 min`; the estimate only where there is one."""
+    text = f"{count(place.position)} of {count(place.waiting)}"
+    if place.starts_in_seconds is None:
+        return text
+    return f"{text}, starts in about {duration(place.starts_in_seconds)}"

@@ -4,24 +4,23 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
 from dashboards.palette import Style, styles
-from dashboards.series import Series, series
+from dashboards.series import FIELDS, Series, gridded, series, spiky
+from orchestrator.columns import Columns, joined
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.service import Bench
-from worker.record import Point
 
-PAGE = 500
-"""Runs asked for at once."""
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
 MAX_POINTS_KEPT = 2_000_000
-"""As columns some 130 MB. Series are bounded by their number and the length of the newest one."""
+"""As columns some 100 MB; they are kept of runs that are being trained only."""
+MAX_SERIES = 1_000
+"""Of ended runs, thinned for figures: some 100 kB each."""
 
 Kept = TypeVar("Kept")
 
@@ -46,7 +45,7 @@ class Reader:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
-        self._points: OrderedDict[str, tuple[Point, ...]] = OrderedDict()
+        self._live: OrderedDict[str, Columns] = OrderedDict()
         self._finished: OrderedDict[str, Series] = OrderedDict()
         self._lock = Lock()
         """Pages are rendered by several threads."""
@@ -63,28 +62,38 @@ class Reader:
         return fresh
 
     def series(self, run: RunRecord) -> Series:
-        """The run's points as columns; those of an ended run never change again and are kept as they are."""
+        """The run's rows for a figure of several; those of an ended run never change again and are kept."""
         with self._lock:
             known = self._finished.get(run.id)
         if known is not None:
             return known
-        if run.status not in TERMINAL:
-            return series(self._live_points(run.id), ended=False)
-        finished = series(self.bench.points(run.id), ended=True)
-        self._keep(self._finished, run.id, finished, MAX_POINTS_KEPT // max(len(finished.steps), 1))
-        with self._lock:
-            self._points.pop(run.id, None)
-        return finished
+        ended = run.status in TERMINAL
+        thinned = gridded(series(self._columns(run), ended=ended), run.steps_total)
+        if ended:
+            self._keep(self._finished, run.id, thinned, MAX_SERIES)
+            with self._lock:
+                self._live.pop(run.id, None)
+        return thinned
 
-    def _live_points(self, run_id: str) -> tuple[Point, ...]:
-        """All points so far: those that are known, and what came since. The last known one may have grown."""
+    def own_series(self, run: RunRecord) -> Series:
+        """The run's rows for the figure of its own page."""
+        columns = self._columns(run)
+        return spiky(series(columns, ended=run.status in TERMINAL), columns)
+
+    def _columns(self, run: RunRecord) -> Columns:
+        """All points so far. Of a first attempt only what came since the last look is read, the last known point
+        again, since it may have grown; a later attempt may have trained known steps anew."""
+        if run.status in TERMINAL or run.attempt > 1:
+            return self.bench.series(run.id, FIELDS)
         with self._lock:
-            known = self._points.get(run_id, ())
-        last = known[-1].step if known else 0
-        settled = tuple(known[:-1])
-        points = settled + self.bench.points(run_id, after_step=last - 1)
-        self._keep(self._points, run_id, points, MAX_POINTS_KEPT // max(len(points), 1))
-        return points
+            known = self._live.get(run.id)
+        if known is None or not len(known):
+            columns = self.bench.series(run.id, FIELDS)
+        else:
+            settled = known.rows(slice(None, -1))
+            columns = joined([settled, self.bench.series(run.id, FIELDS, after_step=int(known.step[-1]) - 1)])
+        self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
+        return columns
 
     def _keep(self, shelf: OrderedDict[str, Kept], key: str, value: Kept, most: int) -> None:
         """Keep a value, and of the others only the `most` newest."""
@@ -101,13 +110,7 @@ class Reader:
             version=version,
             experiment=experiment,
             comparison=comparison,
-            runs=tuple(self._runs(experiment_id)),
+            runs=tuple(self.bench.all_runs(experiment_id)),
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
             titles={row.candidate: row.title for row in comparison.rows},
         )
-
-    def _runs(self, experiment_id: str) -> Iterator[RunRecord]:
-        after: str | None = None
-        while page := self.bench.runs(experiment_id=experiment_id, limit=PAGE, after=after):
-            yield from page
-            after = page[-1].id

@@ -3,6 +3,7 @@
 /                                        experiments, newest first
 /experiments/{id}                        leaderboard, figures, runs
 /experiments/{id}/figures/{name}.json    a figure for Plotly.react
+/experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
 /runs/{id}/figures/series.json
 /events, /experiments/{id}/events        server-sent events: changed, done
@@ -10,7 +11,7 @@
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -18,11 +19,13 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards import experiment_figures, views
 from dashboards.assets import static_files
+from dashboards.downloads import table_file
 from dashboards.drawing import Figure
 from dashboards.experiment_figures import FigureName
 from dashboards.figures import run_series
 from dashboards.live import Pulse, changes
 from dashboards.palette import ThemeName
+from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
 from dashboards.render import page
 from dashboards.viewstate import ViewState
@@ -45,6 +48,7 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
     router.get("/runs/{run_id}")(html.run)
+    router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
     router.get("/runs/{run_id}/figures/series.json")(data.run)
     router.include_router(event_streams(bench, stopping))
@@ -68,7 +72,13 @@ class PageHandlers:
         version = self._reader.bench.version()
         experiments = self._reader.bench.experiments(limit=EXPERIMENTS_SHOWN)
         snapshots = [self._reader.snapshot(one.id) for one in experiments]
-        return page("home.html", snapshots=snapshots, version=version, limit=EXPERIMENTS_SHOWN)
+        return page(
+            "home.html",
+            snapshots=snapshots,
+            version=version,
+            limit=EXPERIMENTS_SHOWN,
+            hindrance=self._reader.bench.hindrance(),
+        )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
         """One experiment."""
@@ -79,6 +89,7 @@ class PageHandlers:
         return page(
             "experiment.html",
             snapshot=snapshot,
+            hindrance=self._reader.bench.hindrance(),
             view=ViewState.parse(request.query_params.multi_items()),
             leaders=views.leaders(snapshot.comparison, snapshot.styles),
             runs_shown=RUNS_SHOWN,
@@ -97,6 +108,8 @@ class PageHandlers:
             snapshot=self._reader.snapshot(run.experiment_id),
             events=bench.events(run_id),
             attempts=bench.attempts(run_id),
+            hindrance=bench.hindrance(),
+            standing=bench.standing(run_id),
         )
 
 
@@ -122,11 +135,16 @@ class FigureHandlers:
             return Response(status_code=304, headers={"ETag": tag})
         return _json(experiment_figures.figure(self._reader, snapshot, name, view, theme), tag)
 
+    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"]) -> Response:
+        """The leaderboard as a file."""
+        comparison = self._reader.snapshot(experiment_id).comparison
+        return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
+
     def run(self, run_id: str, theme: ThemeName = "light") -> Response:
         """A run's own series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
-        one = self._reader.series(run)
+        one = self._reader.own_series(run)
         return _json(run_series(one, snapshot.styles[run.candidate], run.steps_total, theme), f'"{snapshot.version}"')
 
 

@@ -1,4 +1,4 @@
-"""Series for figures: points → arrays, arrays of several seeds → one line with its band. Pure.
+"""Series for figures: columns → the rows that a line needs, rows of several seeds → one line with its band. Pure.
 
 What happens here happens in figures only: no table, no statistic and no verdict is computed from smoothed values.
 """
@@ -6,33 +6,38 @@ What happens here happens in figures only: no table, no statistic and no verdict
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.record import Point
+from orchestrator.columns import Array, Columns, spikes
 
-Array = NDArray[np.float64]
-LossColumn = Literal["train_loss", "val_loss"]
+LossColumn = Literal["train_loss", "smoothed", "val_loss"]
 XColumn = Literal["steps", "tokens", "seconds"]
 
 SMOOTHING_SHARE = 0.03
 """Width of the moving average over training losses, as a share of the points: it calms batch noise and keeps bends."""
 MAX_POINTS = 800
 """Points drawn of one line: about one for each pixel of a wide figure."""
+SPIKE_RANGES = MAX_POINTS // 2
+"""Ranges of steps of a run's own figure, of each of which the lowest and the highest point are drawn."""
+FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
+"""What figures show of a point; the rest is not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One run's points as columns of equal length n; missing values are NaN."""
+    """Rows of one run as columns of equal length n; missing values are NaN."""
 
     steps: Array
     tokens: Array
     seconds: Array
     """Training time so far: the sum of the steps' wall-clock times."""
     train_loss: Array
+    smoothed: Array
+    """The training loss's moving average over all points, those that are not drawn too."""
     val_loss: Array
     lr: Array
     grad_norm: Array
@@ -51,21 +56,46 @@ class Band:
     high: Array
 
 
-def series(points: Sequence[Point], *, ended: bool) -> Series:
-    """The columns of one run, in the order of its steps."""
-    steps = _column([point.step for point in points])
-    step_seconds = _column([point.step_seconds for point in points])
+def series(columns: Columns, *, ended: bool) -> Series:
+    """All rows of one run."""
+    step_seconds, train_loss = columns.column("step_seconds"), columns.column("train_loss")
     return Series(
-        steps=steps,
-        tokens=_column([point.tokens for point in points]),
-        seconds=elapsed(steps, step_seconds),
-        train_loss=_column([point.train_loss for point in points]),
-        val_loss=_column([point.val_loss for point in points]),
-        lr=_column([point.lr for point in points]),
-        grad_norm=_column([point.grad_norm for point in points]),
+        steps=columns.step,
+        tokens=columns.column("tokens"),
+        seconds=elapsed(columns.step, step_seconds),
+        train_loss=train_loss,
+        smoothed=smooth(train_loss, window_of(train_loss.size)),
+        val_loss=columns.column("val_loss"),
+        lr=columns.column("lr"),
+        grad_norm=columns.column("grad_norm"),
         step_seconds=step_seconds,
         ended=ended,
     )
+
+
+def gridded(one: Series, steps_total: int) -> Series:
+    """The rows for a figure of several seeds: evenly spread over the budget, at the same steps in every seed, and all
+    evaluations. Every row of a short run."""
+    if steps_total <= 2 * MAX_POINTS:
+        return one
+    place = np.floor(one.steps * MAX_POINTS / steps_total)
+    return _rows(one, np.diff(place, prepend=-1.0) > 0)
+
+
+def spiky(one: Series, columns: Columns) -> Series:
+    """The rows for a run's own figure, in which no spike may be lost: extremes of every line, and all evaluations."""
+    chosen = np.zeros(one.steps.size, dtype=bool)
+    chosen[spikes(columns, ("train_loss", "lr", "grad_norm", "step_seconds"), SPIKE_RANGES)] = True
+    return _rows(one, chosen)
+
+
+def _rows(one: Series, chosen: NDArray[np.bool_]) -> Series:
+    if one.steps.size == 0:
+        return one
+    chosen = chosen | np.isfinite(one.val_loss)
+    chosen[-1] = True
+    arrays = {each.name: getattr(one, each.name)[chosen] for each in fields(one) if each.name != "ended"}
+    return Series(**arrays, ended=one.ended)
 
 
 def elapsed(steps: Array, step_seconds: Array) -> Array:
@@ -78,11 +108,14 @@ def smooth(values: Array, window: int) -> Array:
     """Centred moving average over `window` points (odd); NaN is skipped, the ends use what there is."""
     if window <= 1 or values.size == 0:
         return values
-    kernel = np.ones(min(window, _odd(values.size)))
     known = np.isfinite(values)
-    total = np.convolve(np.where(known, values, 0.0), kernel, mode="same")
-    number = np.convolve(known.astype(float), kernel, mode="same")
-    return np.where(known & (number > 0), total / np.maximum(number, 1.0), np.nan)
+    # Sums up to each point, so that the time does not grow with the window: of a million points it has 30,001.
+    total = np.concatenate(([0.0], np.cumsum(np.where(known, values, 0.0))))
+    number = np.concatenate(([0], np.cumsum(known)))
+    first = np.maximum(np.arange(values.size) - window // 2, 0)
+    end = np.minimum(np.arange(values.size) + window // 2 + 1, values.size)
+    counted = number[end] - number[first]
+    return np.where(known, (total[end] - total[first]) / np.maximum(counted, 1), np.nan)
 
 
 def window_of(length: int) -> int:
@@ -90,12 +123,12 @@ def window_of(length: int) -> int:
     return _odd(max(1, round(SMOOTHING_SHARE * length)))
 
 
-def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn, *, smoothing: bool = False) -> Band:
+def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Band:
     """Mean, lowest and highest of the seeds at each step that any of them has reached.
 
     A mean ends where the first ended seed ends (a diverged one): what the others do later is not the mean of all.
     """
-    steps, losses, xs = _aligned(seeds, column, x, smoothing=smoothing)
+    steps, losses, xs = _aligned(seeds, column, x)
     known = np.isfinite(losses).any(axis=0) & (steps <= _common_end(seeds, column))
     losses, xs = losses[:, known], xs[:, known]
     if losses.size == 0:
@@ -124,15 +157,14 @@ def numbers(values: Array) -> list[float | None]:
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _aligned(seeds: Sequence[Series], column: LossColumn, x: XColumn, *, smoothing: bool) -> tuple[Array, Array, Array]:
+def _aligned(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tuple[Array, Array, Array]:
     """Steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
     steps = np.unique(np.concatenate([one.steps for one in seeds])) if seeds else np.empty(0)
     losses = np.full((len(seeds), steps.size), np.nan)
     xs = np.full((len(seeds), steps.size), np.nan)
     for row, one in enumerate(seeds):
         places = np.searchsorted(steps, one.steps)
-        values: Array = getattr(one, column)
-        losses[row, places] = smooth(values, window_of(values.size)) if smoothing else values
+        losses[row, places] = getattr(one, column)
         xs[row, places] = getattr(one, x)
     return steps, losses, xs
 
@@ -145,10 +177,6 @@ def _common_end(seeds: Sequence[Series], column: LossColumn) -> float:
 def _last_known(steps: Array, values: Array) -> float:
     known = steps[np.isfinite(values)]
     return float(known[-1]) if known.size else -1.0
-
-
-def _column(values: Sequence[float | None]) -> Array:
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _odd(number: int) -> int:

@@ -1,12 +1,12 @@
 """What templates show that no record says: sentences, tones and the geometry of small bars. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dashboards import formats
 from dashboards.palette import Style
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import CONCERNED, RunStatus, Wish
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
 from worker.record import Verdict
 
@@ -79,6 +79,12 @@ def tone(status: RunStatus) -> Tone:
             assert_never(status)
 
 
+def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
+    """What can be asked of runs in these states: whatever would change at least one of them."""
+    found = frozenset(states)
+    return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
+
+
 def experiment_chip(counts: StateCounts) -> Chip:
     """The state of a whole experiment in a word."""
     failed = counts.by_status.get(RunStatus.FAILED, 0)
@@ -89,6 +95,8 @@ def experiment_chip(counts: StateCounts) -> Chip:
         return Chip(text="cancelled", tone="wait") if stopped else Chip(text="done", tone="good")
     if counts.by_status.get(RunStatus.QUEUED, 0) == counts.total:
         return Chip(text="queued", tone="wait")
+    if counts.by_status.get(RunStatus.PAUSED, 0) == counts.total - counts.ended():
+        return Chip(text="paused", tone="wait")
     return Chip(text="running", tone="live")
 
 
@@ -118,11 +126,28 @@ def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, .
             style=styles[row.candidate],
             whisker=whiskers.get(row.candidate),
             state_share=_share(row.optimizer_state_bytes, baseline),
-            runs_ended=sum(one.runs_ended for one in row.learning_rates),
-            runs_total=sum(one.runs_total for one in row.learning_rates),
+            runs_ended=sum(one.runs_ended for one in row.all_runs()),
+            runs_total=sum(one.runs_total for one in row.all_runs()),
         )
         for place, row in enumerate(comparison.rows, start=1)
     )
+
+
+def rate_words(row: CandidateRow) -> str:
+    """What is to be said of the best learning rate: how far its grid was followed, and whether to an end."""
+    added = f"{row.extended_rates} added" if row.extended_rates else ""
+    return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
+
+
+def speed_words(row: CandidateRow) -> str:
+    """How much sooner the baseline's loss was reached: `1.25× fewer tokens`; empty for the baseline."""
+    found = row.time_to_target
+    if found is None or row.is_baseline:
+        return ""
+    if found.speed_up is None:
+        return f"reached by {found.reached} of {found.n} seeds"
+    ratio = found.speed_up.mean
+    return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
 def best(comparison: Comparison) -> CandidateRow | None:

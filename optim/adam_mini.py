@@ -10,37 +10,19 @@ That is AdaPM-mini with full momentum everywhere, no clipping and Adam's 1 - b^t
 plan finds heads in fused and grouped projections, where the published package goes by substrings of names.
 """
 
-from typing import Any, Self
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from optim.adapm import AdaPMMini
 from optim.blocks import BlockKind, FirstMoment
-from optim.placement import Unknown, plan_blocks
 
 
 class AdamMini(AdaPMMini):
-    """AdamW's momentum with Adam-mini's second moment: 4.0 bytes a parameter."""
+    """AdamW's momentum with Adam-mini's second moment: 4.0 bytes a parameter. Options are `AdaPM`'s."""
 
-    @classmethod
-    def for_model(
-        cls,
-        model: nn.Module,
-        lr: float | Tensor,
-        *,
-        rank_ratio: float = 0.05,
-        state_dtype: torch.dtype | None = None,
-        unknown: Unknown = "error",
-        **options: Any,
-    ) -> Self:
-        """Plan the trainable parameters and build the optimizer; `rank_ratio` has no meaning here."""
-        plan = plan_blocks(
-            model,
-            first_moments=dict.fromkeys(BlockKind, FirstMoment.FULL),
-            second_moments=cls.second_moments,
-            state_dtype=state_dtype,
-            unknown=unknown,
-        )
-        trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        return cls(trainable, lr, plan=plan, **{"debias_moments": True, **options})
+    first_moments = dict.fromkeys(BlockKind, FirstMoment.FULL)
+
+    def __init__(self, params: ParamsT, lr: float | Tensor, **options: Any) -> None:
+        super().__init__(params, lr, **{"debias_moments": True, **options})

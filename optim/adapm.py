@@ -21,7 +21,8 @@ worked out block by block in `block_step.py`; this file is the optimizer around 
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
+from typing import Any, ClassVar, Self, Unpack, overload
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -29,40 +30,37 @@ from torch.optim.optimizer import ParamsT
 
 from optim.batches import Likeness, Member, bounded, largest_block, likeness
 from optim.block_step import StepSettings, Workspace, update_batch
-from optim.blocks import ADAM_MINI_SECOND_MOMENTS, ADAM_SECOND_MOMENTS, BlockKind, BlockPlan, SecondMoment
-from optim.placement import Rules, Unknown, plan_blocks
-from optim.solvers import SOLVERS
+from optim.blocks import (
+    ADAM_MINI_SECOND_MOMENTS,
+    ADAM_SECOND_MOMENTS,
+    PAPER_FIRST_MOMENTS,
+    BlockKind,
+    BlockPlan,
+    FirstMoment,
+    SecondMoment,
+)
+from optim.errors import OptimError
+from optim.groups import listed, named_in, names
+from optim.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
+from optim.step_options import StepOptions, check_options
+from optim.wrappers import plain_name
 
 _Alike = tuple[int, torch.dtype, torch.device]
 """Step, type and device: parameters that may be updated together have these in common."""
 
 
-class StepOptions(TypedDict, total=False):
-    """The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
-
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    solver: str
-    inner_iterations: int | None
-    refresh_interval: int
-    clip: float | None
-    bias_correction: bool
-    debias_moments: bool
-    momentum_free_lr_scale: float
-    seed: int
-
-
 class AdaPM(torch.optim.Optimizer):
     """Adam with partial momentum: the quality of AdamW, without nine tenths of its momentum.
 
-    `AdaPM.for_model(model, lr=6e-4)` plans the blocks and builds the optimizer; the constructor is for those who have a
-    plan, or want parameter groups.
+    `AdaPM.for_model(model, lr=6e-4)` plans the blocks from the model's modules. `AdaPM(model.named_parameters(),
+    lr=6e-4)` has names and shapes alone to go by, which is enough for common names; what they do not tell is refused.
 
     Args:
-        params: `model.named_parameters()`, or groups of such: names find the blocks in the plan.
+        params: `model.named_parameters()`, or groups of such: names tell the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
-        plan: The blocks of these parameters, from `optim.placement.plan_blocks`.
+        plan: The blocks of these parameters, from `optim.placement.plan_blocks`; None to plan them by names.
+        heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
+        rank_ratio, state_dtype, unknown, rules: As for `for_model`, where there is no plan.
         betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors never decay. Scaled by the block's learning rate, as in AdamW.
@@ -81,17 +79,26 @@ class AdaPM(torch.optim.Optimizer):
 
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
+        UnplacedWeightsError: names every weight that names and shapes do not place.
     """
 
+    first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
+    _model: "ref[nn.Module] | None" = None
+    """From which to plan what is added later; copies do without."""
 
     def __init__(
         self,
         params: ParamsT,
         lr: float | Tensor,
         *,
-        plan: BlockPlan,
+        plan: BlockPlan | None = None,
+        heads: int | None = None,
+        rank_ratio: float = 0.05,
+        state_dtype: torch.dtype | None = None,
+        unknown: Unknown = "error",
+        rules: Rules = (),
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: float = 0.1,
@@ -118,8 +125,14 @@ class AdaPM(torch.optim.Optimizer):
             "momentum_free_lr_scale": momentum_free_lr_scale,
             "seed": seed,
         }
-        self.plan = plan
-        super().__init__(params, defaults)
+        groups = listed(params)
+        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        if plan is not None and (heads is not None or planning != _choices()):
+            raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
+        self.plan = BlockPlan(()) if plan is None else plan
+        self._heads, self._planning = heads, planning if plan is None else None
+        self._plan_missing(dict(names(groups)))
+        super().__init__(groups, defaults)
 
     @classmethod
     def for_model(
@@ -127,6 +140,7 @@ class AdaPM(torch.optim.Optimizer):
         model: nn.Module,
         lr: float | Tensor,
         *,
+        params: ParamsT | None = None,
         rank_ratio: float = 0.05,
         state_dtype: torch.dtype | None = None,
         unknown: Unknown = "error",
@@ -136,8 +150,11 @@ class AdaPM(torch.optim.Optimizer):
         """Plan the trainable parameters of a model and build the optimizer on them.
 
         Args:
-            model: A Transformer, or anything whose weights the block plan can place.
+            model: A Transformer, or anything whose weights the block plan can place; wrapped by `torch.compile`, DDP or
+                Accelerate, or not.
             lr: Learning rate.
+            params: Groups of the model's parameters, with names or without, each with its own options: those of
+                nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
             rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
             state_dtype: Type of factors and moments; None for the parameter's own, at least float32. Arithmetic is
                 in float32 in any case.
@@ -148,17 +165,19 @@ class AdaPM(torch.optim.Optimizer):
         Raises:
             UnplacedWeightsError: names every weight that fits no role.
             RuleError: a rule fits no block, or asks of one what it cannot keep.
+            ValueError: a parameter of `params` is not the model's.
         """
-        plan = plan_blocks(
-            model,
-            rank_ratio=rank_ratio,
-            second_moments=cls.second_moments,
-            state_dtype=state_dtype,
-            unknown=unknown,
-            rules=rules,
-        )
-        trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        return cls(trainable, lr, plan=plan, **options)
+        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        plan = plan_blocks(model, **cls._plan_options(planning))
+        if params is None:
+            params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        made = cls(named_in(model, listed(params)), lr, plan=plan, **options)
+        made._planning, made._model = planning, ref(model)
+        return made
+
+    @classmethod
+    def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
+        return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -186,16 +205,23 @@ class AdaPM(torch.optim.Optimizer):
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
-            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            for name, parameter in _named(group):
                 self._state_of(name, parameter)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of named parameters, as `torch.optim.Optimizer` does; they must be in the plan."""
-        _check_options({**self.defaults, **param_group})
+        """Add a group of named parameters, as `torch.optim.Optimizer` does.
+
+        They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
+        Parameters that were there before keep their blocks.
+        """
+        check_options({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        group = self.param_groups[-1]
         try:
-            self._check_parameters(self.param_groups[-1])
-        except ValueError:
+            self._check_names(group)
+            group["param_names"] = [plain_name(name) for name in group["param_names"]]
+            self._plan_late(group)
+        except (ValueError, OptimError):
             self.param_groups.pop()
             raise
 
@@ -215,15 +241,30 @@ class AdaPM(torch.optim.Optimizer):
                     self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "plan": self.plan}
+        return {**super().__getstate__(), "plan": self.plan, "_heads": self._heads, "_planning": self._planning}
+
+    def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
+        """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
+        planned = self.plan.by_parameter
+        if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
+            return
+        model = None if self._model is None else self._model()
+        options = self._plan_options(self._planning)
+        found = plan_named(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
+        added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
+        self.plan = BlockPlan((*self.plan, *added))
+        for cached in ("_likenesses", "_largest_block"):
+            vars(self).pop(cached, None)
 
     def _ready(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
         found: dict[_Alike, dict[Likeness, list[Member]]] = {}
-        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+        for name, parameter in _named(group):
             gradient = parameter.grad
             if gradient is None:
                 continue
+            if name not in self.plan.by_parameter:
+                self._plan_late(group)
             state = self._state_of(name, parameter)
             state["step"] += 1
             lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
@@ -231,6 +272,11 @@ class AdaPM(torch.optim.Optimizer):
                 member = Member(block, block.view(parameter), block.view(gradient), state)
                 lists.setdefault(self._likenesses[block.name], []).append(member)
         return found
+
+    def _plan_late(self, group: dict[str, Any]) -> None:
+        """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
+        self._plan_missing({name: value for every in self.param_groups for name, value in _named(every)})
+        self._check_parameters(group)
 
     @cached_property
     def _likenesses(self) -> dict[str, Likeness]:
@@ -251,30 +297,32 @@ class AdaPM(torch.optim.Optimizer):
 
     def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
         """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
-        for block in self.plan.by_parameter[name]:
+        for block in self.plan.by_parameter.get(name, ()):
             for state_name, shape in block.state_shapes.items():
                 yield block.key(state_name), shape, block.state_dtype
 
     def _refuse_sparse_gradients(self) -> None:
         for group in self.param_groups:
-            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            for name, parameter in _named(group):
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
                         f"build its nn.Embedding with sparse=False"
                     )
 
-    def _check_parameters(self, group: dict[str, Any]) -> None:
+    def _check_names(self, group: dict[str, Any]) -> None:
         if "param_names" not in group:
             raise ValueError(
                 f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
                 f"or use {type(self).__name__}.for_model(model, ...)"
             )
-        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+
+    def _check_parameters(self, group: dict[str, Any]) -> None:
+        for name, parameter in _named(group):
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
-            if name not in self.plan.by_parameter:
-                raise ValueError(f"{name} is not in the block plan; plan the model that holds it")
+            if parameter.requires_grad and name not in self.plan.by_parameter:
+                raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
 
     def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
         """(identity in the saved state, name, parameter) in the order of both."""
@@ -286,9 +334,9 @@ class AdaPM(torch.optim.Optimizer):
         own = [len(group["params"]) for group in self.param_groups]
         if saved != own:
             raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
-        lacking = sorted(
-            {option for group in state_dict["param_groups"] for option in self.defaults if option not in group}
-        )
+        # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
+        options = ("lr", *StepOptions.__annotations__)
+        lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for identity, name, _ in self._saved_identities(state_dict):
@@ -313,31 +361,16 @@ class AdaPMMini(AdaPM):
     second_moments = ADAM_MINI_SECOND_MOMENTS
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise ValueError, in torch's own manner, for the first option out of its bounds."""
-    beta1, beta2 = options["betas"]
-    clip, iterations, interval = options["clip"], options["inner_iterations"], options["refresh_interval"]
-    for valid, name, value, allowed in (
-        (float(options["lr"]) >= 0.0, "learning rate", options["lr"], "at least 0"),
-        (0.0 <= beta1 < 1.0, "beta parameter at index 0", beta1, "in [0, 1)"),
-        (0.0 <= beta2 < 1.0, "beta parameter at index 1", beta2, "in [0, 1)"),
-        (options["eps"] >= 0.0, "epsilon value", options["eps"], "at least 0"),
-        (options["weight_decay"] >= 0.0, "weight_decay value", options["weight_decay"], "at least 0"),
-        (options["solver"] in SOLVERS, "solver", options["solver"], f"one of {', '.join(SOLVERS)}"),
-        (
-            iterations is None or (isinstance(iterations, int) and iterations >= 1),
-            "inner_iterations",
-            iterations,
-            "a whole number from 1, or None for the solver's own",
-        ),
-        (isinstance(interval, int) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
-        (clip is None or clip > 0.0, "clip", clip, "above 0, or None for no clipping"),
-        (
-            options["momentum_free_lr_scale"] > 0.0,
-            "momentum_free_lr_scale",
-            options["momentum_free_lr_scale"],
-            "above 0",
-        ),
-    ):
-        if not valid:
-            raise ValueError(f"Invalid {name}: {value}; it must be {allowed}")
+def _choices(
+    rank_ratio: float = 0.05,
+    state_dtype: torch.dtype | None = None,
+    unknown: Unknown = "error",
+    rules: Rules = (),
+) -> PlanOptions:
+    """What a user may choose about a plan."""
+    return {"rank_ratio": rank_ratio, "state_dtype": state_dtype, "unknown": unknown, "rules": rules}
+
+
+def _named(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+    """(name, parameter) of a group."""
+    return zip(group["param_names"], group["params"], strict=True)

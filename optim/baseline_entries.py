@@ -12,6 +12,7 @@ from optim.shared_options import BETA1, BETA2, EPS, WEIGHT_DECAY
 _TORCH = "BSD-3-Clause (PyTorch)"
 _LIBRARY = "Apache-2.0 (pytorch_optimizer)"
 _OWN = "Apache-2.0"
+_TORCHAO = "BSD-3-Clause (torchao)"
 
 # Decay is lr × weight_decay a step, and these rates are a hundred times Adam's.
 _NO_DECAY = replace(WEIGHT_DECAY, default=0.0)
@@ -41,6 +42,9 @@ _SEED = Option(
     name="seed", kind="int", default=0, meaning="seed of the random projections", minimum=0, maximum=2**63 - 1
 )
 _ADAM = (BETA1, BETA2, EPS, WEIGHT_DECAY)
+_STOCHASTIC_ROUNDING = Option(
+    name="bf16_stochastic_round", kind="bool", default=False, meaning="round bfloat16 weights up or down by chance"
+)
 
 
 def _projected(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
@@ -85,6 +89,26 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         licence=_OWN,
     ),
     OptimizerEntry(
+        name="adamw-8bit",
+        title="AdamW 8-bit",
+        factory="optim.low_bit:adamw_8bit",
+        learning_rate=6e-4,  # AdamW's
+        options=(*_ADAM, _STOCHASTIC_ROUNDING),
+        summary="AdamW with moments of 8 bits, by blocks of 256 values; needs the extra low-bit (torchao).",
+        paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
+        licence=_TORCHAO,
+    ),
+    OptimizerEntry(
+        name="adamw-4bit",
+        title="AdamW 4-bit",
+        factory="optim.low_bit:adamw_4bit",
+        learning_rate=6e-4,  # AdamW's
+        options=(*_ADAM, _STOCHASTIC_ROUNDING),
+        summary="AdamW with moments of 4 bits, by blocks of 128 values; needs the extra low-bit (torchao).",
+        paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
+        licence=_TORCHAO,
+    ),
+    OptimizerEntry(
         name="adafactor",
         title="Adafactor",
         factory="optim.baselines:adafactor",
@@ -106,11 +130,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="came",
         title="CAME",
         factory="optim.baselines:came",
-        learning_rate=2e-4,  # the authors' code, as remembered
+        learning_rate=2e-4,  # the README of yangluo7/CAME, as the betas
         options=(
             BETA1,
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code, as remembered
-            _rate("beta3", 0.9999, "decay rate of the confidence"),  # the authors' code, as remembered
+            _rate("beta2", 0.999, "decay rate of the second moment"),
+            _rate("beta3", 0.9999, "decay rate of the confidence"),
             _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
             WEIGHT_DECAY,
         ),
@@ -132,7 +156,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="galore",
         title="GaLore",
         factory="optim.baselines:galore",
-        learning_rate=1e-2,  # the authors' scripts, as remembered
+        learning_rate=1e-2,  # jiaweizzhao/GaLore, scripts/benchmark_c4/llama_*.sh (rank a quarter there)
         options=_projected(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
@@ -142,7 +166,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="golore",
         title="GoLore",
         factory="optim.baselines:golore",
-        learning_rate=1e-2,  # GaLore's
+        learning_rate=1e-2,  # GaLore's; pkumelon/Golore, script/Go_pt.sh has 1e-3
         options=_projected(0.5, 0.25, _SEED),  # GaLore's
         summary="GaLore with random subspaces, into which the momentum is turned.",
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
@@ -152,7 +176,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="fira",
         title="Fira",
         factory="optim.baselines:fira",
-        learning_rate=1e-2,  # GaLore's
+        learning_rate=1e-2,  # xichen-fy/Fira, pre_training_c4/scripts/llama_350m.sh, as alpha and the gap
         options=_projected(0.5, 0.25),
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
@@ -162,8 +186,8 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="apollo",
         title="APOLLO",
         factory="optim.baselines:apollo",
-        learning_rate=1e-2,  # the authors' scripts, as remembered
-        options=_projected(0.25, 1.0, _SEED),  # the authors' scripts, as remembered
+        learning_rate=1e-2,  # the authors' script for Llama 350M: rank 256 of 1024, scale 1, gap 200
+        options=_projected(0.25, 1.0, _SEED),
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -173,7 +197,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         title="APOLLO-mini",
         factory="optim.baselines:apollo_mini",
         learning_rate=1e-2,  # APOLLO's
-        options=_projected(None, 128.0**0.5, _SEED),  # the paper's sqrt(128)
+        options=_projected(None, 128.0**0.5, _SEED),  # the authors' scripts say 128, their code takes the root
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -182,7 +206,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="scale",
         title="SCALE",
         factory="optim.baselines:scale",
-        learning_rate=6e-4,  # AdamW's: its steps' elements are of size 1 as well
+        learning_rate=1e-3,  # the authors' README, 350m_scale.sh, as the momentum
         options=(_rate("momentum", 0.9, "decay rate of the last layer's momentum"), *_ADAM),
         summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
         paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
@@ -215,16 +239,14 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="soap",
         title="SOAP",
         factory="optim.baselines:soap",
-        learning_rate=3e-3,  # the authors' code, as remembered
+        learning_rate=3e-3,  # the README of nikhilvyas/SOAP, as betas and frequency
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code, as remembered
+            _rate("beta1", 0.95, "decay rate of the momentum"),
             BETA2,
             EPS,
             WEIGHT_DECAY,
-            _count("precondition_frequency", 10, "steps between new eigenbases"),  # the authors' code, as remembered
-            _count(
-                "max_precondition_dim", 10_000, "sides longer than this are not rotated"
-            ),  # the authors' code, as remembered
+            _count("precondition_frequency", 10, "steps between new eigenbases"),
+            _count("max_precondition_dim", 10_000, "sides longer than this are not rotated"),  # its soap.py
         ),
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
@@ -264,11 +286,11 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="mars",
         title="MARS",
         factory="optim.baselines:mars",
-        learning_rate=3e-3,  # the authors' code, as remembered
+        learning_rate=6e-3,  # AGI-Arena/MARS, config/train_gpt2_small_mars.py, as betas and gamma
         options=(
-            _rate("beta1", 0.95, "decay rate of the momentum"),  # the authors' code, as remembered
-            _rate("beta2", 0.99, "decay rate of the second moment"),  # the authors' code, as remembered
-            _number("gamma", 0.025, "strength of the variance reduction"),  # the authors' code, as remembered
+            _rate("beta1", 0.95, "decay rate of the momentum"),
+            _rate("beta2", 0.99, "decay rate of the second moment"),
+            _number("gamma", 0.025, "strength of the variance reduction"),
             EPS,
             WEIGHT_DECAY,
         ),
@@ -280,12 +302,12 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         name="schedule-free-adamw",
         title="Schedule-Free AdamW",
         factory="optim.baselines:schedule_free_adamw",
-        learning_rate=2.5e-3,  # the authors' code, as remembered
+        learning_rate=2.5e-3,  # the default of facebookresearch/schedule_free, as the betas
         options=(
             replace(
                 _above_zero("beta1", 0.9, "interpolation towards the average", maximum=1.0), exclusive_maximum=True
             ),
-            _rate("beta2", 0.999, "decay rate of the second moment"),  # the authors' code, as remembered
+            _rate("beta2", 0.999, "decay rate of the second moment"),
             EPS,
             WEIGHT_DECAY,
         ),

@@ -19,6 +19,7 @@ from optim.library import DecoupledSGD, copyable
 from optim.placement import plan_blocks
 from optim.scale import Scale
 from optim.shampoo import Shampoo
+from optim.wrappers import plain_name
 
 Groups = list[dict[str, Any]]
 Named = list[tuple[str, Tensor]]
@@ -28,18 +29,18 @@ _HIDDEN = frozenset({BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.
 
 def sgd(model: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.Optimizer:
     """Plain SGD."""
-    return DecoupledSGD(_decaying(model, weight_decay, "decoupled_weight_decay"), lr=lr)
+    return DecoupledSGD(decaying(model, weight_decay, "decoupled_weight_decay"), lr=lr)
 
 
 def nesterov(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
     """SGD with Nesterov's momentum."""
-    groups = _decaying(model, weight_decay, "decoupled_weight_decay")
+    groups = decaying(model, weight_decay, "decoupled_weight_decay")
     return DecoupledSGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0.0)
 
 
 def asgd(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> AcceleratedSGD:
     """Accelerated SGD."""
-    return AcceleratedSGD(_decaying(model, weight_decay), lr, **options)
+    return AcceleratedSGD(decaying(model, weight_decay), lr, **options)
 
 
 def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> AdamMini:
@@ -51,7 +52,7 @@ def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_deca
     """Lion."""
     from pytorch_optimizer import Lion
 
-    return copyable(Lion)(_decaying(model, weight_decay), lr=lr, betas=(beta1, beta2))
+    return copyable(Lion)(decaying(model, weight_decay), lr=lr, betas=(beta1, beta2))
 
 
 def adafactor(
@@ -70,7 +71,7 @@ def adafactor(
 
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
     return copyable(AdaFactor)(
-        _decaying(model, weight_decay),
+        decaying(model, weight_decay),
         lr=lr,
         betas=(beta1, 1.0 - 1e-12),
         decay_rate=decay_rate,
@@ -96,7 +97,7 @@ def came(
     """CAME."""
     from pytorch_optimizer import CAME
 
-    groups = _decaying(model, weight_decay)
+    groups = decaying(model, weight_decay)
     return copyable(CAME)(groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold)
 
 
@@ -104,7 +105,7 @@ def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) ->
     """SM3-II."""
     from pytorch_optimizer import SM3
 
-    groups = _decaying(model, weight_decay, "decoupled_weight_decay")
+    groups = decaying(model, weight_decay, "decoupled_weight_decay")
     return copyable(SM3, decay=True)(groups, lr=lr, momentum=momentum)
 
 
@@ -202,7 +203,7 @@ def soap(
     from pytorch_optimizer import SOAP
 
     return copyable(SOAP)(
-        _decaying(model, weight_decay),
+        decaying(model, weight_decay),
         lr=lr,
         betas=(beta1, beta2),
         eps=eps,
@@ -213,7 +214,7 @@ def soap(
 
 def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
     """Shampoo, grafted onto Adam."""
-    return Shampoo(_decaying(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+    return Shampoo(decaying(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
 
 
 def mars(
@@ -226,11 +227,17 @@ def mars(
     eps: float,
     weight_decay: float,
 ) -> torch.optim.Optimizer:
-    """MARS-AdamW; vectors by AdamW at the same rate."""
+    """MARS-AdamW; vectors by AdamW at half the rate, as in the authors' config/train_gpt2_small_mars.py."""
     from pytorch_optimizer import MARS
 
     return copyable(MARS)(
-        _decaying(model, weight_decay), lr=lr, lr_1d=lr, betas=(beta1, beta2), gamma=gamma, eps=eps, weight_decay_1d=0.0
+        decaying(model, weight_decay),
+        lr=lr,
+        lr_1d=lr / 2,
+        betas=(beta1, beta2),
+        gamma=gamma,
+        eps=eps,
+        weight_decay_1d=0.0,
     )
 
 
@@ -240,14 +247,14 @@ def schedule_free_adamw(
     """Schedule-Free AdamW; it has `train()` and `eval()`."""
     from pytorch_optimizer import ScheduleFreeAdamW
 
-    return copyable(ScheduleFreeAdamW)(_decaying(model, weight_decay), lr=lr, betas=(beta1, beta2), eps=eps)
+    return copyable(ScheduleFreeAdamW)(decaying(model, weight_decay), lr=lr, betas=(beta1, beta2), eps=eps)
 
 
 def _trainable(model: nn.Module) -> Named:
-    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    return [(plain_name(name), value) for name, value in model.named_parameters() if value.requires_grad]
 
 
-def _decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay") -> Groups:
+def decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay") -> Groups:
     """Matrices with that decay, vectors with none."""
     matrices = [(name, value) for name, value in _trainable(model) if value.ndim > 1]
     vectors = [(name, value) for name, value in _trainable(model) if value.ndim <= 1]

@@ -3,7 +3,7 @@
 optimizer = build("adapm", model, lr=6e-4, options={"rank_ratio": 0.02})
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import isfinite
 from typing import cast
@@ -14,10 +14,16 @@ from torch import nn
 from optim import catalog
 from optim.catalog import OptimizerEntry
 from optim.errors import OptionError
+from optim.rules import Rule
 
 
 def build(
-    name: str, model: nn.Module, *, lr: float, options: Mapping[str, object] | None = None
+    name: str,
+    model: nn.Module,
+    *,
+    lr: float,
+    options: Mapping[str, object] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> torch.optim.Optimizer:
     """Build the catalog's optimizer `name` on every trainable parameter of `model`.
 
@@ -26,10 +32,12 @@ def build(
         model: The model to train; it may be on `meta`.
         lr: Learning rate, at least 0 and finite.
         options: Values other than the entry's defaults.
+        rules: What some blocks keep instead of what the plan says, where the optimizer has a block plan.
 
     Raises:
         UnknownOptimizerError: no entry has that name.
-        OptionError: names every option that is unknown or out of its bounds.
+        OptionError: names every option that is unknown or out of its bounds; or rules have no plan to change.
+        RuleError: a rule fits no block, or asks of one what it cannot keep.
         UnplacedWeightsError: the optimizer needs a block plan, and the model has weights that no rule places.
     """
     entry = catalog.entry(name)
@@ -37,9 +45,12 @@ def build(
     faults = [f"{option}={given[option]!r} {allowed}" for option, allowed in entry.faults(given)]
     if not (isfinite(lr) and lr >= 0.0):
         faults.insert(0, f"lr={lr!r} must be a number in [0, inf)")
+    if rules and not entry.planned:
+        faults.append("rules are for optimizers with a block plan")
     if faults:
         raise OptionError(f"{name} cannot be built: {'; '.join(faults)}")
-    return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given})
+    more = {"rules": rules} if rules else {}
+    return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given}, **more)
 
 
 def _factory(entry: OptimizerEntry) -> Callable[..., torch.optim.Optimizer]:

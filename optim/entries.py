@@ -94,6 +94,11 @@ class OptimizerEntry:
     licence: str
     needs: frozenset[Need] = frozenset()
 
+    @property
+    def planned(self) -> bool:
+        """Whether it keeps to a block plan: such optimizers have an option for what the plan cannot place."""
+        return self.option("unknown") is not None
+
     def option(self, name: str) -> Option | None:
         """The option of that name, or None."""
         return next((option for option in self.options if option.name == name), None)

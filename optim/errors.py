@@ -19,3 +19,7 @@ class UnplacedWeightsError(OptimError):
 
 class RuleError(OptimError):
     """A rule of the user's fits no block, or asks of a block what it cannot keep."""
+
+
+class MissingPackageError(OptimError):
+    """An optimizer of the catalog needs an extra that is not installed."""

@@ -9,12 +9,13 @@ With G the m × n gradient (m <= n; otherwise everything is transposed), t count
     N = Adam's direction for R                        its two moments are r × n
     W = W - lr (alpha P N + weight_decay W)
 
-    Fira adds alpha phi (G - P R) to the direction, phi_j = ||N_j|| / ||R_j|| for column j, and limits how fast the
-    norm of that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623). The authors' code leaves out
-    that alpha.
+    Fira adds phi (G - P R) to the direction, phi_j = ||N_j|| / ||R_j|| for column j, and limits how fast the norm of
+    that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623; alpha is on the first part alone, as in
+    the authors' optimizer_torch/fira_adamw.py, whose projector also takes alpha P R for P R: not followed here).
 
-GoLore turns its first moment into the new subspace, m <- P_new^T P_old m ("momentum projection"); GaLore does not.
-GoLore's own experiments begin with GaLore and end with random projections; here they are random throughout.
+GoLore turns its first moment into the new subspace, m <- P_new^T P_old m ("momentum projection", as in the authors'
+golore_torch/adamw.py, which forgets it again after that step); GaLore does not. GoLore's own experiments begin with
+GaLore and end with random projections; here they are random throughout.
 A fused query-key-value weight is projected as one matrix. Groups with `projected` false are AdamW.
 """
 
@@ -87,13 +88,13 @@ class GaLore(Parameterwise):
         wide = gradient if rows <= columns else gradient.mT
         if (int(state["step"]) - 1) % group["update_gap"] == 0:
             self._renew(name, wide, state, group)
-        direction = self.direction(wide, state, group).mul_(group["scale"])
+        direction = self.direction(wide, state, group)
         descend(weight, direction if rows <= columns else direction.mT, group)
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """P N, m × n."""
+        """alpha P N, m × n."""
         inside = state["projection"].mT @ gradient
-        return state["projection"] @ adam_direction(inside, state, group)
+        return (state["projection"] @ adam_direction(inside, state, group)).mul_(group["scale"])
 
     def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
         """The new P, m × r like `like`."""
@@ -128,7 +129,7 @@ class Fira(GaLore):
     """GaLore, and the rest of the gradient at the size that Adam gives the part inside the subspace."""
 
     growth = 1.01
-    """gamma, as in the authors' code."""
+    """gamma, as in the authors' optimizer_torch/fira_adamw.py."""
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """GaLore's, and the norm of the last outside part."""
@@ -136,13 +137,13 @@ class Fira(GaLore):
         return {**shapes, "outside_norm": ()} if group["projected"] else shapes
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """P N + phi (G - P R), m × n."""
+        """alpha P N + phi (G - P R), m × n."""
         projection = state["projection"]
         inside = projection.mT @ gradient
         adapted = adam_direction(inside, state, group)
         outside = (gradient - projection @ inside) * norm_ratio(adapted, inside)
         limit_growth(outside, state["outside_norm"], self.growth)
-        return (projection @ adapted).add_(outside)
+        return (projection @ adapted).mul_(group["scale"]).add_(outside)
 
 
 def norm_ratio(of: Tensor, to: Tensor, *, whole: bool = False) -> Tensor:

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from optim.blocks import BlockKind
+from optim.wrappers import is_wrapped
 
-# The names under which public code keeps the same thing: Hugging Face, nanoGPT, Meta's Llama, timm, Megatron.
+# The names under which public code keeps the same thing: Hugging Face, nanoGPT, nanochat, Meta's Llama, timm.
 ROLES: Mapping[str, BlockKind] = {
-    **dict.fromkeys(("q_proj", "query", "q_lin", "q_attn", "wq", "to_q", "q"), BlockKind.QUERY),
-    **dict.fromkeys(("k_proj", "key", "k_lin", "wk", "to_k", "k"), BlockKind.KEY),
-    **dict.fromkeys(("v_proj", "value", "v_lin", "wv", "to_v", "v"), BlockKind.VALUE),
+    **dict.fromkeys(("q_proj", "query", "q_lin", "q_attn", "c_q", "wq", "to_q", "q"), BlockKind.QUERY),
+    **dict.fromkeys(("k_proj", "key", "k_lin", "c_k", "wk", "to_k", "k"), BlockKind.KEY),
+    **dict.fromkeys(("v_proj", "value", "v_lin", "c_v", "wv", "to_v", "v"), BlockKind.VALUE),
     **dict.fromkeys(
         ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "Wo", "proj", "o"), BlockKind.ATTENTION_OUTPUT
     ),
@@ -40,7 +41,7 @@ MLP_NAMES = frozenset(
 _HEADS = ("num_heads", "n_head", "n_heads", "num_attention_heads")
 _KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head")
 _HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head", "key_value_proj_dim")
-_WRAPPED = "base_layer"
+WRAPPED = "base_layer"
 """Where an adapter's wrapper keeps the linear map that it adapts."""
 
 
@@ -103,18 +104,30 @@ class Site:
 
 
 def sites(model: nn.Module) -> dict[int, list[Site]]:
-    """Parameter id → every place where it lives. A wrapped map (`base_layer`) takes its wrapper's place."""
+    """Parameter id → every place where it lives. What is wrapped (by an adapter, a compiler) takes its wrapper's."""
     modules = dict(model.named_modules(remove_duplicate=False))
     found: dict[int, list[Site]] = {}
     for qualified, module in modules.items():
-        path = tuple(qualified.split(".")) if qualified else ()
-        around = [modules[".".join(path[:depth])] for depth in range(len(path))]
-        if path and path[-1] == _WRAPPED:
-            path, around = path[:-1], around[:-1]
+        path, around = _unwrapped(qualified, modules)
         for name, parameter in module.named_parameters(recurse=False):
-            site = Site(tensor=parameter, name=name, path=path, modules=(*around, module))
+            site = Site(tensor=parameter, name=name, path=path, modules=around)
             found.setdefault(id(parameter), []).append(site)
     return found
+
+
+def _unwrapped(qualified: str, modules: Mapping[str, nn.Module]) -> tuple[tuple[str, ...], tuple[nn.Module, ...]]:
+    """(path, the root and the modules along it) of that module, with wrapped modules in their wrappers' places."""
+    names = qualified.split(".") if qualified else []
+    path: list[str] = []
+    around = [modules[""]]
+    for depth, name in enumerate(names, 1):
+        module = modules[".".join(names[:depth])]
+        if name == WRAPPED or is_wrapped([*path, name]):
+            around[-1] = module
+        else:
+            path.append(name)
+            around.append(module)
+    return tuple(path), tuple(around)
 
 
 def linear_map(module: nn.Module) -> Map | None:
@@ -133,7 +146,7 @@ def is_conv1d(module: nn.Module) -> bool:
 
 def child_maps(module: nn.Module) -> dict[str, Map]:
     """The linear maps among the direct children, seen through adapters' wrappers."""
-    found = {name: linear_map(getattr(child, _WRAPPED, child)) for name, child in module.named_children()}
+    found = {name: linear_map(getattr(child, WRAPPED, child)) for name, child in module.named_children()}
     return {name: sizes for name, sizes in found.items() if sizes is not None}
 
 
@@ -175,7 +188,7 @@ def heads_of(attention: nn.Module) -> Heads | None:
 def feed_forward_maps(module: nn.Module) -> Iterator[tuple[str, Map]]:
     """(name, map) of every linear map of it, apart from those of children that do attention."""
     for name, child in module.named_children():
-        inner = getattr(child, _WRAPPED, child)
+        inner = getattr(child, WRAPPED, child)
         if any(resembles_attention(part) for part in inner.modules()):
             continue
         for path, part in inner.named_modules():

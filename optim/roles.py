@@ -35,7 +35,7 @@ Vocabularies = frozenset[Map]
 """The maps that an LM head can be: from the width of a token embedding to its tokens."""
 
 _POSITIONS = frozenset({"pos_embed", "pos_embedding", "position_embedding", "position_embeddings", "wpe"})
-_TASK_HEADS = frozenset(
+TASK_HEADS = frozenset(
     {
         *("pooler", "transform", "vocab_transform", "head"),
         *("classifier", "pre_classifier", "score", "seq_relationship", "qa_outputs"),
@@ -239,7 +239,7 @@ def _is_model(module: nn.Module) -> bool:
 
 def _task_head(site: Site) -> Iterator[Place]:
     """A map behind the layers, by name: it can have any shape."""
-    if site.map is not None and any(name in _TASK_HEADS for name in site.path[-2:]):
+    if site.map is not None and any(name in TASK_HEADS for name in site.path[-2:]):
         yield Place(kind=BlockKind.TASK_HEAD, output_axis=site.output_axis)
 
 

@@ -5,8 +5,8 @@ Optimizer Design for LLM Pretraining", arXiv 2506.16659, algorithm 1).
     u = m / rms over each output neuron   ("column-wise", for weights written inputs × outputs)
     W = W - lr (u + weight_decay W)
 
-The paper divides by the norm; its experiments divide by the root mean square, which lr then compares with Adam's, and
-so do we. Vectors are AdamW's. A head that is tied to the embedding is the last layer.
+The paper divides by the norm; its code (mem_eff_pt/pt_scale/scale_optimizer.py) by the root mean square, which lr then
+compares with Adam's, and so do we. Vectors are AdamW's. A head that is tied to the embedding is the last layer.
 """
 
 import torch

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from optim.blocks import Block, BlockPlan
 from optim.placement import plan_blocks
+from optim.wrappers import plain_name
 
 SEVERAL = "several"
 """In place of a block kind: state of a fused parameter that cannot be told apart."""
@@ -126,7 +127,7 @@ class _Kinds:
             }
         elif model is not None:
             plan = plan_blocks(model, unknown="full").by_parameter
-            self._blocks = {id(value): plan.get(name, ()) for name, value in model.named_parameters()}
+            self._blocks = {id(value): plan.get(plain_name(name), ()) for name, value in model.named_parameters()}
 
     def shares(self, parameter: Tensor, key: str, value: object, held: int) -> dict[str, int]:
         """Block kind → bytes of that state; empty for counters, and where no block is known."""

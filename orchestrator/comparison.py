@@ -1,130 +1,91 @@
 """The answer to a comparison: records in, leaderboard out. A pure function; nothing here reads a store.
 
-    runs ─► for each candidate × learning rate: the mean over seeds ─► each candidate at its best rate
-         ─► differences to the baseline, paired by seed, corrected by Holm ─► verdicts and notes that claim no more
-
-Fairness: a mean over the seeds that survived is not a result. A learning rate with a diverged seed ranks behind all
-rates without one, one that lacks seeds for another reason behind the complete ones; the same holds for candidates.
+runs ─► each candidate at its best learning rate (`candidates.py`) ─► differences to the baseline, paired by seed,
+     corrected by Holm ─► time to the baseline's loss ─► Pareto front ─► verdicts and notes that claim no more
 """
 
+import math
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from optim import catalog
-from orchestrator.experiments import Candidate
+from orchestrator.candidates import CandidateSummary, RateSummary, summaries
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import (
     CandidateRow,
     Comparison,
     Difference,
     ExperimentRecord,
-    Interval,
     LearningRateRow,
     RunRecord,
+    TimeToTarget,
 )
-from orchestrator.statistics import holm, mean_interval, median, paired_difference
+from orchestrator.statistics import holm, median, paired_difference
+from orchestrator.targets import first_reached, geometric_mean, pareto_front
+from orchestrator.tuning import Standing
 from orchestrator.verdicts import notes, verdict
 from worker.record import PeakMemory, Result, Verdict
 
 SECONDS_PER_HOUR = 3600.0
 
 
-class Standing(IntEnum):
-    """How much a mean over seeds may say; lower ranks first, whatever the mean is."""
-
-    COMPLETE = 0
-    """Every seed has a loss."""
-    PARTIAL = 1
-    """Some seeds have no loss yet, or lost it to a failure or a cancel."""
-    UNSTABLE = 2
-    """At least one seed diverged or ran out of memory."""
-    EMPTY = 3
-    """No seed has a finite loss."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class RateSummary:
-    """All seeds of one candidate at one learning rate."""
+class ValidationCurve:
+    """The validation losses of one run, ascending by step."""
 
-    lr: float
-    runs: tuple[RunRecord, ...]
-    standing: Standing
-    val_loss: Interval | None
-
-    def losses(self) -> dict[int, float]:
-        """The final validation loss of each seed that has a finite one."""
-        return {run.seed: loss for run in self.runs if run.result and (loss := run.result.final_val_loss) is not None}
-
-    def results(self) -> tuple[Result, ...]:
-        """The results that there are."""
-        return tuple(run.result for run in self.runs if run.result is not None)
-
-    def key(self) -> tuple[int, float]:
-        """Sorts the best first."""
-        return self.standing, self.val_loss.mean if self.val_loss else 0.0
+    steps: tuple[float, ...]
+    losses: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CandidateSummary:
-    """One candidate over its whole grid."""
-
-    candidate: Candidate
-    rates: tuple[RateSummary, ...]
-    best: RateSummary
-    """The best rate; of standing EMPTY where no run has a finite loss."""
-
-    def runs(self) -> tuple[RunRecord, ...]:
-        """Every run of the candidate."""
-        return tuple(run for rate in self.rates for run in rate.runs)
+Curves = Mapping[str, ValidationCurve]
+"""By run id. A run without one has no time to target."""
 
 
-def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> Comparison:
+def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Curves | None = None) -> Comparison:
     """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last."""
     runs = tuple(runs)
-    summaries = sorted(
-        (_summary(candidate, runs) for candidate in experiment.spec.candidates), key=lambda each: each.best.key()
-    )
-    baseline_name = experiment.spec.baseline_name()
-    baseline = next(each for each in summaries if each.candidate.name() == baseline_name)
+    spec = experiment.spec
+    found = summaries(spec, runs)
+    baseline = next(each for each in found if each.candidate.name() == spec.baseline_name())
     memory = _memory_kind([run.result for run in runs if run.result])
-    differences = _differences(summaries, baseline)
-    silent = [_row(each, each is baseline, found, memory) for each, found in zip(summaries, differences, strict=True)]
+    differences = _differences(found, baseline)
+    fronts = pareto_front([_loss_and_bytes(each) for each in found])
+    silent = [
+        _row(each, memory).model_copy(
+            update={
+                "is_baseline": each is baseline,
+                "difference": difference,
+                "on_pareto_front": front,
+                "time_to_target": _time_to_target(each.best, baseline.best, curves or {}),
+            }
+        )
+        for each, difference, front in zip(found, differences, fronts, strict=True)
+    ]
     baseline_row = next(row for row in silent if row.is_baseline)
     rows = tuple(row.model_copy(update={"verdict": verdict(row, baseline_row)}) for row in silent)
     return Comparison(
         experiment_id=experiment.id,
         name=experiment.name,
-        complete=all(run.status in TERMINAL for run in runs),
-        baseline=baseline_name,
+        complete=all(run.status in TERMINAL for run in runs) and not experiment.counts.growing,
+        baseline=spec.baseline_name(),
         device=_device(runs),
+        tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         rows=rows,
-        notes=notes(experiment.spec, runs, rows),
+        notes=notes(spec, runs, rows),
     )
 
 
-def _summary(candidate: Candidate, runs: Iterable[RunRecord]) -> CandidateSummary:
-    mine = [run for run in runs if run.candidate == candidate.name()]
-    rates = tuple(_rate(lr, tuple(run for run in mine if run.lr == lr)) for lr in sorted(candidate.learning_rates))
-    return CandidateSummary(candidate=candidate, rates=rates, best=min(rates, key=lambda rate: rate.key()))
+def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
+    """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
+    found = summaries(experiment.spec, runs)
+    return tuple(run.id for each in found for run in each.best.runs if run.result is not None)
 
 
-def _rate(lr: float, runs: tuple[RunRecord, ...]) -> RateSummary:
-    losses = [run.result.final_val_loss for run in runs if run.result and run.result.final_val_loss is not None]
-    val_loss = mean_interval(losses)
-    if val_loss is None:
-        standing = Standing.EMPTY
-    elif any(run.result and run.result.verdict is not Verdict.CONVERGED for run in runs):
-        standing = Standing.UNSTABLE
-    else:
-        standing = Standing.COMPLETE if len(losses) == len(runs) else Standing.PARTIAL
-    return RateSummary(lr=lr, runs=runs, standing=standing, val_loss=val_loss)
-
-
-def _differences(summaries: Sequence[CandidateSummary], baseline: CandidateSummary) -> tuple[Difference | None, ...]:
+def _differences(found: Sequence[CandidateSummary], baseline: CandidateSummary) -> tuple[Difference | None, ...]:
     """Each candidate's paired difference to the baseline, both at their best rates, corrected over the candidates."""
-    raw = [None if each is baseline else _difference(each.best, baseline.best) for each in summaries]
+    raw = [None if each is baseline else _difference(each.best, baseline.best) for each in found]
     corrected = holm([each.p_value if each else None for each in raw])
     return tuple(
         each and each.model_copy(update={"p_value_holm": p_value}) for each, p_value in zip(raw, corrected, strict=True)
@@ -140,25 +101,75 @@ def _difference(best: RateSummary, baseline: RateSummary) -> Difference | None:
     return paired_difference([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds])
 
 
-def _row(
-    each: CandidateSummary, is_baseline: bool, difference: Difference | None, memory: "MemoryKind"
-) -> CandidateRow:
-    """One line of the leaderboard, its verdict still to be said."""
+def _loss_and_bytes(each: CandidateSummary) -> tuple[float, float] | None:
+    """What the Pareto front is drawn over; None for a candidate whose mean is one over survivors."""
+    sizes = [result.optimizer_state_bytes for result in each.best.results()]
+    if each.best.val_loss is None or each.best.standing is Standing.UNSTABLE:
+        return None
+    return each.best.val_loss.mean, float(max(sizes))
+
+
+def _time_to_target(best: RateSummary, baseline: RateSummary, curves: Curves) -> TimeToTarget | None:
+    """For each common seed: when this run came down to the loss at which the baseline's run ended."""
+    if Standing.UNSTABLE in (best.standing, baseline.standing):
+        return None
+    mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
+    seeds = [seed for seed in sorted(mine) if seed in targets and mine[seed].id in curves and theirs[seed].id in curves]
+    if not seeds:
+        return None
+    steps = [_steps_to(curves[mine[seed].id], targets[seed]) for seed in seeds]
+    ratios = [
+        _steps_to(curves[theirs[seed].id], targets[seed]) / each if 0 < each < math.inf else 0.0
+        for seed, each in zip(seeds, steps, strict=True)
+    ]
+    runs = [mine[seed] for seed in seeds]
+    return TimeToTarget(
+        reached=sum(each < math.inf for each in steps),
+        n=len(seeds),
+        steps=_middle(steps),
+        tokens=_middle([each * _tokens_per_step(run) for run, each in zip(runs, steps, strict=True)]),
+        device_hours=_middle([_device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
+        speed_up=geometric_mean(ratios),
+    )
+
+
+def _middle(times: Sequence[float]) -> float | None:
+    """The median, in which a seed that never got there is later than all others; None where that one is the middle."""
+    found = statistics.median(times)
+    return found if found < math.inf else None
+
+
+def _steps_to(curve: ValidationCurve, target: float) -> float:
+    steps = first_reached(curve.steps, curve.losses, target)
+    return math.inf if steps is None else steps
+
+
+def _tokens_per_step(run: RunRecord) -> float:
+    return run.spec.workload.tokens() / run.spec.workload.budget.steps
+
+
+def _device_hours_until(run: RunRecord, steps: float) -> float:
+    return run.device_seconds / SECONDS_PER_HOUR * steps / run.steps_total
+
+
+def _row(each: CandidateSummary, memory: "MemoryKind") -> CandidateRow:
+    """One line of the leaderboard by itself; what it is to the others is still to be said."""
     best = each.best
-    grid = sorted(each.candidate.learning_rates)
+    grid = [rate.lr for rate in each.rates]
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
     results = best.results() or tuple(run.result for run in each.runs() if run.result)
     peaks = [peak for result in results if (peak := memory.read(result.peak_memory)) is not None]
-    has_loss = best.standing is not Standing.EMPTY
+    has_loss = each.chosen.standing is not Standing.EMPTY or best.standing is not Standing.EMPTY
+    ended = [run.device_seconds / SECONDS_PER_HOUR for run in best.runs if run.result]
     return CandidateRow(
         candidate=each.candidate.name(),
         optimizer=each.candidate.optimizer,
         title=each.candidate.label or catalog.entry(each.candidate.optimizer).title,
-        is_baseline=is_baseline,
+        is_baseline=False,
         best_lr=best.lr if has_loss else None,
         edge_of_grid=has_loss and best.lr in (grid[0], grid[-1]),
         val_loss=best.val_loss,
-        difference=difference,
+        difference=None,
         optimizer_state_bytes=max((result.optimizer_state_bytes for result in results), default=None),
         parameter_bytes=max((result.parameter_bytes for result in results), default=None),
         peak_memory_bytes=max(peaks, default=None),
@@ -170,6 +181,11 @@ def _row(
         verdict="",
         learning_rates=tuple(_rate_row(rate) for rate in each.rates),
         verdicts=dict(Counter(run.result.verdict for run in each.runs() if run.result)),
+        final=_rate_row(each.final) if each.final else None,
+        tuning=each.tuned and each.final is None,
+        extended_rates=len(each.rates) - len(each.candidate.learning_rates),
+        run_device_hours=statistics.fmean(ended) if ended else None,
+        energy_joules=_energy(best.results()),
     )
 
 
@@ -203,6 +219,13 @@ MEMORY_KINDS = (
 def _memory_kind(results: Sequence[Result]) -> MemoryKind:
     """The first kind that every result has: one table shows one quantity."""
     return next(kind for kind in MEMORY_KINDS if all(kind.read(result.peak_memory) is not None for result in results))
+
+
+def _energy(results: Sequence[Result]) -> float | None:
+    """Mean energy of a run; None unless every result has one."""
+    found = [getattr(result, "energy_joules", None) for result in results]
+    known = [float(each) for each in found if each is not None]
+    return statistics.fmean(known) if known and len(known) == len(found) else None
 
 
 def _device(runs: Iterable[RunRecord]) -> str | None:

@@ -5,7 +5,7 @@
       └──release, reap──┘  └──────ended───────┘                and releases the lease if nobody else did
 
 It changes state through fenced calls alone: whatever it believes about a process, a lease that has moved on stays
-untouched.
+untouched. Of several dispatchers one leads, and the others wait for its lease to run out.
 """
 
 import threading
@@ -17,7 +17,9 @@ from typing import Protocol
 import structlog
 
 from orchestrator.errors import StoreError
-from orchestrator.jobs import AttemptOutcome, Lease, RunId
+from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
+from orchestrator.placement import Node, NodeId, Room
+from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 
 log = structlog.get_logger(__name__)
@@ -28,20 +30,22 @@ TICK_SECONDS = 0.25
 REAP_SECONDS = 1.0
 """Leases last 30 s; looking for expired ones more often than this would only cost."""
 
+RENEW_SECONDS = 2.0
+"""How often the leader renews its lease of 10 s, and a standby looks whether it is free."""
 
-@dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """What a runner can give to runs, in all."""
+MOST_CLAIMS = 64
+"""In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
 
-    cpus: int
-    gpus: int
+Key = tuple[RunId, int]
+"""Run and attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
     """An attempt whose process is known to have ended."""
 
-    lease: Lease
+    run_id: RunId
+    attempt: int
     interrupted: bool
     """It left because it was asked to; this does not count against the run."""
     message: str
@@ -50,11 +54,14 @@ class Ended:
 class Runner(Protocol):
     """The port to what executes attempts. Every method returns at once or within about a second."""
 
-    def capacity(self) -> Capacity:
-        """What there is in all, occupied or not."""
+    def nodes(self) -> Sequence[Node]:
+        """The machines that there are, occupied or not."""
 
-    def start(self, lease: Lease) -> None:
-        """Start one attempt in a process of its own."""
+    def start(self, lease: Lease, node: NodeId) -> None:
+        """Start one attempt in a process of its own on that node."""
+
+    def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
+        """Take over those attempts whose process still runs, and end every other process of an earlier dispatcher."""
 
     def ended(self) -> Sequence[Ended]:
         """Attempts that ended since the last call. Where it is not certain that a process is dead, it is not told."""
@@ -63,26 +70,44 @@ class Runner(Protocol):
         """End the process of an attempt now; one that is unknown is no fault."""
 
     def close(self, grace_seconds: float) -> Sequence[Ended]:
-        """Ask every attempt to write a checkpoint and leave; after the grace time end them all. Returns them."""
+        """Let go of every attempt. One whose process cannot outlive this dispatcher is asked to write a checkpoint and
+        to leave, is ended after the grace time, and returned; the others go on, for the next dispatcher to adopt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """What an attempt occupies."""
+
+    node: NodeId
+    cpus: int
+    gpus: int
 
 
 class Dispatcher:
     """One loop over one queue and one runner."""
 
-    def __init__(self, queue: Queue, runner: Runner, service_answers: Callable[[], bool] = lambda: True) -> None:
-        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing."""
+    def __init__(
+        self,
+        queue: Queue,
+        runner: Runner,
+        leadership: Leadership,
+        service_answers: Callable[[], bool] = lambda: True,
+        hindrance: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
+        `hindrance` tells why nothing may be begun now, a full disk for instance; None where everything may."""
+        self._hindrance, self._told_hindrance = hindrance, False
         self._queue = queue
         self._runner = runner
+        self._leadership = leadership
         self._service_answers = service_answers
-        self._started: dict[tuple[RunId, int], Lease] = {}
+        self._started: dict[Key, _Place] = {}
         self._unsettled: list[Ended] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
-
-    def recover(self) -> None:
-        """At the start of an embedded service no process of an earlier one is alive: give its runs back at once."""
-        if interrupted := self._queue.interrupt_all():
-            log.info("runs of an earlier service go on", runs=interrupted)
+        self._term: int | None = None
+        """The term that we lead in; None while another one leads."""
+        self._renewed_at = -RENEW_SECONDS
 
     def run(self, stop: threading.Event) -> None:
         """Tick until `stop` is set. A database that is away for a while is waited for, not died of."""
@@ -93,29 +118,65 @@ class Dispatcher:
                 log.warning("database unreachable, trying again", error=str(error))
 
     def tick(self) -> None:
-        """One round: settle what ended, reap what expired, end what must not go on, start what fits."""
+        """One round, if we lead: settle what ended, reap what expired, end what must not go on, start what fits."""
+        if not self._lead():
+            return
         self._settle(self._runner.ended())
         self._reap()
         self._end_overdue()
-        self._fill()
+        if not self._is_hindered():
+            self._fill()
 
     def close(self, grace_seconds: float = 10.0) -> None:
-        """Stop all attempts; their runs wait in the queue for the next start."""
+        """Stop all attempts, whose runs wait in the queue for the next start, and let another dispatcher lead."""
         self._settle(self._runner.close(grace_seconds))
+        if self._term is not None:
+            self._leadership.resign()
+
+    def _lead(self) -> bool:
+        """Whether we lead; takes over, or steps back, where that has changed."""
+        now = time.monotonic()
+        if now - self._renewed_at < RENEW_SECONDS:
+            return self._term is not None
+        term = self._leadership.hold()
+        self._renewed_at = now
+        if term != self._term:
+            if self._term is not None:
+                self._step_back()
+            if term is not None:
+                self._take_over(term)
+        return term is not None
+
+    def _step_back(self) -> None:
+        """Another one leads, or has led meanwhile: what we started is its concern, or has lost its lease."""
+        log.warning("another dispatcher leads", term=self._term)
+        self._term = None
+        self._settle(self._runner.close(0.0))
+        self._started.clear()
+
+    def _take_over(self, term: int) -> None:
+        """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
+        adopted = self._runner.adopt(self._queue.live())
+        self._started = {
+            (each.run_id, each.attempt): _Place(node=NodeId(each.node or ""), cpus=each.cpus, gpus=each.gpus)
+            for each in adopted
+        }
+        interrupted = self._queue.interrupt_all(spared=self._started.keys())
+        self._term = term
+        log.info("leading", term=term, adopted=len(adopted), interrupted=interrupted)
 
     def _settle(self, ended: Sequence[Ended]) -> None:
         for each in ended:
-            self._started.pop((each.lease.run_id, each.lease.attempt), None)
+            self._started.pop((each.run_id, each.attempt), None)
         self._unsettled += ended
         while self._unsettled:
             self._release(self._unsettled[0])
             del self._unsettled[0]
 
     def _release(self, ended: Ended) -> None:
-        lease = ended.lease
         outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
-        released = self._queue.release(lease.run_id, lease.attempt, lease.token, outcome, ended.message)
-        log.info("attempt ended", run=lease.run_id, attempt=lease.attempt, message=ended.message, released=released)
+        released = self._queue.release(ended.run_id, ended.attempt, outcome, ended.message)
+        log.info("attempt ended", run=ended.run_id, attempt=ended.attempt, message=ended.message, released=released)
 
     def _reap(self) -> None:
         """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever."""
@@ -129,23 +190,28 @@ class Dispatcher:
     def _end_overdue(self) -> None:
         for run_id, attempt in self._queue.overdue_cancels():
             self._end(run_id, attempt)
-            # Without the token: an earlier dispatcher may have started it.
-            self._queue.release(run_id, attempt, None, AttemptOutcome.LOST, "ended after the grace time")
+            self._queue.release(run_id, attempt, AttemptOutcome.LOST, "ended after the grace time")
             log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
 
     def _end(self, run_id: RunId, attempt: int) -> None:
         self._runner.kill(run_id, attempt)
         self._started.pop((run_id, attempt), None)
 
+    def _is_hindered(self) -> bool:
+        reason = self._hindrance()
+        if reason is not None and not self._told_hindrance:
+            log.warning("nothing is begun for now", reason=reason)
+        self._told_hindrance = reason is not None
+        return self._told_hindrance
+
     def _fill(self) -> None:
-        total = self._runner.capacity()
-        self._queue.mark_unschedulable(cpus=total.cpus, gpus=total.gpus)
-        used_cpus = sum(lease.spec.resources.cpus for lease in self._started.values())
-        used_gpus = sum(lease.spec.resources.gpus for lease in self._started.values())
-        free_cpus, free_gpus = total.cpus - used_cpus, total.gpus - used_gpus
-        if free_cpus <= 0:
-            return
-        for lease in self._queue.claim(cpus=free_cpus, gpus=free_gpus, limit=free_cpus):
-            self._started[lease.run_id, lease.attempt] = lease
-            log.info("attempt starts", run=lease.run_id, attempt=lease.attempt)
-            self._runner.start(lease)
+        nodes = self._runner.nodes()
+        self._queue.mark_unschedulable(nodes)
+        room = Room(nodes)
+        for place in self._started.values():
+            room.occupy(place.node, place.cpus, place.gpus)
+        for lease, node in self._queue.claim(room, limit=min(room.cpus(), MOST_CLAIMS)):
+            wants = lease.spec.resources
+            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.cpus, gpus=wants.gpus)
+            log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
+            self._runner.start(lease, node)

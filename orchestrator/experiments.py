@@ -1,7 +1,8 @@
 """Experiments: what a user submits, and the runs that it expands into.
 
-A comparison is optimizers × learning rates × seeds over one workload. Its expansion is a pure function with a fixed
-order, so that the same specification always means the same runs.
+A comparison is optimizers × learning rates × seeds over one workload; with `tuning`, optimizers × learning rates ×
+tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a pure function with a fixed order, so that
+the same specification always means the same runs.
 """
 
 from typing import Annotated, Literal, Self, TypeVar
@@ -63,6 +64,21 @@ class Candidate(Spec):
         return self.label or self.optimizer
 
 
+class Tuning(Spec):
+    """Two phases: each candidate's grid on seeds of its own, then the best rate of each on the seeds that count."""
+
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64)] = (0,)
+    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter."""
+    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
+    """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
+    until the best one is interior; the table says who did."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return distinct("seed", value)
+
+
 class ComparisonSpec(Spec):
     """Which optimizer is best on this workload, at which learning rate, how sure."""
 
@@ -73,7 +89,13 @@ class ComparisonSpec(Spec):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256)]
     baseline: str | None = None
     """The candidate that the others are held against, by name. Default: the first one."""
+    tuning: Tuning | None = None
+    """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
+    unequal_grids: bool = False
+    """Allow candidates with different numbers of learning rates; the table then gives no verdict on them."""
     resources: Resources = Resources()
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+    """Waiting runs of higher priority start first; running ones are left alone."""
 
     @field_validator("seeds")
     @classmethod
@@ -94,14 +116,38 @@ class ComparisonSpec(Spec):
                 faults.append((("candidates", position, "label"), name, allowed))
         if self.baseline is not None and self.baseline not in names:
             faults.append((("baseline",), self.baseline, f"must be one of {', '.join(names)}"))
+        faults += self._unfair()
         if (count := self.run_count()) > MAX_RUNS:
             allowed = f"makes {count} runs; at most {MAX_RUNS} in one experiment"
             faults.append((("candidates",), len(self.candidates), allowed))
         return faults
 
+    def _unfair(self) -> list[Fault]:
+        """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
+        faults: list[Fault] = []
+        most = max(len(candidate.learning_rates) for candidate in self.candidates)
+        for position, candidate in enumerate(self.candidates):
+            count = len(candidate.learning_rates)
+            if count < most and not self.unequal_grids:
+                allowed = f"has {count} of the {most} rates that others get; give all the same, or set unequal_grids"
+                faults.append((("candidates", position, "learning_rates"), list(candidate.learning_rates), allowed))
+            if self.tuning and self.tuning.extend_grid and count < 2:
+                allowed = "needs two rates for a factor that extend_grid can go on by"
+                faults.append((("candidates", position, "learning_rates"), list(candidate.learning_rates), allowed))
+        if self.tuning and (shared := sorted({*self.tuning.seeds} & {*self.seeds})):
+            allowed = (
+                f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
+            )
+            faults.append((("tuning", "seeds"), list(self.tuning.seeds), allowed))
+        return faults
+
     def run_count(self) -> int:
-        """How many runs the expansion has."""
-        return sum(len(candidate.learning_rates) for candidate in self.candidates) * len(self.seeds)
+        """How many runs there will be; with tuning, at most."""
+        rates = sum(len(candidate.learning_rates) for candidate in self.candidates)
+        if self.tuning is None:
+            return rates * len(self.seeds)
+        more = self.tuning.extend_grid * len(self.candidates)
+        return (rates + more) * len(self.tuning.seeds) + len(self.candidates) * len(self.seeds)
 
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
@@ -120,21 +166,27 @@ class PlannedRun(Spec):
 
 
 def expand(spec: ComparisonSpec) -> tuple[PlannedRun, ...]:
-    """All runs of a comparison: seed by seed, so that early results already span every candidate."""
+    """The runs that a comparison begins with, seed by seed, so that early results already span every candidate: all of
+    them, or those of phase 1 where it tunes first."""
     return tuple(
-        PlannedRun(
-            candidate=candidate.name(),
-            spec=RunSpec(
-                workload=spec.workload,
-                optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options),
-                seed=seed,
-                resources=spec.resources,
-            ),
-        )
-        for seed in spec.seeds
+        planned_run(spec, candidate, lr, seed)
+        for seed in (spec.tuning.seeds if spec.tuning else spec.seeds)
         for position in range(max(len(candidate.learning_rates) for candidate in spec.candidates))
         for candidate in spec.candidates
         for lr in candidate.learning_rates[position : position + 1]
+    )
+
+
+def planned_run(spec: ComparisonSpec, candidate: Candidate, lr: float, seed: int) -> PlannedRun:
+    """One run of a comparison."""
+    return PlannedRun(
+        candidate=candidate.name(),
+        spec=RunSpec(
+            workload=spec.workload,
+            optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options),
+            seed=seed,
+            resources=spec.resources,
+        ),
     )
 
 

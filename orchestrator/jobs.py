@@ -4,9 +4,11 @@
                ↑         ↘        ↘
                └─ RETRY_WAIT ←──────┴─ lost or broken;  attempts used up → FAILED
     cancel:  QUEUED, RETRY_WAIT, PAUSED → CANCELLED;   LEASED, RUNNING → CANCELLING → CANCELLED
-    pause:   QUEUED, RETRY_WAIT → PAUSED;              LEASED, RUNNING → PAUSING → PAUSED → QUEUED
+    pause:   QUEUED, RETRY_WAIT → PAUSED;              LEASED, RUNNING → PAUSING → PAUSED
+    resume:  PAUSED → QUEUED;                          PAUSING → LEASED, RUNNING (where they were)
+    retry:   FAILED, CANCELLED → QUEUED
 
-A run is *live* while an attempt holds its lease. Terminal states absorb.
+A run is *live* while an attempt holds its lease. Success absorbs; the other terminal states are left only by `retry`.
 """
 
 from dataclasses import dataclass
@@ -64,13 +66,43 @@ MOVES: dict[RunStatus, frozenset[RunStatus]] = {
         }
     ),
     RunStatus.CANCELLING: frozenset({RunStatus.CANCELLED, RunStatus.SUCCEEDED}),
-    RunStatus.PAUSING: frozenset({RunStatus.PAUSED, RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLING}),
+    RunStatus.PAUSING: frozenset(
+        {
+            RunStatus.PAUSED,
+            RunStatus.SUCCEEDED,
+            RunStatus.FAILED,
+            RunStatus.CANCELLING,
+            RunStatus.LEASED,
+            RunStatus.RUNNING,
+        }
+    ),
     RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
     RunStatus.SUCCEEDED: frozenset(),
-    RunStatus.FAILED: frozenset(),
-    RunStatus.CANCELLED: frozenset(),
+    RunStatus.FAILED: frozenset({RunStatus.QUEUED}),
+    RunStatus.CANCELLED: frozenset({RunStatus.QUEUED}),
 }
 """Every move that the store may make; a finish that arrives while a run is being cancelled still counts."""
+
+
+class Wish(StrEnum):
+    """What a user can ask of a run."""
+
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    """Write a checkpoint and stop; a run that waits just waits on."""
+    RESUME = "resume"
+    """Go on from the checkpoint."""
+    RETRY = "retry"
+    """One more attempt for a run that failed or was cancelled."""
+
+
+CONCERNED: dict[Wish, frozenset[RunStatus]] = {
+    Wish.CANCEL: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.PAUSED},
+    Wish.PAUSE: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING},
+    Wish.RESUME: frozenset({RunStatus.PAUSED, RunStatus.PAUSING}),
+    Wish.RETRY: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
+}
+"""The states that a wish changes: in the others it is granted already, or refused."""
 
 
 class AttemptOutcome(StrEnum):
@@ -95,6 +127,18 @@ class Lease:
     attempt: int
     token: Token
     spec: RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveAttempt:
+    """An attempt that holds a lease, as a dispatcher finds it that has not started it."""
+
+    run_id: RunId
+    attempt: int
+    node: str | None
+    """The machine that it was placed on."""
+    cpus: int
+    gpus: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,16 @@
 
 import logging
 import sys
+from typing import Any
 
 import structlog
+from structlog.typing import EventDict
+
+IDS = ("experiment", "run", "attempt")
+"""What an event may be about; whoever logs names the run, and its experiment follows."""
+
+
+ORDER = ("timestamp", "level", "process", "event", *IDS)
 
 
 def configure_logs(process: str, *, level: int = logging.INFO) -> None:
@@ -11,13 +19,24 @@ def configure_logs(process: str, *, level: int = logging.INFO) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _with_experiment,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "process", "event"]),
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "process", "event", *IDS], drop_missing=True
+            ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     structlog.contextvars.bind_contextvars(process=process)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _with_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """A run's id begins with its experiment's."""
+    run = event.get("run")
+    if isinstance(run, str) and "experiment" not in event:
+        event["experiment"] = run.rpartition("-")[0]
+    return event

@@ -1,6 +1,8 @@
 """Ray as the runner: every attempt is one actor in a fresh process; our table owns retries, so all of Ray's are 0.
 
-A fresh process makes the peak memory of a run its own: nothing of an earlier run is left in it.
+A fresh process makes the peak memory of a run its own: nothing of an earlier run is left in it. An embedded Ray ends
+with its dispatcher, and so do its actors. On a cluster that was there before, actors are detached: they outlive the
+dispatcher, and the next one adopts them by their names.
 """
 
 import os
@@ -17,9 +19,10 @@ from typing import Any
 
 import structlog
 
-from orchestrator.dispatcher import Capacity, Ended
+from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
-from orchestrator.jobs import Lease, RunId
+from orchestrator.jobs import Lease, LiveAttempt, RunId
+from orchestrator.placement import Node, NodeId
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +30,14 @@ OBJECT_STORE_BYTES = 100 * 2**20
 """Nothing of size travels through Ray: specs go in, one word comes back."""
 
 MESSAGE_CHARACTERS = 500
+
+NAMESPACE = "adapm-bench"
+
+NEVER_STARTED = "never started"
+"""What an adopted actor says whose dispatcher died before its call had arrived."""
+
+BLAMELESS = frozenset({"terminated", NEVER_STARTED})
+"""Words of attempts that are not held against the run."""
 
 RAY_FOLDER_NOTE = "ray_folder"
 """A file in the data folder that says where the embedded Ray keeps its sockets and logs."""
@@ -48,7 +59,7 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
         ray.init(
             address="local",
             num_cpus=cpus,
-            namespace="adapm-bench",
+            namespace=NAMESPACE,
             include_dashboard=False,
             log_to_driver=False,
             configure_logging=False,
@@ -57,6 +68,22 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
         )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ClusterError(f"Ray did not start: {error}") from error
+
+
+def connect_to_ray(address: str) -> None:
+    """Join the Ray cluster at that address (`host:port`); its machines need this package. Raises `ClusterError`."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if address.startswith(("127.", "localhost:")):
+        # Otherwise Ray looks for a loopback cluster at this machine's other address, where it does not listen.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    except (OSError, RuntimeError, ValueError, ConnectionError, ray.exceptions.RayError) as error:
+        raise ClusterError(
+            f"no Ray cluster at {address}: {error}; start one with `ray start --head`, or leave --ray-address out"
+        ) from error
 
 
 def stop_embedded_ray(data_folder: Path) -> None:
@@ -94,6 +121,13 @@ def _remove_ray_folder(data_folder: Path) -> None:
 class AttemptActor:
     """Runs in a process of its own on some node: executes one attempt with the worker's code."""
 
+    def __init__(self) -> None:
+        self._word = NEVER_STARTED
+
+    def last_word(self) -> str:
+        """What `execute` returned. Calls are carried out one after the other: this one waits for its end."""
+        return self._word
+
     def process_id(self) -> int:
         """The process to signal."""
         return os.getpid()
@@ -105,52 +139,79 @@ class AttemptActor:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         from worker.attempt import execute
 
-        return str(execute(service_url, run_id, attempt, token))
+        self._word = str(execute(service_url, run_id, attempt, token))
+        return self._word
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Started:
-    lease: Lease
+    run_id: RunId
+    attempt: int
     actor: Any
     process_id: Any
     outcome: Any
 
 
 class RayRunner:
-    """The runner on an initialised Ray."""
+    """The runner on an initialised Ray; `detached` where that Ray outlives this process."""
 
-    def __init__(self, service_url: str) -> None:
+    def __init__(self, service_url: str, *, detached: bool = False) -> None:
         self._service_url = service_url
+        self._detached = detached
         self._started: dict[tuple[RunId, int], _Started] = {}
         self._out_of_sight: set[tuple[RunId, int]] = set()
 
-    def capacity(self) -> Capacity:
-        """CPUs and GPUs of all nodes alive."""
+    def nodes(self) -> Sequence[Node]:
+        """The nodes alive."""
         import ray
 
-        resources = ray.cluster_resources()
-        return Capacity(cpus=int(resources.get("CPU", 0)), gpus=int(resources.get("GPU", 0)))
+        return tuple(
+            Node(
+                id=NodeId(node["NodeID"]),
+                cpus=int(node["Resources"].get("CPU", 0)),
+                gpus=int(node["Resources"].get("GPU", 0)),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        )
 
-    def start(self, lease: Lease) -> None:
+    def start(self, lease: Lease, node: NodeId) -> None:
         """Create the actor and call it; both return at once."""
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         wants = lease.spec.resources
-        options = {
-            "name": f"run-{lease.run_id}-a{lease.attempt}",
-            "num_cpus": wants.cpus,
-            "num_gpus": wants.gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-        }
-        actor = ray.remote(**{key: options[key] for key in ("num_cpus", "num_gpus")})(AttemptActor)
-        handle = actor.options(**options).remote()
+        actor = ray.remote(num_cpus=wants.cpus, num_gpus=wants.gpus)(AttemptActor)
+        handle = actor.options(
+            name=_actor_name(lease.run_id, lease.attempt),
+            lifetime="detached" if self._detached else None,
+            # Soft: where the node has died since it was chosen, any other one will do.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+            max_restarts=0,
+            max_task_retries=0,
+        ).remote()
         self._started[lease.run_id, lease.attempt] = _Started(
-            lease=lease,
+            run_id=lease.run_id,
+            attempt=lease.attempt,
             actor=handle,
             process_id=handle.process_id.remote(),
             outcome=handle.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, wants.gpus),
         )
+
+    def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
+        """Take over detached actors by their names; an embedded Ray is new and has none."""
+        import ray
+
+        if not self._detached:
+            return ()
+        names = set(ray.util.list_named_actors())
+        adopted = {_actor_name(each.run_id, each.attempt): each for each in live}
+        kept = names & adopted.keys()
+        for name in kept:
+            self._take_over(adopted[name])
+        for name in names - kept:
+            _end_actor(name)
+        return tuple(adopted[name] for name in sorted(kept))
 
     def ended(self) -> Sequence[Ended]:
         """Attempts whose call returned or whose actor is certainly dead."""
@@ -167,17 +228,35 @@ class RayRunner:
     def close(self, grace_seconds: float) -> Sequence[Ended]:
         """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
 
-        However an attempt ends now, it is our doing: all of them are told as interrupted.
+        However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
         """
+        if self._detached:
+            self._started.clear()
+            self._out_of_sight.clear()
+            return ()
         self._signal_all()
         settled: list[Ended] = []
         deadline = time.monotonic() + grace_seconds
         while self._started and time.monotonic() < deadline:
             settled += self._collect(timeout_seconds=0.2)
-        for started in list(self._started.values()):
-            settled.append(Ended(lease=started.lease, interrupted=True, message="the service was stopped"))
-            self.kill(started.lease.run_id, started.lease.attempt)
+        for run_id, attempt in list(self._started):
+            stopped = "the service was stopped"
+            settled.append(Ended(run_id=run_id, attempt=attempt, interrupted=True, message=stopped))
+            self.kill(run_id, attempt)
         return [replace(ended, interrupted=True) for ended in settled]
+
+    def _take_over(self, live: LiveAttempt) -> None:
+        """Hold on to a living actor: its answer comes once it has carried out what it is doing."""
+        import ray
+
+        actor = ray.get_actor(_actor_name(live.run_id, live.attempt))
+        self._started[live.run_id, live.attempt] = _Started(
+            run_id=live.run_id,
+            attempt=live.attempt,
+            actor=actor,
+            process_id=None,
+            outcome=actor.last_word.remote(),
+        )
 
     def _collect(self, timeout_seconds: float) -> list[Ended]:
         import ray
@@ -196,18 +275,18 @@ class RayRunner:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
         import ray
 
-        key = started.lease.run_id, started.lease.attempt
+        key = started.run_id, started.attempt
         try:
             word = ray.get(started.outcome)
         except ray.exceptions.ActorUnavailableError as error:
-            log.warning("an attempt is out of sight; its lease decides", run=started.lease.run_id, error=str(error))
+            log.warning("an attempt is out of sight; its lease decides", run=started.run_id, error=str(error))
             self._out_of_sight.add(key)
             return None
         except ray.exceptions.RayError as error:
             del self._started[key]
-            return Ended(lease=started.lease, interrupted=False, message=_in_words(error))
+            return _ended(started, interrupted=False, message=_in_words(error))
         self.kill(*key)
-        return Ended(lease=started.lease, interrupted=word == "terminated", message=f"the worker said: {word}")
+        return _ended(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
 
     def _signal_all(self) -> None:
         """SIGTERM to every worker that runs on this machine and has told its process."""
@@ -221,7 +300,25 @@ class RayRunner:
             try:
                 os.kill(ray.get(reference), signal.SIGTERM)
             except (ray.exceptions.RayError, ProcessLookupError) as error:
-                log.info("no process to signal", run=by_reference[reference].lease.run_id, error=_in_words(error))
+                log.info("no process to signal", run=by_reference[reference].run_id, error=_in_words(error))
+
+
+def _actor_name(run_id: RunId, attempt: int) -> str:
+    return f"run-{run_id}-a{attempt}"
+
+
+def _end_actor(name: str) -> None:
+    """End what an earlier dispatcher left and nobody waits for any more."""
+    import ray
+
+    try:
+        ray.kill(ray.get_actor(name), no_restart=True)
+    except ValueError:
+        log.info("an actor was gone already", actor=name)
+
+
+def _ended(started: _Started, *, interrupted: bool, message: str) -> Ended:
+    return Ended(run_id=started.run_id, attempt=started.attempt, interrupted=interrupted, message=message)
 
 
 def _in_words(error: Exception) -> str:

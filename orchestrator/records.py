@@ -3,11 +3,11 @@
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, RunStatus
-from worker.record import Record, Result, Verdict
+from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
 
@@ -16,6 +16,8 @@ class StateCounts(Record):
 
     total: int
     by_status: dict[RunStatus, int]
+    growing: bool = False
+    """Whether runs may still be added: a tuned comparison that has not chosen every winner yet."""
 
     def ended(self) -> int:
         """Runs in a terminal state."""
@@ -24,7 +26,7 @@ class StateCounts(Record):
 
     def done(self) -> bool:
         """Whether no run can move any more."""
-        return self.ended() == self.total
+        return self.ended() == self.total and not self.growing
 
 
 class Progress(Record):
@@ -91,6 +93,61 @@ class RunRecord(Record):
     result: Result | None = None
 
 
+SORT_KEYS = (
+    "candidate",
+    "optimizer",
+    "model",
+    "lr",
+    "seed",
+    "status",
+    "step",
+    "started_at",
+    "ended_at",
+    "device_seconds",
+    "last_train_loss",
+    "last_val_loss",
+    "tokens_per_second",
+)
+"""What a list of runs may be sorted by."""
+
+
+class RunFilter(Record):
+    """Which runs are listed; null lists all."""
+
+    experiment_id: str | None = None
+    status: RunStatus | None = None
+    candidate: str | None = None
+    optimizer: str | None = None
+    model: str | None = None
+    seed: Whole | None = None
+
+
+class RunSort(Record):
+    """What a list of runs is sorted by; runs without a value come last either way."""
+
+    key: str
+    """One of `SORT_KEYS`."""
+    descending: bool = False
+
+    @field_validator("key")
+    @classmethod
+    def _known_key(cls, key: str) -> str:
+        if key not in SORT_KEYS:
+            raise ValueError(f"runs cannot be sorted by {key!r}; use one of {', '.join(SORT_KEYS)}")
+        return key
+
+
+class Standing(Record):
+    """Where a run stands in the queue."""
+
+    position: int | None
+    """1 is next; null where the run does not wait, or no machine of the cluster could ever hold it."""
+    waiting: int
+    """Runs in the queue, of all experiments."""
+    starts_in_seconds: float | None
+    """Estimated from the duration of the last runs and the number at work; null while nothing is known."""
+
+
 class AttemptRecord(Record):
     """One execution of a run by one worker."""
 
@@ -115,6 +172,45 @@ class EventRecord(Record):
     to_status: RunStatus
     attempt: int
     reason: str | None
+
+
+class Chart(Record):
+    """One metric of one run over ranges of steps, as columns of equal length: where nothing is left out, each range
+    is one point, and lowest, mean and highest value are the same."""
+
+    run_id: str
+    metric: str
+    first_step: tuple[int, ...]
+    last_step: tuple[int, ...]
+    points: tuple[int, ...]
+    """How many points the range has."""
+    low: tuple[float, ...]
+    mean: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+class Timed(Record):
+    """How often something took how long in all."""
+
+    count: int
+    seconds: float
+
+
+class Census(Record):
+    """What the database counts over all experiments."""
+
+    runs: dict[RunStatus, int]
+    attempts: dict[AttemptOutcome, int]
+    """Those that have ended, by their outcome."""
+    cpus_at_work: int
+    gpus_at_work: int
+    device_seconds: float
+    claim: Timed
+    """From a run's submission to its first lease."""
+    dispatch: Timed
+    """From an attempt's lease to the first word of its worker."""
+    export_backlog: int
+    export_lag_seconds: float
 
 
 class Interval(Record):
@@ -156,6 +252,23 @@ class LearningRateRow(Record):
     run_ids: tuple[str, ...]
 
 
+class TimeToTarget(Record):
+    """When the runs of a candidate reached the baseline's final loss of the same seed; medians over the seeds."""
+
+    reached: int
+    """Seeds whose run reached it."""
+    n: int
+    """Seeds that both have."""
+    steps: float | None
+    """A seed that never reached it is later than all others; null where that one is the median."""
+    tokens: float | None
+    device_hours: float | None
+    """The run's device-hours, in proportion to its steps."""
+    speed_up: Interval | None
+    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its 95 % interval; null
+    unless every seed reached it."""
+
+
 class CandidateRow(Record):
     """One line of the leaderboard: a candidate at its best learning rate."""
 
@@ -184,7 +297,30 @@ class CandidateRow(Record):
     verdict: str
     """One sentence."""
     learning_rates: tuple[LearningRateRow, ...]
+    """Where it was tuned first: over the seeds of phase 1."""
     verdicts: dict[Verdict, int]
+    final: LearningRateRow | None = None
+    """Phase 2 of a tuned comparison: the seeds at the best learning rate, of which `val_loss` is the mean."""
+    tuning: bool = False
+    """Whether phase 1 is still under way."""
+    extended_rates: int = 0
+    """Learning rates that were added beyond the edge of the grid."""
+    run_device_hours: float | None = None
+    """Mean over the runs at the best learning rate."""
+    energy_joules: float | None = None
+    """Mean over the runs at the best learning rate; null where the device does not measure it."""
+    time_to_target: TimeToTarget | None = None
+    """Null where no seed can be held against the baseline's."""
+    on_pareto_front: bool = False
+    """No candidate has both a lower loss and less optimizer state."""
+
+    def best(self) -> LearningRateRow | None:
+        """The runs that `val_loss` is the mean of."""
+        return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
+
+    def all_runs(self) -> tuple[LearningRateRow, ...]:
+        """All runs of the candidate, by learning rate and phase."""
+        return self.learning_rates if self.final is None else (*self.learning_rates, self.final)
 
 
 class Comparison(Record):
@@ -197,6 +333,8 @@ class Comparison(Record):
     baseline: str
     device: str | None
     """`cpu`, or the GPU's name; device-hours on a CPU are never called GPU-hours."""
+    tuning_seeds: tuple[int, ...] = ()
+    """The seeds on which learning rates were chosen; empty where every seed ran at every rate."""
     rows: tuple[CandidateRow, ...]
     notes: tuple[str, ...]
     """What a fair reader must know: too few seeds, missing pairs, edges, the scale."""

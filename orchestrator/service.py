@@ -1,20 +1,46 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, observations, compare, cancel, version
+users    submit, experiments, runs, points, observations, series, charts, compare, profile, fit, version,
+         cancel | pause | resume | retry
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
+from collections.abc import Iterator, Sequence
+from os import SEEK_END
 from pathlib import Path
 
+import numpy as np
+
 from orchestrator import comparison
-from orchestrator.errors import MissingDataError
+from orchestrator.columns import FIELDS, Columns, buckets
+from orchestrator.comparison import ValidationCurve
+from orchestrator.disk import shortage
+from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import LeasePolicy, RunStatus
-from orchestrator.records import AttemptRecord, Comparison, EventRecord, ExperimentRecord, RunRecord, Submission
-from orchestrator.store import observations, reads, series
+from orchestrator.fit_records import FitReport
+from orchestrator.fits import fit_experiments
+from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.profiles import ProfileReport, profiles
+from orchestrator.records import (
+    AttemptRecord,
+    Census,
+    Chart,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunFilter,
+    RunRecord,
+    RunSort,
+    Standing,
+    Submission,
+)
+from orchestrator.scaling import FormName
+from orchestrator.store import observations, reads, series, standing
+from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from worker.attempt_log import log_path
 from worker.data.prepared import missing
 from worker.protocol import (
     Assignment,
@@ -27,8 +53,12 @@ from worker.protocol import (
 )
 from worker.record import Observation, Point, Result
 
+PAGE = 500
+"""Runs read at once where all are wanted."""
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
+MAX_CURVES = 4_096
+"""Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
 class Bench:
@@ -38,13 +68,18 @@ class Bench:
     of workers raise `LeaseLostError` where the lease is gone.
     """
 
-    def __init__(self, database: Database, policy: LeasePolicy, runs_folder: Path, datasets_folder: Path) -> None:
+    def __init__(
+        self, database: Database, policy: LeasePolicy, runs_folder: Path, datasets_folder: Path, *, free_bytes: int = 0
+    ) -> None:
+        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun."""
         self._database = database
         self._policy = policy
         self._runs_folder = runs_folder
         self._datasets_folder = datasets_folder
+        self._free_bytes = free_bytes
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
+        self._curves: dict[str, ValidationCurve] = {}
 
     # Users
 
@@ -72,20 +107,33 @@ class Bench:
         *,
         experiment_id: str | None = None,
         status: RunStatus | None = None,
+        where: RunFilter | None = None,
+        sort: RunSort | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> tuple[RunRecord, ...]:
-        """A page of runs, of newer experiments first, each experiment's by position; `after` is the last run of the
-        page before it."""
+        """A page of runs, of newer experiments first, each experiment's by position, or sorted otherwise; `after` is
+        the last run of the page before it. `where` filters by more than experiment and status."""
+        where = where or RunFilter(experiment_id=experiment_id, status=status)
         with self._database.reading() as connection:
-            return reads.run_page(
-                connection, experiment_id=experiment_id, status=status, limit=_page(limit), after=after
-            )
+            return reads.run_page(connection, where=where, sort=sort, limit=_page(limit), after=after)
+
+    def all_runs(self, experiment_id: str) -> Iterator[RunRecord]:
+        """Every run of an experiment by position, read page by page."""
+        after: str | None = None
+        while page := self.runs(experiment_id=experiment_id, limit=PAGE, after=after):
+            yield from page
+            after = page[-1].id
 
     def run(self, run_id: str) -> RunRecord:
         """One run with its result, once there is one."""
         with self._database.reading() as connection:
             return reads.run(connection, run_id)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a run stands in the queue, and when it may start."""
+        with self._database.reading() as connection:
+            return standing.standing(self._database, connection, run_id)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """All attempts of a run, the first one first."""
@@ -97,11 +145,60 @@ class Bench:
         with self._database.reading() as connection:
             return reads.event_records(connection, run_id)
 
-    def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
-        """The series of a run beyond `after_step`: for each step, that of the newest attempt that reached it."""
+    def log_tail(self, run_id: str, attempt: int, most_bytes: int) -> str:
+        """The end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` where there
+        is no log: the attempt has not begun, or its machine does not share our data folder."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)  # from here on the id is one of ours, and no path
+        try:
+            with log_path(self._runs_folder / run_id, attempt).open("rb") as file:
+                start = max(file.seek(0, SEEK_END) - most_bytes, 0)
+                file.seek(start)
+                tail = file.read(most_bytes).decode(errors="replace")
+        except OSError as error:
+            raise NotFoundError(
+                f"attempt {attempt} of run {run_id} has left no log here; it has not begun, or it ran on a machine "
+                "that keeps its own"
+            ) from error
+        return tail.partition("\n")[2] if start and "\n" in tail else tail
+
+    def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
+        """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
+        with self._database.reading() as connection:
+            return reads.checkpoint_notices(connection, run_id)
+
+    def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
+        """The series of a run beyond `after_step` as records, at most `limit` of them."""
+        return tuple(self.series(run_id, after_step=after_step).rows(slice(limit)).points())
+
+    def series(self, run_id: str, fields: Sequence[str] = FIELDS, *, after_step: int = -1) -> Columns:
+        """The asked fields of a run's series beyond `after_step`, as columns: for each step those of the newest
+        attempt that reached it."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
-            return series.read(connection, run_id, after_step)
+            return series.read(connection, run_id, fields, after_step)
+
+    def charts(
+        self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest value."""
+        return tuple(self._chart(run_id, metric, count, after_step, until_step) for run_id in run_ids)
+
+    def _chart(self, run_id: str, metric: str, count: int, after_step: int, until_step: int | None) -> Chart:
+        columns = self.series(run_id, (metric,), after_step=after_step)
+        if until_step is not None:
+            columns = columns.rows(columns.step <= until_step)
+        found = buckets(columns, metric, count)
+        return Chart(
+            run_id=run_id,
+            metric=metric,
+            first_step=tuple(found.first_step.astype(int).tolist()),
+            last_step=tuple(found.last_step.astype(int).tolist()),
+            points=tuple(found.points.tolist()),
+            low=tuple(found.low.tolist()),
+            mean=tuple(found.mean.tolist()),
+            high=tuple(found.high.tolist()),
+        )
 
     def observations(
         self, run_id: str, *, after_step: int = -1, most_steps: int | None = None
@@ -113,20 +210,60 @@ class Bench:
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""
+        experiment, runs = self._measured(experiment_id)
+        curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
+        return comparison.compare(experiment, runs, curves)
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return profiles([self.compare(each) for each in experiment_ids])
+
+    def fit(
+        self,
+        experiment_ids: Sequence[str],
+        *,
+        form: FormName | None = None,
+        predict: Sequence[tuple[int, int | None]] = (),
+    ) -> FitReport:
+        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
+        return fit_experiments([self._measured(each) for each in experiment_ids], form=form, predict=predict)
+
+    def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, experiment_id)
-            runs = reads.run_page(connection, experiment_id=experiment_id, status=None, limit=None, after=None)
-        return comparison.compare(experiment, runs)
+            where = RunFilter(experiment_id=experiment_id)
+            return experiment, reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+
+    def _curve(self, run_id: str) -> ValidationCurve:
+        """The validation losses of an ended run: they never change again, so they are read once."""
+        known = self._curves.get(run_id)
+        if known is None:
+            read = self.series(run_id, ("val_loss",))
+            taken = read.rows(np.isfinite(read.values["val_loss"]))
+            known = ValidationCurve(steps=tuple(taken.step.astype(float)), losses=tuple(taken.values["val_loss"]))
+            if len(self._curves) >= MAX_CURVES:
+                self._curves.clear()
+            self._curves[run_id] = known
+        return known
+
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+        """Cancel, pause, resume or retry every run of an experiment whose state allows it."""
+        self._queue.wish_experiment(experiment_id, wish)
+        return self.experiment(experiment_id)
+
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
+        self._queue.wish_run(run_id, wish)
+        return self.run(run_id)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""
-        self._queue.cancel_experiment(experiment_id)
-        return self.experiment(experiment_id)
+        return self.wish_experiment(experiment_id, Wish.CANCEL)
 
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run; raises `ConflictError` if it has succeeded or failed already."""
-        self._queue.cancel_run(run_id)
-        return self.run(run_id)
+        return self.wish_run(run_id, Wish.CANCEL)
 
     def version(self) -> int:
         """A number that grows with every visible change: a new state, points, progress. Cheap."""
@@ -177,6 +314,16 @@ class Bench:
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
         """The attempt broke down without a result."""
         self._leases.fail(run_id, attempt, token, failure)
+
+    def census(self) -> Census:
+        """How many runs, attempts and reports there are, for metrics."""
+        with self._database.reading() as connection:
+            return census(self._database, connection)
+
+    def hindrance(self) -> str | None:
+        """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
+        folder = next((each for each in (self._runs_folder, *self._runs_folder.parents) if each.exists()), Path("/"))
+        return shortage(folder, self._free_bytes) if self._free_bytes else None
 
     def healthy(self) -> None:
         """Raise `StoreError` unless the store answers and has its tables."""

@@ -1,17 +1,22 @@
 """Settings of the service: one table, from `ADAPM_BENCH_*` environment variables, with defaults for one machine."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "ADAPM_BENCH_"
+OTHER_VARIABLES = frozenset({"ADAPM_BENCH_URL", "ADAPM_BENCH_COMMIT", "ADAPM_BENCH_CHROMIUM"})
+"""Read elsewhere: by the command line, by workers, and by the tests of pages."""
 
 
 class Settings(BaseSettings):
     """Everything that an operator may set. Command-line flags override the environment."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="ADAPM_BENCH_", frozen=True, extra="forbid", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     data_folder: Path = Path(".adapm-bench")
     """Database, datasets, checkpoints, MLflow store and logs of the embedded service."""
@@ -24,6 +29,13 @@ class Settings(BaseSettings):
     """0 takes any free port."""
     slots: int | None = Field(default=None, ge=1, le=4096)
     """CPUs that runs may occupy at once; default: all of them."""
+    free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
+    """While the data folder's disk has less free space, no waiting run is begun; 0 begins them all."""
+    keep_checkpoints: Literal["last", "none"] = "last"
+    """What failed and cancelled runs keep: their last checkpoint, or nothing. Runs with a result keep nothing."""
+
+    ray_address: str | None = None
+    """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
 
     def resolved_database_url(self) -> str:
         """The database in use."""
@@ -40,3 +52,15 @@ class Settings(BaseSettings):
     def datasets_folder(self) -> Path:
         """Where token shards lie."""
         return self.data_folder.resolve() / "datasets"
+
+
+def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for each of the environment's names that looks like a setting and is none: a misspelt one would
+    otherwise be ignored in silence."""
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
+    strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known)
+    return tuple(_sentence(name, get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.0)) for name in strangers)
+
+
+def _sentence(name: str, nearest: list[str]) -> str:
+    return f"{name} is no setting; did you mean {nearest[0]}? Unset it, or see docs/settings.md"

@@ -2,49 +2,55 @@
 
     experiment `bench/<name>`  ─  parent run = our experiment  ─<  child runs `<candidate>-<model>-lr<rate>-s<seed>`
 
-Every delivery may be repeated: runs are found again by their `bench.*` tags, parameters are written with the values
-that they have, and MLflow ignores a metric that it already holds.
+Every delivery may be repeated, and may have been cut anywhere: runs are found again by their `bench.*` tags,
+parameters are written with the values that they have, MLflow ignores a metric that it already holds, and an artifact
+replaces itself. So a delivery is always done from its beginning, and an entry leaves the outbox after its last call.
 """
 
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import structlog
 
+from orchestrator.columns import FIELDS, STEP, Columns
 from orchestrator.errors import OrchestratorError
+from orchestrator.exports import Format, leaves, write_series
 from orchestrator.jobs import RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.outbox import Outbox, OutboxEntry
-from worker.record import Point, Result
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+"""While nothing can be delivered, one entry is tried this often."""
 DRAIN_SECONDS = 10.0
 """How long a stop waits for what is ready to be exported; the rest is exported after the next start."""
 BATCH = 1000
 """MLflow's own limit of metrics in one `log_batch`."""
+PARAM_BATCH = 100
+"""MLflow's own limit of parameters in one `log_batch`."""
 PARAM_CHARACTERS = 6000
 """MLflow's limit for a parameter's value."""
-POINT_METRICS = ("train_loss", "val_loss", "lr", "grad_norm", "step_seconds", "optimizer_seconds", "host_rss_bytes")
-RESULT_METRICS = (
-    "initial_val_loss",
-    "final_val_loss",
-    "final_train_loss",
-    "parameters",
-    "parameter_bytes",
-    "optimizer_state_bytes",
-    "step_seconds_median",
-    "optimizer_seconds_median",
-    "tokens_per_second",
-)
+TAG_CHARACTERS = 8000
+"""MLflow's limit for a tag's value."""
+POINT_METRICS = tuple(name for name in FIELDS if name not in (STEP, "tokens"))
+"""Tokens are the step times a constant; the Parquet file of the series has them."""
 ENDED_AS = {RunStatus.SUCCEEDED: "FINISHED", RunStatus.FAILED: "FAILED", RunStatus.CANCELLED: "KILLED"}
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # The outbox tries again by itself; MLflow's own seven tries would hold one delivery for minutes.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
 
 
 class Exporter:
@@ -57,6 +63,7 @@ class Exporter:
         self._artifacts_folder = artifacts_folder
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mlflow-export", daemon=True)
+        self._copy: MlflowCopy | None = None
 
     def start(self) -> None:
         """Begin to deliver."""
@@ -68,31 +75,35 @@ class Exporter:
         self._thread.join(DRAIN_SECONDS)
 
     def _run(self) -> None:
-        copy: MlflowCopy | None = None
+        pause_seconds = POLL_SECONDS
         while True:
             stopping = self._stop.is_set()
-            try:
-                entries = self._outbox.pending(limit=20)
-                if entries:
-                    copy = copy or MlflowCopy(self._bench, self._uri, self._artifacts_folder)
-            except Exception as error:  # noqa: BLE001 — whatever is wrong with MLflow or SQL, the runs must go on
-                log.warning("export is not possible now", error=str(error))
-                entries = ()
-            for entry in entries:
-                self._deliver(copy, entry)
-            if stopping and not entries:
+            told, failed = self._deliver_some()
+            if stopping and (failed or not told):
                 return
-            if not entries:
-                self._stop.wait(POLL_SECONDS)
+            # Nothing is gained by trying a thousand entries while MLflow is away.
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS) if failed else POLL_SECONDS
+            if failed or not told:
+                self._stop.wait(pause_seconds)
 
-    def _deliver(self, copy: "MlflowCopy | None", entry: OutboxEntry) -> None:
-        assert copy is not None
+    def _deliver_some(self) -> tuple[int, bool]:
+        """How many entries were delivered, and whether one could not be, which ends the round."""
         try:
-            copy.write(entry)
-            self._outbox.delivered([entry.id])
-        except Exception as error:  # noqa: BLE001 — it stays in the outbox and is tried again later
-            log.warning("export failed, will be tried again", entry=entry.id, tries=entry.tries, error=str(error))
-            self._put_back(entry, error)
+            entries = self._outbox.pending(limit=20)
+        except OrchestratorError as error:
+            log.warning("the outbox cannot be read", error=str(error))
+            return 0, True
+        for told, entry in enumerate(entries):
+            try:
+                self._copy = self._copy or MlflowCopy(self._bench, self._uri, self._artifacts_folder)
+                self._copy.write(entry)
+                self._outbox.delivered([entry.id])
+            except Exception as error:  # noqa: BLE001 - it stays in the outbox and is tried again later
+                ids = {"experiment": entry.experiment_id, "run": entry.run_id, "entry": entry.id}
+                log.warning("export failed, will be tried again", **ids, tries=entry.tries, error=str(error))
+                self._put_back(entry, error)
+                return told, True
+        return len(entries), False
 
     def _put_back(self, entry: OutboxEntry, error: Exception) -> None:
         try:
@@ -106,7 +117,8 @@ class MlflowCopy:
 
     def __init__(self, bench: Bench, uri: str, artifacts_folder: Path) -> None:
         # MLflow takes a second to import and 100 MB: only a process that exports pays for it.
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
         self._bench = bench
@@ -119,105 +131,141 @@ class MlflowCopy:
         experiment = self._bench.experiment(entry.experiment_id)
         folder, parent = self._parent(experiment)
         if entry.run_id is not None:
-            self._write_run(folder, parent, self._bench.run(entry.run_id))
+            run = self._bench.run(entry.run_id)
+            if run.status in ENDED_AS:  # one that was queued again is told when it has ended again
+                self._write_run(folder, parent, run)
         if experiment.counts.done():
-            self._client.set_terminated(parent, "FINISHED")
+            self._client.set_terminated(parent, "FINISHED", end_time=_milliseconds(experiment.ended_at))
 
     def _parent(self, experiment: ExperimentRecord) -> tuple[str, str]:
         """The ids of MLflow's experiment and of the parent run."""
         folder = self._folder(f"bench/{experiment.name}")
-        tags = {"bench.experiment_id": experiment.id, "bench.kind": experiment.kind}
-        parent, new = self._run_id(folder, "bench.experiment_id", experiment.id, experiment.name, tags)
-        if new:
-            self._client.set_tag(parent, "bench.spec_hash", experiment.spec_hash)
+        tags = {
+            "bench.experiment_id": experiment.id,
+            "bench.kind": experiment.kind,
+            "bench.spec_hash": experiment.spec_hash,
+        }
+        parent, new = self._run_id(folder, "bench.experiment_id", experiment, experiment.name, tags)
+        if new or not self._client.list_artifacts(parent):  # it may have been cut between the two
             self._client.log_text(parent, experiment.spec.model_dump_json(indent=2), "spec.json")
         return folder, parent
 
     def _write_run(self, folder: str, parent: str, run: RunRecord) -> None:
-        tags = {"bench.run_id": run.id, "mlflow.parentRunId": parent} | _tags(run)
-        copy, _ = self._run_id(
-            folder, "bench.run_id", run.id, f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}", tags
-        )
-        params = dict(_flat("", run.spec.model_dump(mode="json")))
-        self._log(copy, _point_metrics(self._bench.points(run.id), _milliseconds(run.started_at)))
-        self._log_params(copy, params)
-        if run.result is not None:
-            self._log(copy, _result_metrics(run.result, run.device_seconds, _milliseconds(run.ended_at)))
-            self._client.log_text(copy, run.result.model_dump_json(indent=2), "result.json")
-        self._client.log_text(copy, run.spec.model_dump_json(indent=2), "spec.json")
+        tags = {"bench.run_id": run.id, "mlflow.parentRunId": parent}
+        name = f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}"
+        copy, _ = self._run_id(folder, "bench.run_id", run, name, tags)
+        columns = self._bench.series(run.id)
+        self._log_metrics(copy, point_metrics(columns, _milliseconds(run.started_at)))
+        self._log_metrics(copy, result_metrics(run, _milliseconds(run.ended_at)))
+        self._log_words(copy, dict(_params(run)), self._tags(run))
+        self._log_artifacts(copy, run, columns)
         self._client.set_terminated(copy, ENDED_AS[run.status], end_time=_milliseconds(run.ended_at))
 
     def _folder(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(self._client.create_experiment(name, artifact_location=self._artifacts))
+        if found is None:
+            return str(self._client.create_experiment(name, artifact_location=self._artifacts))
+        if found.lifecycle_stage != "active":
+            self._client.restore_experiment(found.experiment_id)  # its name is taken for good
+        return str(found.experiment_id)
 
-    def _run_id(self, folder: str, tag: str, value: str, name: str, tags: dict[str, str]) -> tuple[str, bool]:
+    def _run_id(
+        self, folder: str, tag: str, record: ExperimentRecord | RunRecord, name: str, tags: dict[str, str]
+    ) -> tuple[str, bool]:
         """The id of the run with that tag, and whether it was made just now."""
         # A child carries its own tag only, so that a search by the parent's tag finds the parent alone.
-        found = self._client.search_runs([folder], filter_string=f"tags.`{tag}` = '{value}'", max_results=1)
+        found = self._client.search_runs([folder], filter_string=f"tags.`{tag}` = '{record.id}'", max_results=1)
         if found:
             return str(found[0].info.run_id), False
-        made = self._client.create_run(folder, run_name=name, tags=tags)
+        started_at = record.started_at if isinstance(record, RunRecord) else record.created_at
+        moment = _milliseconds(started_at or record.created_at)
+        made = self._client.create_run(folder, run_name=name, tags=tags, start_time=moment)
         return str(made.info.run_id), True
 
-    def _log(self, run_id: str, metrics: "Iterator[tuple[str, float, int, int]]") -> None:
+    def _log_metrics(self, run_id: str, metrics: "Iterator[tuple[str, float, int, int]]") -> None:
         from mlflow.entities import Metric
 
-        batch = [Metric(*metric) for metric in metrics]
-        for start in range(0, len(batch), BATCH):
-            self._client.log_batch(run_id, metrics=batch[start : start + BATCH])
+        while batch := [Metric(*metric) for metric in islice(metrics, BATCH)]:
+            self._client.log_batch(run_id, metrics=batch)
 
-    def _log_params(self, run_id: str, params: dict[str, str]) -> None:
-        from mlflow.entities import Param
+    def _log_words(self, run_id: str, params: dict[str, str], tags: dict[str, str]) -> None:
+        from mlflow.entities import Param, RunTag
 
-        self._client.log_batch(run_id, params=[Param(key, value) for key, value in params.items()])
+        found = [Param(key, value[:PARAM_CHARACTERS]) for key, value in params.items()]
+        for start in range(0, len(found), PARAM_BATCH):
+            self._client.log_batch(run_id, params=found[start : start + PARAM_BATCH])
+        self._client.log_batch(run_id, tags=[RunTag(key, value[:TAG_CHARACTERS]) for key, value in tags.items()])
+
+    def _log_artifacts(self, run_id: str, run: RunRecord, columns: Columns) -> None:
+        with tempfile.TemporaryDirectory(prefix="adapm-bench-export-") as folder:
+            files = Path(folder)
+            (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
+            if run.result is not None:
+                (files / "result.json").write_text(run.result.model_dump_json(indent=2))
+            for checkpoint in self._bench.checkpoints(run.id)[-1:]:
+                (files / "checkpoint.json").write_text(checkpoint.model_dump_json(indent=2))
+            with (files / "series.parquet").open("wb") as file:
+                write_series(_Known(columns), [run], file, Format.PARQUET)
+            self._client.log_artifacts(run_id, folder)
+
+    def _tags(self, run: RunRecord) -> dict[str, str]:
+        """Provenance, and what MLflow's own states cannot say."""
+        tags = {
+            "bench.candidate": run.candidate,
+            "bench.status": run.status.value,
+            "bench.attempts": str(run.attempt),
+            "bench.spec_hash": run.spec.content_hash(),
+        }
+        for checkpoint in self._bench.checkpoints(run.id)[-1:]:
+            tags["bench.checkpoint"] = f"{checkpoint.path} (step {checkpoint.step}, sha256 {checkpoint.sha256})"
+        if run.result is None:
+            return tags | ({"bench.reason": run.reason} if run.reason else {})
+        environment = run.result.environment
+        return tags | {
+            "bench.verdict": run.result.verdict.value,
+            "bench.data_hash": run.result.data_hash,
+            "bench.device": environment.device_name,
+            "bench.environment": environment.model_dump_json(),
+            "bench.commit": environment.commit or "unknown",
+        }
 
 
-def _tags(run: RunRecord) -> dict[str, str]:
-    """Provenance, and what MLflow's own states cannot say."""
-    tags = {"bench.candidate": run.candidate, "bench.status": run.status.value, "bench.attempts": str(run.attempt)}
-    if run.result is None:
-        return tags
-    environment = run.result.environment
-    return tags | {
-        "bench.verdict": run.result.verdict.value,
-        "bench.spec_hash": run.result.spec_hash,
-        "bench.data_hash": run.result.data_hash,
-        "bench.device": environment.device_name,
-        "bench.environment": environment.model_dump_json(),
-        "bench.commit": environment.commit or "unknown",
-    }
+class _Known:
+    """Series that are in memory already."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def series(self, run_id: str) -> Columns:
+        """The one series, whatever the run."""
+        return self._columns
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
-    else:
-        text = value if isinstance(value, str) else json.dumps(value)
-        yield prefix, text[:PARAM_CHARACTERS]
-
-
-def _point_metrics(points: tuple[Point, ...], at: int) -> Iterator[tuple[str, float, int, int]]:
+def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, int, int]]:
     """(name, value, milliseconds, step) of all that was measured; time is the run's start and its steps' since."""
-    for point in points:
-        at += round(1000 * (point.step_seconds or 0.0))
-        for name in POINT_METRICS:
-            if (value := getattr(point, name)) is not None:
-                yield name, float(value), at, point.step
+    at = (start + np.cumsum(np.nan_to_num(columns.column("step_seconds"))) * 1000).round().astype(np.int64)
+    for name in POINT_METRICS:
+        known = np.isfinite(columns.column(name))
+        rows = columns.column(name)[known].tolist(), at[known].tolist(), columns.step[known].astype(np.int64).tolist()
+        for value, moment, step in zip(*rows, strict=True):
+            yield name, value, moment, step
 
 
-def _result_metrics(result: Result, device_seconds: float, at: int) -> Iterator[tuple[str, float, int, int]]:
-    for name in RESULT_METRICS:
-        if (value := getattr(result, name)) is not None:
-            yield name, float(value), at, result.steps
-    for name, value in result.peak_memory:
-        if value is not None:
-            yield f"peak_memory.{name}", float(value), at, result.steps
-    yield "device_hours", device_seconds / 3600, at, result.steps
+def result_metrics(run: RunRecord, at: int) -> Iterator[tuple[str, float, int, int]]:
+    """Every number of the result but its environment's, and the device-hours of all attempts; `result.` stands before
+    those that points have, too."""
+    step = run.result.steps if run.result else run.step
+    if run.result is not None:
+        for name, value in leaves(run.result.model_dump(mode="json", exclude={"environment"})):
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield f"result.{name}" if name in POINT_METRICS else name, float(value), at, step
+    yield "device_hours", run.device_seconds / 3600, at, step
+
+
+def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
+    for name, value in leaves(run.spec.model_dump(mode="json")):
+        yield name, value if isinstance(value, str) else json.dumps(value)
 
 
 def _milliseconds(seconds: float | None) -> int:

@@ -20,7 +20,7 @@ TINY_PARAMETERS = 10_000_000
 
 def verdict(row: CandidateRow, baseline: CandidateRow) -> str:
     """One sentence on a candidate, held against the baseline."""
-    best = _best(row)
+    best = row.best()
     if best is None or row.val_loss is None:
         return _no_loss(row)
     if lost := _lost_seeds(best):
@@ -29,7 +29,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow) -> str:
         return f"The baseline: {_loss(row)} at lr {best.lr:g}."
     if row.difference is None:
         return _not_compared(baseline)
-    rates, baseline_rates = len(row.learning_rates), len(baseline.learning_rates)
+    rates, baseline_rates = _planned_rates(row), _planned_rates(baseline)
     if rates != baseline_rates:
         return _unequal(row.difference, baseline.title, rates, baseline_rates)
     return _difference(row.difference, baseline.title)
@@ -39,7 +39,7 @@ def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[Candid
     """What limits the answer, the gravest first."""
     results = [run.result for run in runs if run.result]
     found = (
-        *_about_progress(runs),
+        *_about_progress(runs, rows),
         *_about_losses(rows),
         *_about_seeds(spec, rows),
         *_about_grid(spec, rows),
@@ -51,17 +51,28 @@ def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[Candid
 # Verdicts
 
 
-def _best(row: CandidateRow) -> LearningRateRow | None:
-    return next((rate for rate in row.learning_rates if rate.lr == row.best_lr), None)
+def _planned_rates(row: CandidateRow) -> int:
+    """The size of the grid before its edge was followed: that rule is the same for all and favours nobody."""
+    return len(row.learning_rates) - row.extended_rates
 
 
 def _no_loss(row: CandidateRow) -> str:
     if not any(rate.runs_ended for rate in row.learning_rates):
         return "No run has ended yet."
+    if row.best_lr is not None and row.final is None and row.tuning:
+        return _still_tuning(row)
+    if row.best_lr is not None and row.final is not None and row.final.runs_ended == 0:
+        return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count has ended yet."
     if row.verdicts:
         counts = ", ".join(f"{count} {_WORDS[kind]}" for kind, count in sorted(row.verdicts.items()))
         return f"No finite validation loss at any learning rate: {counts}."
     return "No run has ended with a result yet."
+
+
+def _still_tuning(row: CandidateRow) -> str:
+    ended = sum(rate.runs_ended for rate in row.learning_rates)
+    total = sum(rate.runs_total for rate in row.learning_rates)
+    return f"Tuning: {ended} of {total} runs have ended, the best learning rate so far is {row.best_lr:g}."
 
 
 def _lost_seeds(best: LearningRateRow) -> str | None:
@@ -74,7 +85,7 @@ def _lost_seeds(best: LearningRateRow) -> str | None:
 
 
 def _not_compared(baseline: CandidateRow) -> str:
-    best = _best(baseline)
+    best = baseline.best()
     if baseline.val_loss is None or best is None:
         return f"Not compared: {baseline.title}, the baseline, has no finite validation loss."
     if lost := _lost_seeds(best):
@@ -121,10 +132,12 @@ def _p(value: float) -> str:
 # Notes
 
 
-def _about_progress(runs: Sequence[RunRecord]) -> Iterator[str]:
+def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     open_runs = sum(run.status not in TERMINAL for run in runs)
     if open_runs:
         yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
+    if open_runs and (tuning := [row.title for row in rows if row.tuning]):
+        yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(run.status is status for run in runs):
             yield f"{_plural(count, 'run')} {status} and without a result."
@@ -155,7 +168,13 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
         yield f"p-values are corrected over {tested} candidates by Holm's method."
 
 
-def _about_grid(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+    if spec.tuning:
+        chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
+        yield f"Learning rates were chosen on {chosen} {_listed(spec.tuning.seeds)}; the losses are of other seeds."
+    extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
+    if extended:
+        yield f"Grids extended beyond their edge, where the best learning rate lay: {', '.join(extended)}."
     at_edge = [f"{row.title} ({row.best_lr:g})" for row in rows if row.edge_of_grid]
     if at_edge:
         yield f"Best learning rate at the edge of the grid, a better one may lie outside: {', '.join(at_edge)}."
@@ -176,6 +195,10 @@ def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
         yield "Measured on several kinds of device: times and memory do not compare."
     if len({result.data_hash for result in results}) > 1:
         yield "The runs did not read the same data: their losses do not compare."
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _plural(count: int, noun: str) -> str:

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import psycopg
 
-from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.experiments import Candidate, ComparisonSpec, Tuning
+from orchestrator.jobs import Lease
+from orchestrator.placement import Node, NodeId, Room
 from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
 from orchestrator.store.tables import change_counters, metadata
 from worker.protocol import PointsBatch
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
@@ -35,6 +38,7 @@ def comparison_spec(
     steps: int = 10,
     cpus: int = 1,
     gpus: int = 0,
+    tuning: Tuning | None = None,
 ) -> ComparisonSpec:
     """A small comparison; the defaults make two runs of ten steps."""
     return ComparisonSpec(
@@ -43,6 +47,7 @@ def comparison_spec(
         candidates=tuple(Candidate(optimizer=each, learning_rates=tuple(learning_rates)) for each in optimizers),
         seeds=tuple(seeds),
         resources=Resources(cpus=cpus, gpus=gpus),
+        tuning=tuning,
     )
 
 
@@ -88,6 +93,12 @@ def result(
             platform="Linux",
         ),
     )
+
+
+def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
+    """Claim for a cluster of one node with so much free."""
+    room = Room([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
+    return tuple(lease for lease, _ in queue.claim(room, limit))
 
 
 def batch(sequence: int, steps: Sequence[int], loss: float = 3.0) -> PointsBatch:
@@ -152,8 +163,11 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
-    """Start a private server in a temporary folder, without fsync and without a network; stop it at the end."""
+def postgresql_server(programs: Path, *, durable: bool = False) -> Iterator[PostgresqlServer]:
+    """Start a private server in a temporary folder, without a network; stop it at the end.
+
+    Only a `durable` one forces what it commits to disk: tests need not, measurements must.
+    """
     # A short path: a Unix socket's name may have 107 characters. Root must not run a server, so it becomes `postgres`.
     user = "postgres" if os.geteuid() == 0 else getpass.getuser()
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
@@ -164,7 +178,8 @@ def postgresql_server(programs: Path) -> Iterator[PostgresqlServer]:
     flags = ["-U", "bench", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     create: list[Path | str] = [programs / "initdb", *flags, "-D", data]
     subprocess.run(create, check=True, capture_output=True, cwd=folder, user=become)
-    options = {"fsync": "off", "full_page_writes": "off", "listen_addresses": "", "unix_socket_directories": folder}
+    options = {"listen_addresses": "", "unix_socket_directories": folder}
+    options |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
     settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(

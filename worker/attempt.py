@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from worker.attempt_log import FOLDER, log_path, logged_to
 from worker.errors import LeaseLostError, RunStoppedError, ServiceUnavailableError, TerminatedError, WorkerError
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
@@ -65,6 +66,12 @@ def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
+    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)):
+        return _carry_out(assignment, service, clock)
+
+
+def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock) -> Outcome:
+    logger.info("run %s, attempt %d: begins in process %d", assignment.run_id, assignment.attempt, os.getpid())
     with HttpReporter(
         service,
         attempt=assignment.attempt,
@@ -84,9 +91,16 @@ def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))
             return Outcome.TERMINATED if isinstance(error, TerminatedError) else Outcome.FAILED
-    # The result is recorded: its checkpoints will never be resumed, and would fill the disk.
-    shutil.rmtree(assignment.run_folder, ignore_errors=True)
+    forget_checkpoints(Path(assignment.run_folder))
     return Outcome.SUCCEEDED
+
+
+def forget_checkpoints(run_folder: Path) -> None:
+    """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay."""
+    for each in run_folder.iterdir():
+        if each.name == FOLDER:
+            continue
+        shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
 
 def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> None:

@@ -13,7 +13,8 @@ from torch import nn
 from optim.blocks import BlockPlan
 from optim.build import build
 from optim.catalog import CATALOG, OptimizerEntry, Scalar, entry
-from optim.errors import OptimError
+from optim.errors import MissingPackageError
+from optim.rules import Rule
 from optim.state import Planned, StateBytes, allocated_state_bytes
 from worker.models import outline_model, parameter_counts
 from worker.published import published_gigabytes
@@ -62,7 +63,10 @@ class Footprint(Record):
 
 
 def footprint(
-    model: str, optimizers: Sequence[str] | None = None, options: Mapping[str, Scalar] | None = None
+    model: str,
+    optimizers: Sequence[str] | None = None,
+    options: Mapping[str, Scalar] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> Footprint:
     """Count what training that preset keeps under each optimizer; seconds for 8 G parameters.
 
@@ -70,16 +74,18 @@ def footprint(
         model: A preset's name.
         optimizers: Names of the catalog; None for all.
         options: Given to every optimizer that has such an option.
+        rules: Given to every optimizer that has a block plan.
 
     Raises:
         KeyError: no preset has that name.
         UnknownOptimizerError: no entry has one of those names.
         OptionError: an option is out of its bounds.
+        RuleError: a rule fits no block, or asks of one what it cannot keep.
     """
     outline = outline_model(model)
     parameters, parameter_bytes = parameter_counts(outline)
     chosen = CATALOG if optimizers is None else tuple(entry(name) for name in optimizers)
-    found = tuple(_optimizer_footprint(model, candidate, dict(options or {})) for candidate in chosen)
+    found = tuple(_optimizer_footprint(model, candidate, dict(options or {}), rules) for candidate in chosen)
     baseline = next((one for one in found if one.optimizer == BASELINE), None)
     return Footprint(
         model=model,
@@ -92,19 +98,24 @@ def footprint(
     )
 
 
-def block_plan(model: str, optimizer: str, options: Mapping[str, Scalar] | None = None) -> BlockPlan | None:
+def block_plan(
+    model: str, optimizer: str, options: Mapping[str, Scalar] | None = None, rules: Sequence[Rule] = ()
+) -> BlockPlan | None:
     """The block plan that the optimizer has for that preset; None where it keeps to none."""
-    built = build(optimizer, outline_model(model), lr=entry(optimizer).learning_rate, options=options)
+    known = entry(optimizer)
+    if not known.planned:
+        return None
+    built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
     return built.plan if isinstance(built, Planned) else None
 
 
-def _optimizer_footprint(model: str, candidate: OptimizerEntry, options: dict[str, Scalar]) -> OptimizerFootprint:
+def _optimizer_footprint(
+    model: str, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule] = ()
+) -> OptimizerFootprint:
     given = {name: value for name, value in options.items() if candidate.option(name) is not None}
     try:
-        held, planned = _allocated(outline_model(model), candidate, given)
-    except OptimError:
-        raise
-    except _META_FAULTS as error:
+        held, planned = _allocated(outline_model(model), candidate, given, rules)
+    except (MissingPackageError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
             title=candidate.title,
@@ -112,7 +123,7 @@ def _optimizer_footprint(model: str, candidate: OptimizerEntry, options: dict[st
             state_bytes=None,
             unknown_because=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         )
-    published = published_gigabytes(model, candidate.name) if not options else None
+    published = published_gigabytes(model, candidate.name) if not options and not rules else None
     return OptimizerFootprint(
         optimizer=candidate.name,
         title=candidate.title,
@@ -125,12 +136,15 @@ def _optimizer_footprint(model: str, candidate: OptimizerEntry, options: dict[st
     )
 
 
-def _allocated(model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar]) -> tuple[StateBytes, bool]:
+def _allocated(
+    model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
+) -> tuple[StateBytes, bool]:
     """(state, whether it follows a block plan)."""
     with catch_warnings():
         # A library that warns about `meta` says nothing about training.
         simplefilter("ignore")
-        optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options)
+        used = rules if candidate.planned else ()
+        optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
         return allocated_state_bytes(optimizer, model), isinstance(optimizer, Planned)
 
 

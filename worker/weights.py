@@ -73,7 +73,7 @@ def _fetched(published: PublishedWeights) -> Path:
         return Path(snapshot_download(published.repository, revision=published.revision, allow_patterns=list(FILES)))
     except OSError as error:
         raise HubError(
-            f"cannot fetch the weights {published.repository}: {type(error).__name__}: {error}. "
+            f"cannot fetch the weights {published.repository}: {type(error).__name__}: {str(error).rstrip('.')}. "
             "Check the network, `hf auth login` and HF_ENDPOINT; the next attempt goes on from what is there."
         ) from error
 

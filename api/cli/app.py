@@ -5,7 +5,25 @@ from typing import Annotated
 
 import typer
 
-from api.cli import cancel, catalogs, data, demo, doctor, look, memory, plan, run, submit, up, watch
+from api.cli import (
+    catalogs,
+    data,
+    db,
+    demo,
+    doctor,
+    export,
+    fit,
+    logs,
+    look,
+    memory,
+    mlflow,
+    plan,
+    run,
+    submit,
+    up,
+    watch,
+    wishes,
+)
 
 main = typer.Typer(
     name="adapm-bench",
@@ -31,5 +49,7 @@ def _options(
     """What stands before a verb."""
 
 
-for verbs in (demo, up, submit, look, watch, cancel, run, data, catalogs, plan, memory, doctor):
+USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
+BESIDE = (run, data, catalogs, plan, memory, db, doctor)
+for verbs in USING + BESIDE:
     verbs.register(main)

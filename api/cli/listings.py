@@ -8,7 +8,7 @@ from rich.text import Text
 from api.cli.console import plain
 from api.cli.tables import text_table
 from dashboards import formats, measured
-from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, StateCounts
+from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, Standing, StateCounts
 from worker.record import Result
 from worker.spec import RunSpec
 
@@ -79,7 +79,9 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
 
 
-def run_view(run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...]) -> RenderableType:
+def run_view(
+    run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...], standing: Standing
+) -> RenderableType:
     """A run, its result, its attempts and what happened to it."""
     title = f"{run.candidate} at {formats.rate(run.lr)}, seed {run.seed}"
     facts = (
@@ -87,6 +89,7 @@ def run_view(run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[
         ("experiment", run.experiment_id),
         ("state", run.status.value),
         ("reason", run.reason or formats.UNKNOWN),
+        *([("in the queue", formats.standing(standing))] if standing.position is not None else []),
         ("step", f"{run.step}/{run.steps_total}"),
         ("device time", formats.duration(run.device_seconds)),
         *(_result_facts(run.result, run.spec) if run.result else ()),

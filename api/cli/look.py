@@ -1,15 +1,42 @@
 """The reading verbs: `ls`, `show`, `compare`."""
 
-from typing import Annotated
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.console import console, print_json
-from api.cli.service import Json, Url, connected
+from api.cli.console import complain, console, print_json
+from api.cli.service import BAD_INPUT, Json, Url, connected
 from orchestrator.jobs import RunStatus
 
-Id = Annotated[str, typer.Argument(help="An experiment's id.", metavar="ID")]
+if TYPE_CHECKING:
+    from api.client import Client
+    from dashboards.publication import TableFormat
+
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run.", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="An experiment's id.", metavar="ID")]
+Ids = Annotated[
+    list[str],
+    typer.Argument(
+        help="An experiment's id; of several, the performance profile over their workloads.", metavar="ID..."
+    ),
+]
+
+
+class Layout(StrEnum):
+    """How `compare` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    LATEX = "latex"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+
+
+FILES: dict[Layout, "TableFormat"] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
+
+Form = Annotated[Layout, typer.Option("--format", help="LaTeX is a booktabs table, ready to paste.")]
 Limit = Annotated[
     int | None, typer.Option(min=1, max=1000, help="How many at most; default: 20 experiments, all runs.")
 ]
@@ -58,15 +85,34 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
             print_json(view) if json else console().print(experiment_view(experiment, runs))
             return
         run = client.run(id)
-        attempts, events = client.attempts(id), client.events(id)
-        story = {"run": run, "attempts": attempts, "events": events}
-        print_json(story) if json else console().print(run_view(run, attempts, events))
+        attempts, events, standing = client.attempts(id), client.events(id), client.standing(id)
+        story = {"run": run, "attempts": attempts, "events": events, "standing": standing}
+        print_json(story) if json else console().print(run_view(run, attempts, events, standing))
 
 
-def compare(id: Id, url: Url = None, json: Json = False) -> None:
-    """Compare the optimizers of an experiment: the leaderboard with losses, intervals, memory, time and verdicts."""
-    from api.cli.tables import comparison_table
-
+def compare(ids: Ids, form: Form = Layout.TABLE, url: Url = None, json: Json = False) -> None:
+    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of several, profiles."""
     with connected(url) as client:
-        comparison = client.compare(id)
-    print_json(comparison) if json else console().print(comparison_table(comparison))
+        if len(ids) > 1:
+            _compare_several(client, ids, form, json)
+        elif json or form is Layout.JSON:
+            print_json(client.compare(ids[0]))
+        elif form is Layout.TABLE:
+            from api.cli.tables import comparison_table
+
+            console().print(comparison_table(client.compare(ids[0])))
+        else:
+            # The file as it is, which no terminal may wrap: it goes into another program.
+            sys.stdout.write(client.comparison_table(ids[0], FILES[form]))
+
+
+def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool) -> None:
+    if json or form is Layout.JSON:
+        print_json(client.profile(ids))
+        return
+    if form is not Layout.TABLE:
+        complain(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
+        raise typer.Exit(BAD_INPUT)
+    from api.cli.fit_table import profile_view
+
+    console().print(profile_view(client.profile(ids)))

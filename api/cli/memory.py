@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import console, print_json
-from api.cli.offline import Model, RankRatio, StateDtype, state_options, understood
+from api.cli.offline import Model, RankRatio, Rules, StateDtype, block_rules, state_options, understood
 from api.cli.service import Json
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def memory(
     optimizers: Optimizers = None,
     rank_ratio: RankRatio = None,
     state_dtype: StateDtype = None,
+    rule: Rules = None,
     json: Json = False,
 ) -> None:
     """Count parameters, gradients and optimizer state before training. It needs no service and no such memory."""
@@ -35,7 +36,7 @@ def memory(
     with understood(model):
         from worker.footprint import footprint
 
-        found = footprint(model, names, state_options(rank_ratio, state_dtype))
+        found = footprint(model, names, state_options(rank_ratio, state_dtype), block_rules(rule))
     if json:
         print_json(found)
         return

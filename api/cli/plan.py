@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from api.cli.console import complain, console, print_json
-from api.cli.offline import Model, RankRatio, StateDtype, state_options, understood
+from api.cli.offline import Model, RankRatio, Rules, StateDtype, block_rules, state_options, understood
 from api.cli.service import BAD_INPUT, Json
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ def plan(
     optimizer: Optimizer = "adapm",
     rank_ratio: RankRatio = None,
     state_dtype: StateDtype = None,
+    rule: Rules = None,
     json: Json = False,
 ) -> None:
     """Show what AdaPM keeps for every block of a model. It needs no service."""
     with understood(model):
         from worker.footprint import block_plan
 
-        found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype))
+        found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
     if found is None:
         _refuse(optimizer)
     elif json:
@@ -156,6 +157,6 @@ def _fields(model: str, optimizer: str, found: "BlockPlan") -> dict[str, Any]:
 def _refuse(optimizer: str) -> None:
     from optim import catalog
 
-    planned = [entry.name for entry in catalog.CATALOG if entry.option("unknown") is not None]
+    planned = [entry.name for entry in catalog.CATALOG if entry.planned]
     complain(f"{optimizer} keeps to no block plan; those that do: {', '.join(planned)}")
     raise typer.Exit(BAD_INPUT)

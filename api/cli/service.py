@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from api.cli.console import complain, plain
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, unknown_variables
 
 if TYPE_CHECKING:
     from api.client import Client, ClientError
@@ -34,6 +34,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 def environment_settings() -> Settings:
     """The settings of the environment; variables that cannot be understood end the command with a line each."""
+    if strangers := unknown_variables(os.environ):
+        for sentence in strangers:
+            complain(plain(sentence))
+        raise typer.Exit(BAD_INPUT)
     try:
         return Settings()
     except ValidationError as error:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from api.cli.console import plain
 from dashboards import formats
+from dashboards.views import speed_words
 from orchestrator.records import CandidateRow, Comparison, Difference, Interval
 from worker.record import Verdict
 
@@ -86,7 +87,8 @@ def two_lines(figure: str, of_what: str) -> str:
 
 
 def _rate(row: CandidateRow) -> str:
-    return two_lines(formats.rate(row.best_lr), "at edge" if row.edge_of_grid else "")
+    words = (f"{row.extended_rates} added" if row.extended_rates else "", "at edge" if row.edge_of_grid else "")
+    return two_lines(formats.rate(row.best_lr), "\n".join(filter(None, words)))
 
 
 def _interval(interval: Interval | None) -> str:
@@ -103,7 +105,8 @@ def _difference(row: CandidateRow) -> str:
     difference = row.difference
     if difference is None:
         return formats.UNKNOWN
-    return two_lines(f"{formats.signed(difference.mean)}  {_p(difference)}".rstrip(), _bounds(difference))
+    lines = (f"{formats.signed(difference.mean)}  {_p(difference)}".rstrip(), _bounds(difference), speed_words(row))
+    return "\n".join(filter(None, lines))
 
 
 def _bounds(difference: Difference) -> str:

@@ -18,6 +18,7 @@ Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default:
 Host = Annotated[str | None, typer.Option(help="Address to listen on; loopback only, while the service has no keys.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may occupy at once; default: all.")]
+RayAddress = Annotated[str | None, typer.Option(help="An existing Ray cluster, host:port; default: an embedded Ray.")]
 WatchStdin = Annotated[bool, typer.Option("--watch-stdin", help="End when standard input is closed.")]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -30,9 +31,15 @@ def register(app: typer.Typer) -> None:
     app.command(name="dispatcher", hidden=True)(dispatcher_process)
 
 
-def up(data: Data = None, host: Host = None, port: Port = None, slots: Slots = None) -> None:
+def up(
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    slots: Slots = None,
+    ray_address: RayAddress = None,
+) -> None:
     """Start the service: REST, dashboard, dispatcher with an embedded Ray, SQLite, MLflow. Ctrl-C stops it."""
-    settings = read_settings(data=data, host=host, port=port, slots=slots)
+    settings = read_settings(data=data, host=host, port=port, slots=slots, ray_address=ray_address)
     stop = threading.Event()
     try:
         with Supervisor(settings) as service:
@@ -74,23 +81,31 @@ def dispatcher_process(
     service_url: Annotated[str, typer.Option(help="Where workers reach the api.")],
     data: Data = None,
     slots: Slots = None,
+    ray_address: RayAddress = None,
+    name: Annotated[str | None, typer.Option(help="Who this is; default: made anew at each start.")] = None,
     watch_stdin: WatchStdin = False,
 ) -> None:
     """The dispatcher process alone: Ray and the export to MLflow."""
     from api.dispatch import dispatch
 
     try:
-        dispatch(read_settings(data=data, slots=slots), service_url, watch_stdin=watch_stdin)
+        settings = read_settings(data=data, slots=slots, ray_address=ray_address)
+        dispatch(settings, service_url, name=name, watch_stdin=watch_stdin)
     except OrchestratorError as error:
         complain(f"error: {error}")
         raise typer.Exit(FAILED) from error
 
 
 def read_settings(
-    *, data: Path | None = None, host: str | None = None, port: int | None = None, slots: int | None = None
+    *,
+    data: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    slots: int | None = None,
+    ray_address: str | None = None,
 ) -> Settings:
     """The environment's settings with the given flags over them; only loopback addresses, while there are no keys."""
-    flags = {"data_folder": data, "host": host, "port": port, "slots": slots}
+    flags = {"data_folder": data, "host": host, "port": port, "slots": slots, "ray_address": ray_address}
     settings = environment_settings().model_copy(update={key: flag for key, flag in flags.items() if flag is not None})
     if settings.host not in LOOPBACK:
         complain(

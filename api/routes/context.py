@@ -41,6 +41,7 @@ StoppingDependency = Annotated[Callable[[], bool], Depends(when_stopping)]
 PulseDependency = Annotated[Pulse, Depends(the_pulse)]
 ExperimentIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 RunIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
+AttemptPath = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
 

@@ -1,4 +1,4 @@
-"""Experiments over REST: submit, list, look, compare, cancel, and a live stream of changes."""
+"""Experiments over REST: submit, list, look, compare, cancel, pause, resume, retry, and a live stream of changes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.pages import ExperimentChange, Page
@@ -18,9 +19,12 @@ from api.routes.context import (
     StoppingDependency,
     problems,
 )
+from dashboards.downloads import table_file
 from dashboards.live import INTERVAL_SECONDS
+from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ExperimentSpec
+from orchestrator.jobs import Wish
 from orchestrator.records import Comparison, ExperimentRecord, Submission
 from orchestrator.service import Bench
 
@@ -64,10 +68,41 @@ def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Compa
     return bench.compare(experiment_id)
 
 
+@router.get(
+    "/{experiment_id}/comparison/{form}",
+    response_class=PlainTextResponse,
+    responses={
+        200: {"description": "The table as a file.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
+        **problems(404),
+    },
+)
+def comparison_table(experiment_id: ExperimentIdPath, form: TableFormat, bench: BenchDependency) -> Response:
+    """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
+    return table_file(bench.compare(experiment_id), form)
+
+
 @router.post("/{experiment_id}/cancel", responses=problems(403, 404))
 def cancel(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
     """Cancel every run that has not ended; repeating it changes nothing."""
-    return bench.cancel_experiment(experiment_id)
+    return bench.wish_experiment(experiment_id, Wish.CANCEL)
+
+
+@router.post("/{experiment_id}/pause", responses=problems(403, 404))
+def pause(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+    """Pause every run that waits or trains; training ones write a checkpoint and stop."""
+    return bench.wish_experiment(experiment_id, Wish.PAUSE)
+
+
+@router.post("/{experiment_id}/resume", responses=problems(403, 404))
+def resume(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+    """Let every paused run go on from its checkpoint."""
+    return bench.wish_experiment(experiment_id, Wish.RESUME)
+
+
+@router.post("/{experiment_id}/retry", responses=problems(403, 404))
+def retry(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+    """Queue every failed or cancelled run once more."""
+    return bench.wish_experiment(experiment_id, Wish.RETRY)
 
 
 def existing(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:

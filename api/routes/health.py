@@ -12,4 +12,4 @@ router = APIRouter(tags=["health"])
 def healthz(bench: BenchDependency) -> Health:
     """200 where everything works; 503 where the database cannot be used."""
     bench.healthy()
-    return Health()
+    return Health(hindrance=bench.hindrance())

@@ -1,16 +1,25 @@
-"""Runs over REST: list, look, what they reported, what happened to them, cancel."""
+"""Runs over REST: list, look, what they reported, what happened to them, cancel, pause, resume, retry."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse
 
 from api.pages import Page
-from api.routes.context import BenchDependency, Cursor, Limit, RunIdPath, problems
-from orchestrator.jobs import RunStatus
-from orchestrator.records import AttemptRecord, EventRecord, RunRecord
+from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, problems
+from orchestrator.jobs import RunStatus, Wish
+from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort, Standing
 from worker.record import Observation, Point
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+
+Word = Annotated[str | None, Query(min_length=1, max_length=200)]
+Sort = Annotated[
+    str | None,
+    Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
+]
+
+MOST_LOG_BYTES = 2**22
 
 MOST_POINTS = 10_000
 """Points in one answer, about 3 MiB."""
@@ -23,11 +32,20 @@ def runs(
     bench: BenchDependency,
     experiment_id: Cursor = None,
     status: RunStatus | None = None,
+    candidate: Word = None,
+    optimizer: Word = None,
+    model: Word = None,
+    seed: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    sort: Sort = None,
     limit: Limit = 100,
     after: Cursor = None,
 ) -> Page[RunRecord]:
-    """Runs in order; `after` is the last id of the page before."""
-    items = bench.runs(experiment_id=experiment_id, status=status, limit=limit, after=after)
+    """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
+    where = RunFilter(
+        experiment_id=experiment_id, status=status, candidate=candidate, optimizer=optimizer, model=model, seed=seed
+    )
+    order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
+    items = bench.runs(where=where, sort=order, limit=limit, after=after)
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
@@ -45,7 +63,7 @@ def points(
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    found = bench.points(run_id, after_step=after_step)
+    found = bench.points(run_id, after_step=after_step, limit=limit + 1)
     items = found[:limit]
     return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
 
@@ -69,13 +87,48 @@ def events(run_id: RunIdPath, bench: BenchDependency) -> Page[EventRecord]:
     return Page(items=bench.events(run_id))
 
 
+@router.get("/{run_id}/standing", responses=problems(404))
+def standing(run_id: RunIdPath, bench: BenchDependency) -> Standing:
+    """Where a waiting run stands in the queue, and when it may start."""
+    return bench.standing(run_id)
+
+
 @router.get("/{run_id}/attempts", responses=problems(404))
 def attempts(run_id: RunIdPath, bench: BenchDependency) -> Page[AttemptRecord]:
     """Every execution of the run, oldest first."""
     return Page(items=bench.attempts(run_id))
 
 
-@router.post("/{run_id}/cancel", responses=problems(403, 404))
+@router.get("/{run_id}/attempts/{attempt}/log", response_class=PlainTextResponse, responses=problems(404, 422))
+def log(
+    run_id: RunIdPath,
+    attempt: AttemptPath,
+    bench: BenchDependency,
+    tail_bytes: Annotated[int, Query(ge=1, le=MOST_LOG_BYTES)] = 2**16,
+) -> str:
+    """The end of what the attempt's process printed."""
+    return bench.log_tail(run_id, attempt, tail_bytes)
+
+
+@router.post("/{run_id}/cancel", responses=problems(403, 404, 409))
 def cancel(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
     """Cancel the run; repeating it changes nothing."""
-    return bench.cancel_run(run_id)
+    return bench.wish_run(run_id, Wish.CANCEL)
+
+
+@router.post("/{run_id}/pause", responses=problems(403, 404, 409))
+def pause(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+    """Pause the run: a training one writes a checkpoint and stops; repeating it changes nothing."""
+    return bench.wish_run(run_id, Wish.PAUSE)
+
+
+@router.post("/{run_id}/resume", responses=problems(403, 404, 409))
+def resume(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+    """Let a paused run go on from its checkpoint; repeating it changes nothing."""
+    return bench.wish_run(run_id, Wish.RESUME)
+
+
+@router.post("/{run_id}/retry", responses=problems(403, 404, 409))
+def retry(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+    """Queue a failed or cancelled run once more; it goes on from its last checkpoint, if there is one."""
+    return bench.wish_run(run_id, Wish.RETRY)

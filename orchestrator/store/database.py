@@ -64,6 +64,9 @@ class Database:
     def __init__(self, url: str, *, clock_offset_seconds: float = 0.0) -> None:
         self.clock_offset_seconds = clock_offset_seconds
         """Added to the database's clock; tests move time with it."""
+        offset = sa.bindparam("clock_offset", callable_=lambda: self.clock_offset_seconds, type_=sa.Double, unique=True)
+        self._now: ColumnElement[float] = db_now() + offset
+        self._clock = sa.select(self._now)
         self._engine = _engine(url)
         self._sqlite = self._engine.dialect.name == "sqlite"
         self._writer_lock: AbstractContextManager[Any] = threading.Lock() if self._sqlite else nullcontext()
@@ -74,8 +77,8 @@ class Database:
         return self._engine.dialect.name
 
     def now(self) -> ColumnElement[float]:
-        """The database's clock as an expression, for use in a statement."""
-        return db_now() + sa.literal(self.clock_offset_seconds) if self.clock_offset_seconds else db_now()
+        """The database's clock as an expression, for use in a statement that may be kept and executed again."""
+        return self._now
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -101,6 +104,10 @@ class Database:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
                 yield connection
 
+    def read_clock(self, connection: Connection) -> float:
+        """Seconds since 1970 on the database's clock, now: ask after a lock was waited for, not before."""
+        return float(connection.execute(self._clock).scalar_one())
+
     def migrate(self, revision: str = "head") -> None:
         """Bring the schema to `revision`; does nothing where it is there already. Raises `StoreError`."""
         from orchestrator.store import migrations  # alembic is slow to import and needed only here
@@ -109,6 +116,14 @@ class Database:
             if not self._sqlite:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
             migrations.migrate(connection, revision)
+
+    def execute_alone(self, statement: str) -> None:
+        """Run one statement outside any transaction, as VACUUM must be. Raises `StoreError`."""
+        with _store_errors(), self._writer_lock, self._engine.connect() as connection:
+            if self._sqlite:
+                connection.connection.driver_connection.execute(statement).fetchall()  # type: ignore[union-attr]
+            else:
+                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
 
     def check(self) -> None:
         """Raise `StoreError` unless the database answers and has our schema."""

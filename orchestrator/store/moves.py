@@ -6,7 +6,7 @@ Who holds the lock of a run's row may change everything of that run: its attempt
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -52,10 +52,27 @@ class RunRow:
     step: int
     steps_total: int
     device_seconds: float
+    last_train_loss: float | None
+    last_val_loss: float | None
+    tokens_per_second: float | None
 
 
 COLUMNS = tuple(runs.c[field.name] for field in fields(RunRow))
-WRITTEN = ("status", "reason", "attempt", "failures", "available_at", "stop_requested_at", "started_at", "ended_at")
+WRITTEN = (
+    "status",
+    "reason",
+    "attempt",
+    "failures",
+    "available_at",
+    "stop_requested_at",
+    "started_at",
+    "ended_at",
+    "step",
+    "device_seconds",
+    "last_train_loss",
+    "last_val_loss",
+    "tokens_per_second",
+)
 """The columns that a move may set."""
 
 
@@ -72,28 +89,37 @@ class Locked:
     now: float
 
 
-def lock(database: Database, connection: Connection, query: sa.Select[Any], *, wait: bool = True) -> Locked:
+BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
+"""In the order of the ids: two transactions that lock several runs must take them in the same order."""
+_LOCK_BY_ID = BY_ID.with_for_update(of=runs)
+
+
+def lock(
+    database: Database,
+    connection: Connection,
+    query: sa.Select[Any],
+    parameters: Mapping[str, object] | None = None,
+    *,
+    wait: bool = True,
+) -> Locked:
     """Lock the runs that `query`, made by `select_runs()`, finds; without `wait` only those that nobody has locked."""
     # PostgreSQL looks at a row of `runs` again after it has waited for it, so what is read here is the newest truth;
     # rows of joined tables may be older and have to be read again.
-    rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait)).all()
-    return Locked(runs=tuple(RunRow(**row._mapping) for row in rows), now=read_clock(database, connection))
+    rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait), parameters or {}).all()
+    return Locked(runs=tuple(RunRow(**row._mapping) for row in rows), now=database.read_clock(connection))
+
+
+def lock_ids(database: Database, connection: Connection, ids: Iterable[str]) -> tuple[dict[str, RunRow], float]:
+    """Lock the runs of these ids: those that exist, and the database's time."""
+    wanted = sorted({known_id(id) for id in ids})
+    rows = connection.execute(_LOCK_BY_ID, {"ids": wanted}).all()
+    return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
 
 
 def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[RunRow, float] | None:
     """Lock one run: its row and the database's time; None where there is no such run."""
-    query = sa.select(*COLUMNS, database.now().label("now")).where(runs.c.id == known_id(run_id))
-    row = connection.execute(query.with_for_update(of=runs)).one_or_none()
-    if row is None:
-        return None
-    values = dict(row._mapping)
-    now = float(values.pop("now"))
-    return RunRow(**values), now
-
-
-def read_clock(database: Database, connection: Connection) -> float:
-    """Seconds since 1970 on the database's clock."""
-    return float(connection.execute(sa.select(database.now())).scalar_one())
+    found, now = lock_ids(database, connection, [run_id])
+    return (found[run_id], now) if run_id in found else None
 
 
 def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: float) -> None:
@@ -109,10 +135,11 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
         if after.status not in MOVES[before.status]:
             raise ConflictError(f"run {before.id} is {before.status} and cannot become {after.status}")
     _write(connection, pairs)
-    connection.execute(sa.insert(events), [_event(before, after, now) for before, after in pairs])
+    connection.execute(_INSERT_EVENT, [_event(before, after, now) for before, after in pairs])
     ended = [_ended_entry(after, now) for _, after in pairs if after.status in TERMINAL]
     if ended:
-        connection.execute(sa.insert(outbox), ended)
+        connection.execute(_INSERT_ENTRY, ended)
+        _grow(connection, {after.experiment_id for _, after in pairs if after.status in TERMINAL}, now)
     count_change(connection)
 
 
@@ -121,40 +148,40 @@ def count_change(connection: Connection) -> None:
 
     Two such rows locked by one transaction, in any order, would deadlock with another's on PostgreSQL.
     """
-    shard = secrets.randbelow(CHANGE_COUNTERS)
-    query = sa.update(change_counters).where(change_counters.c.shard == shard)
-    connection.execute(query.values(value=change_counters.c.value + 1))
+    connection.execute(_COUNT_CHANGE, {"chosen": secrets.randbelow(CHANGE_COUNTERS)})
 
 
-def end_attempt(
-    connection: Connection,
-    run: RunRow,
-    outcome: AttemptOutcome,
-    now: float,
-    *,
-    message: str | None = None,
-    device_seconds: float | None = None,
-) -> None:
-    """Close the run's live attempt; its token opens nothing from here on."""
-    query = sa.update(attempts).where(
-        attempts.c.run_id == run.id, attempts.c.attempt == run.attempt, attempts.c.ended_at.is_(None)
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnd:
+    """How the newest attempt of a locked run ends."""
+
+    run: RunRow
+    outcome: AttemptOutcome
+    message: str | None
+    device_seconds: float | None = None
+    """How long it held its device; null where nobody knows more than the heartbeats told. The figure never falls."""
+
+
+def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float) -> list[RunRow]:
+    """Close the live attempts of locked runs, whose tokens open nothing from here on.
+
+    Returns the runs with the device time that this adds; a `move` has to write them.
+    """
+    if not ends:
+        return []
+    rows = connection.execute(_HELD, {"ids": [end.run.id for end in ends]})
+    before = {(row.run_id, row.attempt): float(row.device_seconds) for row in rows}
+    held = [before[end.run.id, end.run.attempt] for end in ends]
+    seconds = [max(known, end.device_seconds or 0.0) for known, end in zip(held, ends, strict=True)]
+    done = connection.execute(
+        _END_ATTEMPT, [_attempt_binds(end, total, now) for end, total in zip(ends, seconds, strict=True)]
     )
-    done = connection.execute(query.values(ended_at=now, outcome=outcome, message=plain_text(message)))
-    if done.rowcount != 1:
+    if done.rowcount != len(ends):
         raise LeaseLostError
-    if device_seconds is not None:
-        add_device_seconds(connection, run, device_seconds)
-
-
-def add_device_seconds(connection: Connection, run: RunRow, device_seconds: float) -> None:
-    """Record how long the run's newest attempt has held its device so far; the figure never falls."""
-    mine = (attempts.c.run_id == run.id) & (attempts.c.attempt == run.attempt)
-    before = float(connection.execute(sa.select(attempts.c.device_seconds).where(mine)).scalar_one())
-    more = device_seconds - before
-    if more > 0:
-        connection.execute(sa.update(attempts).where(mine).values(device_seconds=device_seconds))
-        total = runs.c.device_seconds + more
-        connection.execute(sa.update(runs).where(runs.c.id == run.id).values(device_seconds=total))
+    return [
+        replace(end.run, device_seconds=end.run.device_seconds + total - known)
+        for end, total, known in zip(ends, seconds, held, strict=True)
+    ]
 
 
 def after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy: LeasePolicy, now: float) -> RunRow:
@@ -201,17 +228,20 @@ def _stamped(before: RunRow, after: RunRow, now: float) -> RunRow:
 
 
 def _write(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]]) -> None:
-    guard = (
-        (runs.c.id == sa.bindparam("guard_id"))
-        & (runs.c.status == sa.bindparam("guard_status"))
-        & (runs.c.attempt == sa.bindparam("guard_attempt"))
-        & (runs.c.last_event == sa.bindparam("guard_event"))
-    )
-    changed: dict[str, object] = {name: sa.bindparam(f"new_{name}") for name in WRITTEN}
-    query = sa.update(runs).where(guard).values(**changed, last_event=runs.c.last_event + 1, version=runs.c.version + 1)
-    written = connection.execute(query, [_binds(before, after) for before, after in pairs])
+    written = connection.execute(_WRITE, [_binds(before, after) for before, after in pairs])
     if written.rowcount != len(pairs):
         raise LeaseLostError
+
+
+def _attempt_binds(end: AttemptEnd, device_seconds: float, now: float) -> dict[str, object]:
+    return {
+        "guard_id": end.run.id,
+        "guard_attempt": end.run.attempt,
+        "new_ended_at": now,
+        "new_outcome": end.outcome,
+        "new_message": plain_text(end.message),
+        "new_device_seconds": device_seconds,
+    }
 
 
 def _binds(before: RunRow, after: RunRow) -> dict[str, object]:
@@ -236,6 +266,13 @@ def _event(before: RunRow, after: RunRow, now: float) -> dict[str, object]:
     }
 
 
+def _grow(connection: Connection, ended_in: set[ExperimentId], now: float) -> None:
+    """Queue what follows from the runs that have just ended; see `growth.py`."""
+    from orchestrator.store import growth  # it submits runs, and submitting counts changes through this file
+
+    growth.grow(connection, ended_in, now)
+
+
 def _ended_entry(run: RunRow, now: float) -> dict[str, object]:
     return {
         "kind": OutboxKind.RUN_ENDED,
@@ -244,3 +281,39 @@ def _ended_entry(run: RunRow, now: float) -> dict[str, object]:
         "created_at": now,
         "available_at": now,
     }
+
+
+# The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
+
+_INSERT_EVENT = sa.insert(events)
+_INSERT_ENTRY = sa.insert(outbox)
+_COUNT_CHANGE = (
+    sa.update(change_counters)
+    .where(change_counters.c.shard == sa.bindparam("chosen"))
+    .values(value=change_counters.c.value + 1)
+)
+_HELD = sa.select(attempts.c.run_id, attempts.c.attempt, attempts.c.device_seconds).where(
+    attempts.c.run_id.in_(sa.bindparam("ids", expanding=True)), attempts.c.ended_at.is_(None)
+)
+_END_ATTEMPT = (
+    sa.update(attempts)
+    .where(
+        attempts.c.run_id == sa.bindparam("guard_id"),
+        attempts.c.attempt == sa.bindparam("guard_attempt"),
+        attempts.c.ended_at.is_(None),
+    )
+    .values({name: sa.bindparam(f"new_{name}") for name in ("ended_at", "outcome", "message", "device_seconds")})
+)
+_WRITE = (
+    sa.update(runs)
+    .where(
+        runs.c.id == sa.bindparam("guard_id"),
+        runs.c.status == sa.bindparam("guard_status"),
+        runs.c.attempt == sa.bindparam("guard_attempt"),
+        runs.c.last_event == sa.bindparam("guard_event"),
+    )
+    .values(
+        {name: sa.bindparam(f"new_{name}") for name in WRITTEN}
+        | {"last_event": runs.c.last_event + 1, "version": runs.c.version + 1}
+    )
+)

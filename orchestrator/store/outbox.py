@@ -1,7 +1,8 @@
 """`Outbox`: what other systems still have to be told, written in the same transaction as what happened.
 
 An entry is a reference (an experiment, perhaps a run), not a copy: the reader looks up the truth when it delivers.
-Delivery is at least once; an entry stays until it is confirmed, and a failed one comes back after a growing pause.
+Delivery is at least once; an entry stays until it is confirmed and is then deleted, so that the table holds what is
+still to be told and nothing else. A failed one comes back after a growing pause.
 """
 
 from collections.abc import Sequence
@@ -44,13 +45,13 @@ class Outbox:
         """The oldest entries that may be tried now."""
         columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "created_at", "tries")]
         due = outbox.c.available_at <= self._database.now()
-        query = sa.select(*columns).where(outbox.c.delivered_at.is_(None), due).order_by(outbox.c.id).limit(limit)
+        query = sa.select(*columns).where(due).order_by(outbox.c.id).limit(limit)
         with self._database.reading() as connection:
             return tuple(OutboxEntry(**row._mapping) for row in connection.execute(query))
 
     def backlog(self) -> int:
         """How many entries are not delivered yet."""
-        query = sa.select(sa.func.count()).select_from(outbox).where(outbox.c.delivered_at.is_(None))
+        query = sa.select(sa.func.count()).select_from(outbox)
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
@@ -58,18 +59,17 @@ class Outbox:
         """Confirm entries; repeating it changes nothing."""
         if not ids:
             return
-        query = sa.update(outbox).where(outbox.c.id.in_(ids), outbox.c.delivered_at.is_(None))
         with self._database.writing() as connection:
-            connection.execute(query.values(delivered_at=self._database.now(), last_error=None))
+            connection.execute(sa.delete(outbox).where(outbox.c.id.in_(ids)))
 
     def failed(self, id: int, error: str) -> None:
         """Put an entry back, to be tried again after 1, 2, 4, … seconds, at most five minutes."""
-        here = outbox.c.id == id, outbox.c.delivered_at.is_(None)
+        here = outbox.c.id == id
         with self._database.writing() as connection:
-            tries = connection.execute(sa.select(outbox.c.tries).where(*here).with_for_update()).scalar_one_or_none()
+            tries = connection.execute(sa.select(outbox.c.tries).where(here).with_for_update()).scalar_one_or_none()
             if tries is None:
                 return
             pause = min(FIRST_PAUSE_SECONDS * 2 ** min(tries, 32), MAX_BACKOFF_SECONDS)
             later = self._database.now() + pause
-            again = sa.update(outbox).where(*here)
+            again = sa.update(outbox).where(here)
             connection.execute(again.values(tries=tries + 1, last_error=plain_text(error), available_at=later))

@@ -1,6 +1,6 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,9 +9,28 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.records import (
+    AttemptRecord,
+    EventRecord,
+    ExperimentRecord,
+    Progress,
+    RunFilter,
+    RunRecord,
+    RunSort,
+    StateCounts,
+)
 from orchestrator.store.moves import known_id
-from orchestrator.store.tables import attempts, change_counters, events, experiments, results, run_specs, runs
+from orchestrator.store.tables import (
+    attempts,
+    change_counters,
+    checkpoints,
+    events,
+    experiments,
+    results,
+    run_specs,
+    runs,
+)
+from worker.protocol import CheckpointNotice
 from worker.record import Result
 from worker.spec import RunSpec
 
@@ -44,24 +63,25 @@ def run(connection: Connection, run_id: str) -> RunRecord:
 
 
 def run_page(
-    connection: Connection, *, experiment_id: str | None, status: RunStatus | None, limit: int | None, after: str | None
+    connection: Connection,
+    *,
+    where: RunFilter,
+    sort: RunSort | None,
+    limit: int | None,
+    after: str | None,
 ) -> tuple[RunRecord, ...]:
-    """Runs, those of newer experiments first, each experiment's by position; with `after`, those behind that run.
+    """Runs that pass the filter; with `after`, those behind that run. Ties, and everything without `sort`, have the
+    runs of newer experiments first, each experiment's by position.
 
     Raises `NotFoundError` for an experiment or run that does not exist.
     """
     # The page is found on the narrow rows first; specs and results are joined to the page only.
-    page = sa.select(runs.c.id).order_by(runs.c.experiment_number.desc(), runs.c.position)
-    if experiment_id is not None:
-        page = page.where(runs.c.experiment_number == _experiment_number(connection, experiment_id))
-    if status is not None:
-        page = page.where(runs.c.status == status)
+    page = sa.select(runs.c.id).where(*_conditions(connection, where)).order_by(*_order(sort))
     if after is not None:
-        page = page.where(_behind(connection, after))
+        page = page.where(_behind(connection, after, sort))
     chosen = page.limit(limit).subquery()
-    query = _run_query().join(chosen, chosen.c.id == runs.c.id)
-    ordered = query.order_by(runs.c.experiment_number.desc(), runs.c.position)
-    return tuple(_run_record(row) for row in connection.execute(ordered))
+    query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
+    return tuple(_run_record(row) for row in connection.execute(query))
 
 
 def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
@@ -78,6 +98,15 @@ def event_records(connection: Connection, run_id: str) -> tuple[EventRecord, ...
     columns = [events.c[name] for name in EventRecord.model_fields]
     query = sa.select(*columns).where(events.c.run_id == run_id).order_by(events.c.sequence)
     return tuple(EventRecord(**row._mapping) for row in connection.execute(query))
+
+
+def checkpoint_notices(connection: Connection, run_id: str) -> tuple[CheckpointNotice, ...]:
+    """All checkpoints of a run, the one to go on from last. Raises `NotFoundError`."""
+    require_run(connection, run_id)
+    columns = [checkpoints.c[name] for name in CheckpointNotice.model_fields]
+    query = sa.select(*columns).where(checkpoints.c.run_id == run_id)
+    ordered = query.order_by(checkpoints.c.attempt, checkpoints.c.step)
+    return tuple(CheckpointNotice(**row._mapping) for row in connection.execute(ordered))
 
 
 def version(connection: Connection) -> int:
@@ -109,16 +138,40 @@ def _experiment_number(connection: Connection, experiment_id: str) -> int:
     return int(number)
 
 
-def _behind(connection: Connection, run_id: str) -> sa.ColumnElement[bool]:
-    query = sa.select(runs.c.experiment_number, runs.c.position).where(runs.c.id == known_id(run_id))
+def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if where.experiment_id is not None:
+        yield runs.c.experiment_number == _experiment_number(connection, where.experiment_id)
+    for name in ("status", "candidate", "optimizer", "model", "seed"):
+        if (wanted := getattr(where, name)) is not None:
+            yield runs.c[name] == (known_id(wanted) if name == "candidate" else wanted)
+
+
+def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
+    usual = runs.c.experiment_number.desc(), runs.c.position.asc()
+    if sort is None:
+        return usual
+    key = runs.c[sort.key]
+    return key.is_(None), key.desc() if sort.descending else key.asc(), *usual
+
+
+def _behind(connection: Connection, run_id: str, sort: RunSort | None) -> sa.ColumnElement[bool]:
+    """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
+    key = runs.c[sort.key] if sort is not None else sa.null()
+    query = sa.select(runs.c.experiment_number, runs.c.position, key).where(runs.c.id == known_id(run_id))
     row = connection.execute(query).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
-    number, position = row
+    number, position, value = row
     # The first term alone can use the index; the second one completes the order.
-    return sa.and_(
+    later = sa.and_(
         runs.c.experiment_number <= number, sa.or_(runs.c.experiment_number < number, runs.c.position > position)
     )
+    if sort is None:
+        return later
+    if value is None:
+        return sa.and_(key.is_(None), later)
+    beyond = key < value if sort.descending else key > value
+    return sa.or_(key.is_(None), beyond, sa.and_(key == value, later))
 
 
 def _run_query() -> sa.Select[Any]:
@@ -164,7 +217,9 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
 
 def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> ExperimentRecord:
     counts = StateCounts(
-        total=sum(total.runs for total in totals), by_status={total.status: total.runs for total in totals}
+        total=sum(total.runs for total in totals),
+        by_status={total.status: total.runs for total in totals},
+        growing=row.growing,
     )
     return ExperimentRecord(
         id=row.id,

@@ -1,4 +1,10 @@
-"""`submit`: an experiment and all of its runs become durable in one transaction, once for each idempotency key."""
+"""`submit`: an experiment and all of its runs become durable in one transaction, once for each idempotency key.
+
+The order of the queue is fixed here: runs of higher priority first, and among equal ones the runs of several
+experiments take turns. An experiment's first run gets the turn that is served now, its next run the next turn, and so
+on (start-time fair queuing, Goyal et al. 1996, with one start as the unit). So an experiment of four runs gets every
+second free slot beside one of ten thousand, and a newcomer overtakes nobody for longer than its turn.
+"""
 
 import secrets
 
@@ -10,8 +16,17 @@ from orchestrator.errors import IdempotencyError
 from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.store.database import Database
-from orchestrator.store.moves import count_change, read_clock
-from orchestrator.store.tables import OutboxKind, events, experiments, outbox, run_specs, runs
+from orchestrator.store.moves import count_change
+from orchestrator.store.tables import (
+    QUEUE_ORDER,
+    OutboxKind,
+    events,
+    experiments,
+    is_claimable,
+    outbox,
+    run_specs,
+    runs,
+)
 from worker.spec import canonical_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -28,13 +43,14 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
     """
     planned = expand(spec)
     with database.writing() as connection:
-        now = read_clock(database, connection)
+        now = database.read_clock(connection)
         experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
         number = _insert_experiment(connection, experiment_id, spec, key, now)
         if number is None:
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
-        _insert_runs(connection, experiment_id, number, planned, now)
+        insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority)
+        _tell(connection, experiment_id, now)
         count_change(connection)
         return experiment_id, True
 
@@ -54,6 +70,7 @@ def _insert_experiment(
             spec_hash=spec.content_hash(),
             idempotency_key=key,
             created_at=now,
+            growing=spec.tuning is not None,
         )
         .on_conflict_do_nothing(index_elements=["idempotency_key"])
         .returning(experiments.c.number)
@@ -72,18 +89,48 @@ def _earlier(connection: Connection, spec: ComparisonSpec, key: str) -> Experime
     return ExperimentId(known.id)
 
 
-def _insert_runs(
-    connection: Connection, experiment_id: ExperimentId, number: int, planned: tuple[PlannedRun, ...], now: float
+def _turn(connection: Connection, rank: int) -> int:
+    """The turn that is served now among runs of this rank: that of the first one waiting for its first attempt.
+
+    Where none waits, the turn after the last: retries of earlier runs must not wait behind a whole new experiment.
+    """
+    fresh = is_claimable & (runs.c.rank == rank) & (runs.c.attempt == 0) & runs.c.schedulable
+    query = sa.select(runs.c.turn).where(fresh).order_by(*QUEUE_ORDER).limit(1)
+    served = connection.execute(query).scalar_one_or_none()
+    if served is None:
+        last = connection.execute(sa.select(sa.func.max(runs.c.turn)).where(runs.c.rank == rank)).scalar_one()
+        served = 0 if last is None else last + 1
+    return int(served)
+
+
+def insert_runs(
+    connection: Connection,
+    experiment_id: ExperimentId,
+    number: int,
+    planned: tuple[PlannedRun, ...],
+    now: float,
+    *,
+    rank: int,
+    first: int = 0,
 ) -> None:
-    ids = [f"{experiment_id}-{position:04d}" for position in range(len(planned))]
-    rows = [_run_row(run, experiment_id, number, position, now) for position, run in enumerate(planned)]
+    """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank."""
+    ids = [f"{experiment_id}-{first + offset:04d}" for offset in range(len(planned))]
+    turn = _turn(connection, rank)
+    rows = [
+        _run_row(run, experiment_id, number, first + offset, now) | {"rank": rank, "turn": turn + offset}
+        for offset, run in enumerate(planned)
+    ]
     connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, rows, strict=True)])
     specs = [canonical_json(run.spec.model_dump(mode="json")).decode() for run in planned]
     connection.execute(
         sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
     )
-    first = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
-    connection.execute(sa.insert(events), [{"run_id": id, **first} for id in ids])
+    begun = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
+    connection.execute(sa.insert(events), [{"run_id": id, **begun} for id in ids])
+
+
+def _tell(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Leave word of the new experiment in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "experiment_id": experiment_id}
     connection.execute(sa.insert(outbox), [{**entry, "created_at": now, "available_at": now}])
 

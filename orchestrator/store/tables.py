@@ -5,6 +5,7 @@
                     └─< events                    (one row a change of state)
     outbox                                        (what other systems still have to be told)
     change_counters                               (how often anything visible has changed)
+    leaders                                       (which dispatcher leads, and until when)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
@@ -60,6 +61,7 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
+    Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
 )
 
 runs = Table(
@@ -78,6 +80,9 @@ runs = Table(
     Column("gpus", sa.Integer, nullable=False),
     Column("steps_total", sa.BigInteger, nullable=False),
     Column("created_at", sa.Double, nullable=False),
+    # The order of the queue: rank, turn, experiment, position; see `submission.py`.
+    Column("rank", sa.Integer, nullable=False, server_default="0"),  # minus the priority
+    Column("turn", sa.BigInteger, nullable=False, server_default="0"),
     # The queue's part: only `moves.py` writes these.
     Column("status", _words(RunStatus, "status"), nullable=False),
     Column("reason", sa.Text, nullable=True),
@@ -110,10 +115,12 @@ is_claimable = runs.c.status.in_(
 )
 """Whether a run waits in the queue. Written out in the statement, for only then does SQLite use the index below."""
 
+QUEUE_ORDER = (runs.c.rank, runs.c.turn, runs.c.experiment_number, runs.c.position)
+"""Who is next: the most urgent, among them the one whose turn is first."""
+
 Index(
     "ix_runs_queue",
-    runs.c.experiment_number,
-    runs.c.position,
+    *QUEUE_ORDER,
     sqlite_where=runs.c.status.in_(sorted(CLAIMABLE)),
     postgresql_where=runs.c.status.in_(sorted(CLAIMABLE)),
 )
@@ -141,6 +148,7 @@ attempts = Table(
     Column("step", sa.BigInteger, nullable=False, server_default="0"),
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),
     Column("last_batch", sa.BigInteger, nullable=False, server_default="-1"),
+    Column("node", sa.Text, nullable=True),  # of the cluster, as the dispatcher placed it
     CheckConstraint("attempt >= 1", name="counts_from_one"),
     CheckConstraint("(outcome is null) = (ended_at is null)", name="ends_with_an_outcome"),
 )
@@ -221,11 +229,8 @@ outbox = Table(
     Column("available_at", sa.Double, nullable=False),  # not before this moment is it tried again
     Column("tries", sa.Integer, nullable=False, server_default="0"),
     Column("last_error", sa.Text, nullable=True),
-    Column("delivered_at", sa.Double, nullable=True),
 )
-
-_is_pending = outbox.c.delivered_at.is_(None)
-Index("ix_outbox_pending", outbox.c.id, sqlite_where=_is_pending, postgresql_where=_is_pending)
+"""A delivered entry is deleted."""
 
 CHANGE_COUNTERS = 16
 """Writers of PostgreSQL pick one of so many rows, so that they seldom wait for one another; readers add them up."""
@@ -235,4 +240,13 @@ change_counters = Table(
     metadata,
     Column("shard", sa.Integer, primary_key=True, autoincrement=False),
     Column("value", sa.BigInteger, nullable=False),
+)
+
+leaders = Table(
+    "leaders",
+    metadata,
+    Column("role", sa.Text, primary_key=True),
+    Column("holder", sa.Text, nullable=False),
+    Column("term", sa.BigInteger, nullable=False),  # rises each time that another holder takes over
+    Column("expires_at", sa.Double, nullable=False),
 )

@@ -11,6 +11,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.browser.serving import Site, served
 
+expect.set_options(timeout=60_000)  # a busy machine is not a fault
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -58,7 +60,7 @@ class Watched:
     def open(self, url: str, *, figures: int = 0) -> Page:
         """Go there and wait until so many figures are drawn."""
         self.page.goto(url)
-        expect(self.page.locator("[data-drawn]")).to_have_count(figures, timeout=15_000)
+        expect(self.page.locator("[data-drawn]")).to_have_count(figures, timeout=60_000)
         return self.page
 
     def _hear(self, kind: str, text: str) -> None:
@@ -80,7 +82,7 @@ class Eyes:
             color_scheme="dark" if theme == "dark" else "light",
             java_script_enabled=scripts,
         )
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)
         self.contexts.append(context)
         return Watched(context.new_page())
 

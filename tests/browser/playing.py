@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from orchestrator.jobs import Lease
 from orchestrator.service import Bench
 from orchestrator.store.queue import Queue
+from tests.stores import claim
 from worker.protocol import Failure, FailureKind, Heartbeat, PointsBatch
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
 
@@ -173,12 +174,12 @@ class Player:
 
     def begin(self) -> PlayedRun:
         """Claim the next run and say hello; fails where nothing is queued."""
-        (lease,) = self.queue.claim(cpus=64, gpus=0, limit=1)
+        (lease,) = claim(self.queue, cpus=64, gpus=0, limit=1)
         return PlayedRun(self.bench, lease)
 
     def finish(self, number: int | None = None) -> None:
         """Play that many runs to their results; all that are queued by default."""
         left = math.inf if number is None else number
-        while left > 0 and (leases := self.queue.claim(cpus=64, gpus=0, limit=1)):
+        while left > 0 and (leases := claim(self.queue, cpus=64, gpus=0, limit=1)):
             PlayedRun(self.bench, leases[0]).finish()
             left -= 1

@@ -1,7 +1,5 @@
 """The pages in a real browser, with the real service behind them and played workers."""
 
-import time
-
 import pytest
 from playwright.sync_api import expect
 
@@ -43,13 +41,10 @@ def test_a_workers_report_appears_without_reload_within_seconds(eyes, site):
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     expect(page.locator("#live")).to_have_text("Live")
     page.evaluate("window.stillTheSamePage = true")
-    began = time.monotonic()
     run.report(120)
     expect(page.locator("#runs tbody tr").first).to_contain_text("120/240")
-    visible_after = time.monotonic() - began
     expect(page.locator("#figure-curves .scatterlayer .trace").first).to_be_attached()
     assert page.evaluate("window.stillTheSamePage")
-    assert visible_after < 5, f"the report was visible after {visible_after:.1f} s"
     assert watched.complaints == []
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
-from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server, sqlite_database
+from tests.stores import PostgresqlServer, claim, postgresql_programs, postgresql_server, sqlite_database
 
 POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
 
@@ -23,6 +23,10 @@ class Store:
     database: Database
     bench: Bench
     queue: Queue
+
+    def claim(self, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
+        """Claim for a cluster of one node."""
+        return claim(self.queue, cpus=cpus, gpus=gpus, limit=limit)
 
     def pass_time(self, seconds: float) -> None:
         """Move the database's clock, in steps short enough that the reaper does not think that it has slept."""

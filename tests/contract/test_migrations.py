@@ -54,12 +54,25 @@ def test_the_migrations_make_the_constraints_of_the_code(tmp_path: Path) -> None
 
 
 def statements(database: Database) -> list[list[str]]:
-    """Every CREATE statement of a SQLite file as its sorted lines: the order of constraints means nothing."""
+    """Every CREATE statement of a SQLite file as its sorted parts: neither order nor line breaks mean anything."""
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'alembic%'"
     with database.reading() as connection:
         found = [sql.lower() for (sql,) in connection.exec_driver_sql(query)]
     database.close()
-    return sorted(sorted(line.strip().rstrip(",") for line in sql.splitlines()) for sql in found)
+    return sorted(sorted(" ".join(part.split()) for part in parts(sql)) for sql in found)
+
+
+def parts(sql: str) -> list[str]:
+    """A statement's head, and what its outermost parentheses list."""
+    head, _, body = sql.partition("(")
+    listed, depth = [""], 0
+    for letter in body.rpartition(")")[0]:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            listed.append("")
+        else:
+            listed[-1] += letter
+    return [head, *listed]
 
 
 def test_migrating_again_changes_nothing(empty: Database) -> None:

@@ -91,6 +91,21 @@ def test_a_resumed_run_gives_the_bits_of_one_that_never_stopped(name, dtype):
     assert _same(whole, second)
 
 
+def test_a_state_may_be_loaded_into_an_optimizer_that_has_loaded_one(name):
+    """As Accelerate does, which loads when it prepares an optimizer."""
+    model = tiny_gpt2()
+    optimizer = build(name, model, lr=_rate(name))
+    optimizer.load_state_dict(optimizer.state_dict())
+    train(model, optimizer, range(2))
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    train(model, optimizer, range(2, 4))
+    expected = _weights(model)
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    train(model, optimizer, range(2, 4))
+    assert _changed(model, expected) == set()
+
+
 def test_a_deep_copy_goes_on_alike_and_apart(name):
     model = tiny_gpt2()
     optimizer = build(name, model, lr=_rate(name))

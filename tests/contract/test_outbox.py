@@ -19,7 +19,7 @@ def told(outbox: Outbox) -> list[tuple[OutboxKind, str | None]]:
 def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: Outbox) -> None:
     experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
     first, second = (run.id for run in store.bench.runs(experiment_id=experiment.id))
-    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     store.bench.hello(first, 1, lease.token)
     assert told(outbox) == [(OutboxKind.EXPERIMENT_SUBMITTED, None)]
     store.bench.finish(first, 1, lease.token, result())

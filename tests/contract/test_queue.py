@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from orchestrator.placement import Node, NodeId, Room
 from orchestrator.store.tables import attempts, results
 from tests.contract.conftest import POLICY, Store
 from tests.stores import batch, comparison_spec, result
@@ -21,7 +22,7 @@ def submit(store: Store, **changes: object) -> list[str]:
 
 def claim(store: Store) -> Lease:
     """Claim the head of the queue."""
-    (lease,) = store.queue.claim(cpus=64, gpus=8, limit=1)
+    (lease,) = store.claim(cpus=64, gpus=8, limit=1)
     return lease
 
 
@@ -72,31 +73,61 @@ def test_the_same_key_with_another_specification_is_refused(store: Store) -> Non
 
 
 def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -> None:
-    older, newer = submit(store, seeds=(1, 2)), submit(store, seeds=(1,))
-    leases = store.queue.claim(cpus=8, gpus=0, limit=10)
-    assert [lease.run_id for lease in leases] == older + newer
+    runs = submit(store, seeds=(1, 2, 3))
+    leases = store.claim(cpus=8, gpus=0, limit=10)
+    assert [lease.run_id for lease in leases] == runs
     assert [lease.attempt for lease in leases] == [1, 1, 1]
-    assert leases[1].spec == store.bench.run(older[1]).spec
+    assert leases[1].spec == store.bench.run(runs[1]).spec
     assert len({lease.token for lease in leases}) == 3
-    assert store.queue.claim(cpus=8, gpus=0, limit=10) == ()
+    assert store.claim(cpus=8, gpus=0, limit=10) == ()
 
 
 def test_a_claim_stops_at_the_first_run_that_does_not_fit(store: Store) -> None:
     """A large run at the head is waited for: small ones behind it must not starve it."""
     small, large, behind = submit(store, seeds=(1,)), submit(store, seeds=(1,), cpus=4), submit(store, seeds=(1,))
-    assert [lease.run_id for lease in store.queue.claim(cpus=3, gpus=0, limit=10)] == small
-    assert store.queue.claim(cpus=3, gpus=0, limit=10) == ()
-    assert [lease.run_id for lease in store.queue.claim(cpus=5, gpus=0, limit=10)] == large + behind
+    assert [lease.run_id for lease in store.claim(cpus=3, gpus=0, limit=10)] == small
+    assert store.claim(cpus=3, gpus=0, limit=10) == ()
+    assert [lease.run_id for lease in store.claim(cpus=5, gpus=0, limit=10)] == large + behind
+
+
+def nodes(*sizes: tuple[int, int]) -> list[Node]:
+    """A cluster of nodes with so many (CPUs, GPUs)."""
+    return [Node(id=NodeId(f"n{number}"), cpus=cpus, gpus=gpus) for number, (cpus, gpus) in enumerate(sizes)]
 
 
 def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: Store) -> None:
+    """Two nodes with one GPU each hold no run of two, however many there are."""
     (large,), (small,) = submit(store, seeds=(1,), gpus=2), submit(store, seeds=(1,))
-    assert store.queue.mark_unschedulable(cpus=8, gpus=1) == 1
-    assert store.bench.run(large).reason == "needs more than the 8 CPUs and 1 GPUs that the cluster has"
-    assert [lease.run_id for lease in store.queue.claim(cpus=8, gpus=1, limit=10)] == [small]
-    assert store.queue.mark_unschedulable(cpus=8, gpus=2) == 0
+    assert store.queue.mark_unschedulable(nodes((8, 1), (8, 1), (16, 0))) == 1
+    reason = "needs 1 CPUs and 2 GPUs on one node; the largest node of the cluster has 8 CPUs and 1 GPUs or 16 CPUs and"
+    assert store.bench.run(large).reason == f"{reason} 0 GPUs"
+    assert [lease.run_id for lease in store.claim(cpus=8, gpus=1, limit=10)] == [small]
+    assert store.queue.mark_unschedulable(nodes((8, 2))) == 0
     assert store.bench.run(large).reason is None
-    assert [lease.run_id for lease in store.queue.claim(cpus=8, gpus=2, limit=10)] == [large]
+    assert [lease.run_id for lease in store.claim(cpus=8, gpus=2, limit=10)] == [large]
+
+
+def test_a_cluster_without_nodes_holds_nothing_until_one_comes(store: Store) -> None:
+    submit(store)
+    assert store.queue.mark_unschedulable([]) == 2
+    assert store.queue.mark_unschedulable(nodes((1, 0))) == 0
+
+
+def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -> None:
+    """Three free CPUs on each of two nodes hold no more than two runs of two CPUs."""
+    submit(store, seeds=(1, 2, 3), cpus=2)
+    placed = store.queue.claim(Room(nodes((3, 0), (3, 0))), 10)
+    assert [node for _, node in placed] == ["n0", "n1"]
+    assert [(each.run_id, each.attempt, each.node) for each in store.queue.live()] == [
+        (lease.run_id, 1, node) for lease, node in placed
+    ]
+
+
+def test_an_interruption_spares_what_was_adopted(store: Store) -> None:
+    kept, lost = submit(store)
+    first, _ = start(store), start(store)
+    assert store.queue.interrupt_all(spared={(first.run_id, 1)}) == 1
+    assert [status(store, run_id) for run_id in (kept, lost)] == ["running", "queued"]
 
 
 def test_only_the_hash_of_a_token_is_stored(store: Store) -> None:
@@ -247,7 +278,7 @@ def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_u
     held = 3 * POLICY.ttl_seconds
     assert run.device_seconds == pytest.approx(held, abs=1), "lost attempts hold their device until the lease ends"
     assert [attempt.outcome for attempt in store.bench.attempts(run_id)] == [AttemptOutcome.LOST] * 3
-    assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+    assert store.claim(cpus=8, gpus=0, limit=1) == ()
 
 
 def test_a_retry_waits_longer_each_time(store: Store) -> None:
@@ -257,7 +288,7 @@ def test_a_retry_waits_longer_each_time(store: Store) -> None:
         store.bench.fail(run_id, lease.attempt, lease.token, failure())
         assert status(store, run_id) is RunStatus.RETRY_WAIT
         store.pass_time(shortest - 1)
-        assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+        assert store.claim(cpus=8, gpus=0, limit=1) == ()
         store.pass_time(longest - shortest + 1.5)
 
 
@@ -285,23 +316,23 @@ def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) 
 
 def test_the_dispatcher_releases_a_dead_attempt_once(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    arguments = (run_id, 1, lease.token, AttemptOutcome.LOST, "the actor died")
+    start(store)
+    arguments = (run_id, 1, AttemptOutcome.LOST, "the actor died")
     assert store.queue.release(*arguments) is True
     assert store.queue.release(*arguments) is False
     run = store.bench.run(run_id)
     assert (run.status, run.reason) == (RunStatus.RETRY_WAIT, "the actor died")
 
 
-def test_a_release_with_another_leases_token_changes_nothing(store: Store) -> None:
+def test_a_release_of_another_attempt_changes_nothing(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     start(store)
-    lost = AttemptOutcome.LOST
-    assert store.queue.release(run_id, 1, "another", lost, None) is False  # type: ignore[arg-type]  # not a Token
-    assert store.queue.release(run_id, 2, None, lost, None) is False
+    for attempt in (0, 2):
+        assert store.queue.release(run_id, attempt, AttemptOutcome.LOST, None) is False
+    assert store.queue.release("nothing", 1, AttemptOutcome.LOST, None) is False
     assert status(store, run_id) is RunStatus.RUNNING
     with pytest.raises(ValueError, match="cannot release an attempt as succeeded"):
-        store.queue.release(run_id, 1, None, AttemptOutcome.SUCCEEDED, None)
+        store.queue.release(run_id, 1, AttemptOutcome.SUCCEEDED, None)
 
 
 def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Store) -> None:
@@ -330,7 +361,7 @@ def test_cancelling_a_waiting_run_ends_it_at_once(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLED
     assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLED
-    assert store.queue.claim(cpus=8, gpus=0, limit=1) == ()
+    assert store.claim(cpus=8, gpus=0, limit=1) == ()
     assert len(store.bench.events(run_id)) == 2
 
 
@@ -376,26 +407,26 @@ def test_a_result_that_arrives_while_a_run_is_cancelled_counts(store: Store) -> 
 
 def test_a_worker_that_does_not_obey_is_reported_after_the_grace_time(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
+    start(store)
     store.bench.cancel_run(run_id)
     assert store.queue.overdue_cancels() == ()
     store.pass_time(POLICY.cancel_grace_seconds + 1)
     assert store.queue.overdue_cancels() == ((run_id, 1),)
-    assert store.queue.release(run_id, 1, lease.token, AttemptOutcome.LOST, "ended by force")
+    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
     assert status(store, run_id) is RunStatus.CANCELLED
     assert store.queue.overdue_cancels() == ()
 
 
 def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
     done, running, waiting = submit(store, seeds=(1, 2, 3))
-    first, second = start(store), start(store)
+    first, _ = start(store), start(store)
     store.bench.finish(done, 1, first.token, result())
     experiment_id = store.bench.run(done).experiment_id
     store.bench.cancel_experiment(experiment_id)
     record = store.bench.cancel_experiment(experiment_id)
     assert [status(store, run) for run in (done, running, waiting)] == ["succeeded", "cancelling", "cancelled"]
     assert record.ended_at is None
-    store.queue.release(running, 1, second.token, AttemptOutcome.LOST, "gone")
+    store.queue.release(running, 1, AttemptOutcome.LOST, "gone")
     assert store.bench.experiment(experiment_id).ended_at is not None
 
 

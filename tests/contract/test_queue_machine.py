@@ -1,8 +1,9 @@
 """The queue against a simple model: random submits, claims, deaths, zombies and clocks must never break an invariant.
 
-The model is a dictionary of runs; the invariants are those of the queue's promise: terminal states absorb, at most one
-live lease a run, attempts rise by one, one result ⇔ succeeded, stale tokens change nothing, no event is missing,
-every attempt's device time counts.
+The model is a dictionary of runs; the invariants are those of the queue's promise: success absorbs, the other terminal
+states are left by a retry alone, experiments take turns and the urgent go first, at most one live lease a run, attempts
+rise by one, one result ⇔ succeeded, stale tokens change nothing, no event is missing, every attempt's device time
+counts.
 """
 
 import shutil
@@ -28,12 +29,24 @@ from hypothesis.stateful import (
 )
 
 from orchestrator.errors import ConflictError, LeaseLostError
-from orchestrator.jobs import LIVE, MOVES, TERMINAL, AttemptOutcome, Lease, LeasePolicy, RunId, RunStatus, Token
+from orchestrator.jobs import (
+    CLAIMABLE,
+    LIVE,
+    MOVES,
+    TERMINAL,
+    AttemptOutcome,
+    Lease,
+    LeasePolicy,
+    RunId,
+    RunStatus,
+    Token,
+    Wish,
+)
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
 from orchestrator.store.tables import attempts, events, outbox, results, runs
-from tests.stores import PostgresqlServer, comparison_spec, result, sqlite_database
+from tests.stores import PostgresqlServer, claim, comparison_spec, result, sqlite_database
 from worker.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
 
 # One tick (7 s) is longer than any retry's pause (at most 2 · 2 · 1.5 s), four are inside the TTL and five beyond it:
@@ -41,6 +54,15 @@ from worker.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
 POLICY = LeasePolicy(ttl_seconds=30, max_failures=3, backoff_seconds=2)
 TICK_SECONDS = 7.0
 TTL_TICKS = 5
+
+
+UNDER_WAY = CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING}
+GRANTED = {
+    Wish.CANCEL: frozenset(RunStatus) - {RunStatus.SUCCEEDED, RunStatus.FAILED},
+    Wish.PAUSE: UNDER_WAY | {RunStatus.PAUSING, RunStatus.PAUSED},
+    Wish.RESUME: UNDER_WAY | {RunStatus.PAUSING, RunStatus.PAUSED},
+    Wish.RETRY: UNDER_WAY | {RunStatus.FAILED, RunStatus.CANCELLED},
+}
 
 
 @dataclass
@@ -53,6 +75,14 @@ class ModelRun:
     due_tick: int = 0
     expiry_tick: int = 0
     device_seconds: dict[int, float] = field(default_factory=dict)
+    order: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Rank, turn, number of the experiment, position."""
+    started: bool = False
+    """Whether the newest attempt has said hello."""
+    paused_attempts: set[int] = field(default_factory=set)
+    """Attempts that were asked to pause."""
+    ended: int = 0
+    """How often it came to an end."""
 
     def live(self, lease: Lease) -> bool:
         return self.status in LIVE and self.attempt == lease.attempt
@@ -60,13 +90,21 @@ class ModelRun:
     def lose(self, tick: int, *, counts: bool) -> None:
         """The attempt is over without a result."""
         if self.status is RunStatus.CANCELLING:
-            self.status = RunStatus.CANCELLED
+            self.end(RunStatus.CANCELLED)
+        elif self.status is RunStatus.PAUSING:
+            self.status = RunStatus.PAUSED
         elif not counts:
             self.status = RunStatus.QUEUED
         else:
             self.failures += 1
-            self.status = RunStatus.FAILED if self.failures == POLICY.max_failures else RunStatus.RETRY_WAIT
-            self.due_tick = tick + 1
+            if self.failures == POLICY.max_failures:
+                self.end(RunStatus.FAILED)
+            else:
+                self.status, self.due_tick = RunStatus.RETRY_WAIT, tick + 1
+
+    def end(self, status: RunStatus) -> None:
+        """The run is over, at least until a retry."""
+        self.status, self.ended = status, self.ended + 1
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -83,6 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = Queue(self.database, POLICY)
         self.model: dict[str, ModelRun] = {}
         self.keys: dict[str, str] = {}
+        self.experiments = 0
         self.tick = 0
         for _ in range(TTL_TICKS + 1):  # the grace after a start
             self.advance()
@@ -91,26 +130,36 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.stack.close()
 
-    @rule(seeds=st.integers(1, 3), key=st.sampled_from([None, "a", "b"]))
-    def submit(self, seeds: int, key: str | None) -> None:
-        key = key and f"{key}{seeds}"
-        submission = self.bench.submit(comparison_spec(seeds=range(seeds)), key)
+    @rule(seeds=st.integers(1, 3), priority=st.sampled_from([0, 0, 5]), key=st.sampled_from([None, "a", "b"]))
+    def submit(self, seeds: int, priority: int, key: str | None) -> None:
+        key = key and f"{key}{seeds}{priority}"
+        spec = comparison_spec(seeds=range(seeds)).model_copy(update={"priority": priority})
+        turn = self.served(-priority)
+        submission = self.bench.submit(spec, key)
         assert submission.created == (key not in self.keys)
         if key is not None:
             assert self.keys.setdefault(key, submission.experiment.id) == submission.experiment.id
         if submission.created:
+            self.experiments += 1
             for run in self.bench.runs(experiment_id=submission.experiment.id):
-                self.model[run.id] = ModelRun()
+                order = (-priority, turn + run.position, self.experiments, run.position)
+                self.model[run.id] = ModelRun(order=order)
+
+    def served(self, rank: int) -> int:
+        """The turn that a newcomer gets: that of the first run waiting for its first attempt, else behind all."""
+        runs = [run for run in self.model.values() if run.order[0] == rank]
+        fresh = [run.order[1] for run in runs if run.attempt == 0 and run.status is RunStatus.QUEUED]
+        return min(fresh, default=max((run.order[1] for run in runs), default=-1) + 1)
 
     @rule(target=leases, limit=st.integers(1, 4))
     def claim(self, limit: int) -> MultipleResults[Lease]:
-        waiting = (RunStatus.QUEUED, RunStatus.RETRY_WAIT)
-        due = [id for id, run in self.model.items() if run.status in waiting and run.due_tick <= self.tick]
-        claimed = self.queue.claim(cpus=99, gpus=0, limit=limit)
-        assert [lease.run_id for lease in claimed] == due[:limit], "first submitted, first served"
+        due = [id for id, run in self.model.items() if run.status in CLAIMABLE and run.due_tick <= self.tick]
+        due.sort(key=lambda id: self.model[id].order)
+        claimed = claim(self.queue, cpus=99, limit=limit)
+        assert [lease.run_id for lease in claimed] == due[:limit], "the most urgent first, then in turns"
         for lease in claimed:
             run = self.model[lease.run_id]
-            run.status, run.attempt = RunStatus.LEASED, run.attempt + 1
+            run.status, run.attempt, run.started = RunStatus.LEASED, run.attempt + 1, False
             run.expiry_tick = self.tick + TTL_TICKS
             run.device_seconds[run.attempt] = 0.0
             assert lease.attempt == run.attempt
@@ -119,8 +168,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(lease=leases)
     def hello(self, lease: Lease) -> None:
         run = self.model[lease.run_id]
-        if self.accepted(run.live(lease), lambda: self.bench.hello(*identity(lease))) and run.status == "leased":
-            run.status, run.expiry_tick = RunStatus.RUNNING, self.tick + TTL_TICKS
+        if self.accepted(run.live(lease), lambda: self.bench.hello(*identity(lease))) and not run.started:
+            run.started, run.expiry_tick = True, self.tick + TTL_TICKS
+            if run.status is RunStatus.LEASED:
+                run.status = RunStatus.RUNNING
 
     @rule(lease=leases, seconds=st.floats(0, 50))
     def heartbeat(self, lease: Lease, seconds: float) -> None:
@@ -137,7 +188,7 @@ class QueueMachine(RuleBasedStateMachine):
         allowed = run.live(lease) and run.status is not RunStatus.LEASED
         report = result(device_seconds=seconds)
         if self.accepted(allowed or repeated, lambda: self.bench.finish(*identity(lease), report)) and allowed:
-            run.status = RunStatus.SUCCEEDED
+            run.end(RunStatus.SUCCEEDED)
             self.held(run, seconds)
 
     @rule(lease=leases, kind=st.sampled_from(FailureKind), seconds=st.floats(0, 50))
@@ -150,39 +201,61 @@ class QueueMachine(RuleBasedStateMachine):
         if self.accepted(live or repeated, lambda: self.bench.fail(*identity(lease), failure)) and live:
             self.held(run, seconds)
             if kind is FailureKind.PROGRAM and run.status is not RunStatus.CANCELLING:
-                run.status, run.failures = RunStatus.FAILED, run.failures + 1
+                run.failures += 1
+                run.end(RunStatus.FAILED)
             else:
                 run.lose(self.tick, counts=not interrupted)
 
-    @rule(lease=leases)
-    def stop(self, lease: Lease) -> None:
+    @rule(lease=leases, command=st.sampled_from([Command.CANCEL, Command.PAUSE]))
+    def stop(self, lease: Lease, command: Command) -> None:
         run = self.model[lease.run_id]
         repeated = self.ended_as(lease, AttemptOutcome.STOPPED)
-        allowed = run.live(lease) and run.status is RunStatus.CANCELLING
-        stopped = Stopped(command=Command.CANCEL, step=1, device_seconds=0)
+        withdrawn = command is Command.PAUSE and run.attempt in run.paused_attempts
+        asked = run.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
+        allowed = run.live(lease) and (asked or withdrawn)
+        stopped = Stopped(command=command, step=1, device_seconds=0)
         if self.accepted(allowed or repeated, lambda: self.bench.stopped(*identity(lease), stopped)) and allowed:
-            run.status = RunStatus.CANCELLED
+            run.lose(self.tick, counts=False)
 
     @rule(lease=leases, outcome=st.sampled_from([AttemptOutcome.LOST, AttemptOutcome.INTERRUPTED]))
     def release(self, lease: Lease, outcome: AttemptOutcome) -> None:
         run = self.model[lease.run_id]
         live = run.live(lease)
-        assert self.queue.release(*identity(lease), outcome, "the process died") == live
+        assert self.queue.release(lease.run_id, lease.attempt, outcome, "the process died") == live
         if live:
             run.lose(self.tick, counts=outcome is AttemptOutcome.LOST)
 
-    @rule(choice=st.integers(0, 99))
-    def cancel(self, choice: int) -> None:
+    @rule(choice=st.integers(0, 99), wish=st.sampled_from(Wish))
+    def wish(self, choice: int, wish: Wish) -> None:
         if not self.model:
             return
         run_id, run = list(self.model.items())[choice % len(self.model)]
-        if run.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+        if run.status not in GRANTED[wish]:
             with pytest.raises(ConflictError):
-                self.bench.cancel_run(run_id)
+                self.bench.wish_run(run_id, wish)
             return
-        self.bench.cancel_run(run_id)
-        if run.status is not RunStatus.CANCELLED:
-            run.status = RunStatus.CANCELLING if run.status in LIVE else RunStatus.CANCELLED
+        self.bench.wish_run(run_id, wish)
+        self.grant(run, wish)
+
+    def grant(self, run: ModelRun, wish: Wish) -> None:
+        """What a wish makes of a run whose state allows it."""
+        live, waits = run.status in LIVE, run.status in CLAIMABLE
+        if wish is Wish.CANCEL and live:
+            run.status = RunStatus.CANCELLING
+        elif wish is Wish.CANCEL and run.status is not RunStatus.CANCELLED:
+            run.end(RunStatus.CANCELLED)
+        elif wish is Wish.PAUSE and live:
+            run.status = RunStatus.PAUSING
+            run.paused_attempts.add(run.attempt)
+        elif wish is Wish.PAUSE and waits:
+            run.status = RunStatus.PAUSED
+        elif wish is Wish.RESUME and run.status is RunStatus.PAUSED:
+            run.status, run.due_tick = RunStatus.QUEUED, self.tick
+        elif wish is Wish.RESUME and run.status is RunStatus.PAUSING:
+            run.status = RunStatus.RUNNING if run.started else RunStatus.LEASED
+        elif wish is Wish.RETRY and run.status in TERMINAL:
+            run.status, run.due_tick = RunStatus.QUEUED, self.tick
+            run.failures = min(run.failures, POLICY.max_failures - 1)
 
     @rule()
     def restart(self) -> None:
@@ -225,7 +298,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert all(b.from_status is a.to_status and b.to_status in MOVES[a.to_status] for a, b in pairwise(line))
             assert line[-1].to_status is run.status
         assert sorted(recorded) == sorted(id for id, run in self.model.items() if run.status is RunStatus.SUCCEEDED)
-        assert sorted(sent) == sorted(id for id, run in self.model.items() if run.status in TERMINAL)
+        assert sorted(sent) == sorted(id for id, run in self.model.items() for _ in range(run.ended))
 
     def held(self, run: ModelRun, seconds: float) -> None:
         """A worker's report of its device time; the figure never falls."""

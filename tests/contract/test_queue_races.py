@@ -17,7 +17,7 @@ from orchestrator.store import tables
 from orchestrator.store.moves import lock, select_runs
 from orchestrator.store.queue import Queue
 from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
-from tests.stores import PostgresqlServer, comparison_spec, result
+from tests.stores import PostgresqlServer, claim, comparison_spec, result
 from worker.protocol import Heartbeat
 
 ROUNDS = 12
@@ -49,7 +49,7 @@ def test_of_a_reaper_and_a_finish_exactly_one_wins(store: Store) -> None:
     winners = set()
     for _ in range(ROUNDS):
         experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
-        (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+        (lease,) = store.claim(cpus=1, gpus=0, limit=1)
         store.bench.hello(lease.run_id, 1, lease.token)
         store.pass_time(POLICY.ttl_seconds - 1)
         store.database.clock_offset_seconds += 2
@@ -69,7 +69,7 @@ def test_of_a_reaper_and_a_finish_exactly_one_wins(store: Store) -> None:
 def test_a_heartbeat_that_meets_the_reaper_keeps_the_lease_or_learns_that_it_is_lost(store: Store) -> None:
     for _ in range(ROUNDS):
         experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
-        (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+        (lease,) = store.claim(cpus=1, gpus=0, limit=1)
         store.bench.hello(lease.run_id, 1, lease.token)
         store.pass_time(POLICY.ttl_seconds - 1)
         store.database.clock_offset_seconds += 2
@@ -89,7 +89,7 @@ def test_two_claimers_never_get_the_same_run(store: Store) -> None:
 
     def take_all() -> list[str]:
         taken: list[str] = []
-        while leases := store.queue.claim(cpus=3, gpus=0, limit=3):
+        while leases := store.claim(cpus=3, gpus=0, limit=3):
             taken += [lease.run_id for lease in leases]
         return taken
 
@@ -98,7 +98,7 @@ def test_two_claimers_never_get_the_same_run(store: Store) -> None:
     assert isinstance(second, list)
     claimed = first + second
     # A claimer may find nothing while the other one holds the last rows: those are still queued, and not lost.
-    claimed += [lease.run_id for lease in store.queue.claim(cpus=99, gpus=0, limit=99)]
+    claimed += [lease.run_id for lease in store.claim(cpus=99, gpus=0, limit=99)]
     assert sorted(claimed) == sorted(set(claimed))
     assert len(claimed) == 40
 
@@ -112,7 +112,7 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
         with ThreadPoolExecutor(1) as other, database.writing() as connection:
             head = select_runs().order_by(tables.runs.c.position).limit(2)
             held = lock(database, connection, head).runs
-            claimed = other.submit(store.queue.claim, cpus=4, gpus=0, limit=2).result(timeout=10)
+            claimed = other.submit(store.claim, cpus=4, gpus=0, limit=2).result(timeout=10)
         assert [run.id for run in held] == [run.id for run in runs[:2]]
         assert [lease.run_id for lease in claimed] == [run.id for run in runs[2:]]
 
@@ -127,7 +127,7 @@ def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:
 
 def test_two_finishes_with_one_token_record_one_result(store: Store) -> None:
     store.bench.submit(comparison_spec(seeds=(1,)))
-    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     store.bench.hello(lease.run_id, 1, lease.token)
     finish = [lambda: store.bench.finish(lease.run_id, 1, lease.token, result())] * 3
     assert together(*finish) == [None] * 3
@@ -164,14 +164,14 @@ def test_a_killed_process_loses_no_submission_that_it_acknowledged(tmp_path: Pat
         assert set(ids) <= {experiment.id for experiment in stored}
         assert len(stored) <= len(ids) + 1, "at most one more was stored and not yet acknowledged"
         assert all(experiment.counts.total == 2 for experiment in stored)
-        assert len(Queue(database, LeasePolicy()).claim(cpus=9999, gpus=0, limit=9999)) == 2 * len(stored)
+        assert len(claim(Queue(database, LeasePolicy()), cpus=9999, limit=9999)) == 2 * len(stored)
 
 
 def test_many_finishes_at_once_never_lock_each_other_out(store: Store) -> None:
     """Eight workers that start and finish runs at the same time: every call is answered, none by a deadlock."""
     runs = 160
     store.bench.submit(comparison_spec(seeds=tuple(range(runs))))
-    leases = store.queue.claim(cpus=runs, gpus=0, limit=runs)
+    leases = store.claim(cpus=runs, gpus=0, limit=runs)
 
     def carry_out(mine: slice) -> int:
         for lease in leases[mine]:

@@ -5,8 +5,10 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.columns import FIELDS, columns_of
 from orchestrator.jobs import AttemptOutcome, Lease
-from orchestrator.store.series import FULL_POINTS, MERGE_BATCHES, decode, encode
+from orchestrator.store.chunks import decode, encode
+from orchestrator.store.series import FULL_POINTS, MERGE_BATCHES
 from orchestrator.store.tables import chunks
 from tests.contract.conftest import Store
 from tests.stores import batch, comparison_spec, result
@@ -29,7 +31,7 @@ points = st.builds(
 
 
 def start(store: Store) -> Lease:
-    (lease,) = store.queue.claim(cpus=1, gpus=0, limit=1)
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     store.bench.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
@@ -57,7 +59,7 @@ def chunk_sizes(store: Store) -> list[int]:
 @given(st.lists(points, max_size=30))
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_chunk_keeps_every_bit(sent: list[Point]) -> None:
-    read = list(decode(encode(sent)))
+    read = list(decode([encode(columns_of(sent))], FIELDS).points())
     assert read == sent
     assert [type(value) for point in read for _, value in point] == [
         type(value) for point in sent for _, value in point
@@ -87,10 +89,37 @@ def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> 
 
 def test_the_newest_attempt_that_reached_a_step_wins(store: Store, lease: Lease) -> None:
     send(store, lease, batch(0, range(6), loss=1.0))
-    store.queue.release(lease.run_id, 1, lease.token, AttemptOutcome.INTERRUPTED, None)
+    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = start(store)
     send(store, second, batch(0, range(3, 5), loss=2.0))
     assert losses(store, lease) == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0, 5: 1.0}
+
+
+def test_of_a_step_that_several_attempts_reached_nothing_of_an_older_one_is_left(store: Store, lease: Lease) -> None:
+    sent = (Point(step=1, tokens=8, train_loss=1.0, val_loss=1.5), Point(step=2, tokens=16, train_loss=1.0))
+    send(store, lease, PointsBatch(sequence=0, points=sent))
+    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
+    second = start(store)
+    send(store, second, PointsBatch(sequence=0, points=(Point(step=1, tokens=8, train_loss=2.0),)))
+    send(store, second, PointsBatch(sequence=1, points=(Point(step=1, tokens=8, grad_norm=0.5),)))
+    merged = Point(step=1, tokens=8, train_loss=2.0, grad_norm=0.5)
+    assert store.bench.points(lease.run_id) == (merged, sent[1])
+
+
+def test_a_chart_keeps_the_spike_of_a_long_run(store: Store, lease: Lease) -> None:
+    steps = range(9_000)
+    points = tuple(Point(step=n, tokens=n, train_loss=50.0 if n == 4_321 else 2.0) for n in steps)
+    send(store, lease, PointsBatch(sequence=0, points=points))
+    (chart,) = store.bench.charts([lease.run_id], "train_loss", 90)
+    assert len(chart.first_step) == len(chart.high) == 90
+    assert (chart.first_step[0], chart.last_step[-1], sum(chart.points)) == (0, 8_999, 9_000)
+    assert [first for first, high in zip(chart.first_step, chart.high, strict=True) if high == 50.0] == [4_300]
+    assert max(chart.mean) == pytest.approx(2.0 + 48.0 / 100)
+    assert set(chart.low) == {2.0}
+    (part,) = store.bench.charts([lease.run_id], "train_loss", 90, after_step=4_319, until_step=4_322)
+    assert part.high == part.mean == (2.0, 50.0, 2.0)
+    (nothing,) = store.bench.charts([lease.run_id], "val_loss", 90)
+    assert nothing.points == ()
 
 
 def test_two_reports_of_one_step_become_one_point(store: Store, lease: Lease) -> None:
@@ -131,7 +160,7 @@ def test_observations_are_read_by_step_and_probe_from_the_newest_attempt(store: 
     send(store, lease, sent, sent)
     assert store.bench.observations(lease.run_id) == (first[1], first[0], first[2])
 
-    store.queue.release(lease.run_id, 1, lease.token, AttemptOutcome.INTERRUPTED, None)
+    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = start(store)
     again = observed(2, 0.7)
     send(store, second, batch(0, range(3)).model_copy(update={"observations": (again,)}))

@@ -27,11 +27,11 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Service]:
+def serving(folder: Path, policy: LeasePolicy | None = None) -> Iterator[Service]:
     """Serve a fresh database in `folder` until the block ends."""
     database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
     database.migrate()
-    policy = LeasePolicy()
+    policy = policy or LeasePolicy()
     bench = Bench(database, policy, folder / "runs", folder / "datasets")
     # With the protocol named, asyncio sets TCP_NODELAY on connections; without it every answer waits 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

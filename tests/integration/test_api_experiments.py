@@ -41,7 +41,7 @@ def test_submitting_queues_every_run_and_says_where(http):
     assert answer.headers["Location"] == f"/v1/experiments/{experiment['id']}"
     assert submission["created"] is True
     assert experiment["name"] == "Ümlaut <b>"
-    assert experiment["counts"] == {"total": 4, "by_status": {"queued": 4}}
+    assert experiment["counts"] == {"total": 4, "by_status": {"queued": 4}, "growing": False}
     assert http.get(answer.headers["Location"]).json() == experiment
 
 
@@ -106,7 +106,8 @@ def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(htt
             {
                 "pointer": "/sedes",
                 "value": [1],
-                "allowed": "unknown field; known: kind, name, workload, candidates, seeds, baseline, resources",
+                "allowed": "unknown field; known: kind, name, workload, candidates, seeds, baseline, tuning, "
+                "unequal_grids, resources, priority",
                 "source": "body",
             },
         ],
@@ -204,9 +205,10 @@ def test_what_does_not_exist_is_404(http, path: str):
     assert problem["detail"].endswith(".") or "none" in problem["detail"]
 
 
-@pytest.mark.parametrize("path", ["/v1/experiments/none/cancel", "/v1/runs/none/cancel"])
-def test_what_does_not_exist_cannot_be_cancelled(http, path: str):
-    assert http.post(path).status_code == 404
+@pytest.mark.parametrize("wish", ["cancel", "pause", "resume", "retry"])
+@pytest.mark.parametrize("path", ["/v1/experiments/none", "/v1/runs/none"])
+def test_of_what_does_not_exist_nothing_can_be_asked(http, path: str, wish: str):
+    assert http.post(f"{path}/{wish}").status_code == 404
 
 
 def test_other_methods_are_405_and_say_which_are_allowed(http):
@@ -251,6 +253,21 @@ def test_cancelling_ends_queued_runs_and_can_be_repeated(http):
     path = f"/v1/experiments/{experiment['id']}/cancel"
     assert http.post(path).json()["counts"]["by_status"] == {"cancelled": 4}
     assert http.post(path).json()["counts"]["by_status"] == {"cancelled": 4}
+
+
+def test_runs_are_paused_resumed_cancelled_and_retried_one_by_one_and_together(http):
+    path = f"/v1/experiments/{submit(http)['id']}"
+    run = http.get("/v1/runs", params={"experiment_id": path.rpartition("/")[2]}).json()["items"][0]
+    assert http.post(f"{path}/pause").json()["counts"]["by_status"] == {"paused": 4}
+    assert http.post(f"/v1/runs/{run['id']}/resume").json()["status"] == "queued"
+    refusal = http.post(f"/v1/runs/{run['id']}/retry").json()
+    assert refusal["status"] == "queued", "a run that waits is going to be tried anyway"
+    assert http.post(f"/v1/runs/{run['id']}/cancel").json()["status"] == "cancelled"
+    refused = http.post(f"/v1/runs/{run['id']}/resume")
+    assert (refused.status_code, refused.headers["Content-Type"]) == (409, PROBLEM)
+    assert "retry one that failed or was cancelled" in refused.json()["detail"]
+    assert http.post(f"{path}/retry").json()["counts"]["by_status"] == {"queued": 1, "paused": 3}
+    assert http.post(f"{path}/resume").json()["counts"]["by_status"] == {"queued": 4}
 
 
 def test_cancelling_one_run_leaves_the_others(http):

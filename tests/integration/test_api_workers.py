@@ -8,6 +8,7 @@ import pytest
 from api.client import Client
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from tests import stores
 from tests.integration.api_service import Service, comparison_fields, serving
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
 
@@ -26,7 +27,7 @@ def http(service: Service):
 
 def claim(service: Service, limit: int = 1, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
     submission = service.bench.submit(ComparisonSpec.model_validate(comparison_fields(**changes)))
-    return submission.experiment.id, service.queue.claim(cpus=64, gpus=0, limit=limit)
+    return submission.experiment.id, stores.claim(service.queue, cpus=64, limit=limit)
 
 
 def path(lease: Lease, verb: str) -> str:
@@ -165,7 +166,7 @@ def test_no_verb_works_without_the_token_or_with_another_one(service: Service, h
 def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Client):
     _, (lease,) = claim(service)
     service.bench.hello(lease.run_id, lease.attempt, lease.token)
-    service.queue.release(lease.run_id, lease.attempt, lease.token, AttemptOutcome.LOST, "its process died")
+    service.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "its process died")
     body = made_result(lease, 3.0).model_dump(mode="json")
     assert http.post(path(lease, "finish"), json=body, headers=bearer(lease.token)).status_code == 409
     assert service.bench.run(lease.run_id).result is None

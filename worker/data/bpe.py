@@ -87,7 +87,8 @@ def tokenizer_file(name: str, given: Path | None) -> Path:
         return Path(hf_hub_download(entry.repository, TOKENIZER_FILE, revision=entry.revision))
     except OSError as error:
         raise HubError(
-            f"cannot fetch the tokenizer {name!r} from {entry.repository}: {type(error).__name__}: {error}. "
+            f"cannot fetch the tokenizer {name!r} from {entry.repository}: "
+            f"{type(error).__name__}: {str(error).rstrip('.')}. "
             "Check the network and `hf auth login`, or give the file with --tokenizer-file."
         ) from error
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from worker.data.documents import Document, LocalSource, named_by_content
 from worker.errors import DataError
 
-PIECE_BYTES: Final = 8192
+PIECE_BYTES: Final = 4096
 """A text file is cut at line ends into documents of at least so many bytes, so that one long file has both splits."""
 
 

@@ -69,6 +69,6 @@ def _explained(location: HubLocation) -> Iterator[None]:
     except (OSError, EOFError, ValueError, httpx2.HTTPError) as error:
         raise HubError(
             f"cannot read {location.repository} ({location.subset}) from the Hugging Face hub: "
-            f"{type(error).__name__}: {error}. Check the network and HF_ENDPOINT, then repeat the command: "
-            "what was finished is kept."
+            f"{type(error).__name__}: {str(error).rstrip('.')}. "
+            "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."
         ) from error

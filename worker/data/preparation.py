@@ -19,7 +19,7 @@ from worker.data import catalog
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
 from worker.data.lock import locked
 from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
-from worker.data.prepared import UNFINISHED, not_prepared, on_demand
+from worker.data.prepared import UNFINISHED, not_prepared, on_demand, prepared
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
@@ -101,15 +101,17 @@ def prepare_once(
         with locked(folder.with_name(f"{folder.name}.lock"), say):
             if folder.exists():
                 return _same(read_manifest(folder), recipe, folder)
+            _refuse_other_files(recipe, dataset_folder)
             return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
 
 
 def _recipe(source: Source, order: Order) -> Recipe:
     given = order.tokenizer_file
     if order.tokenizer != "byte" and catalog.trained_size(order.tokenizer) is None:
-        from worker.data.bpe import tokenizer_file
+        from worker.data.bpe import BpeTokenizer, tokenizer_file
 
         given = tokenizer_file(order.tokenizer, given)
+        BpeTokenizer(given, name=order.tokenizer)  # a wrong file is refused before anything is written
     elif given is not None:
         raise DataError(f"the tokenizer {order.tokenizer!r} takes no file. Name your own own/<name>.")
     return Recipe(
@@ -130,6 +132,21 @@ def _same(manifest: Manifest, recipe: Recipe, folder: Path) -> Manifest:
         f"{folder} is prepared with {there}; ordered is {ordered}. "
         "Delete the folder to replace it, or give your own files another name."
     )
+
+
+def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
+    """An own name stands for the same files with every tokenizer, else comparing tokenizers compares texts."""
+    if catalog.dataset(recipe.dataset) is not None:
+        return
+    for path, manifest in prepared(dataset_folder):
+        if not isinstance(manifest, Manifest) or manifest.recipe.dataset != recipe.dataset:
+            continue
+        if manifest.recipe.source_version != recipe.source_version:
+            raise DataError(
+                f"{recipe.dataset} stands for other files already: {path} was made of "
+                f"{manifest.recipe.source_version}; given are {recipe.source_version}. "
+                "Choose another name, or delete that folder."
+            )
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from orchestrator.errors import StoreError
 
 def migrate(connection: Connection, revision: str) -> None:
     """Upgrade or downgrade to `revision` (`head`, `base` or an id). Raises `StoreError` for a newer database."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config = _config()
     config.attributes["connection"] = connection
     current = current_revision(connection)
     if current is not None and current not in _known(config):
@@ -35,6 +34,19 @@ def migrate(connection: Connection, revision: str) -> None:
 def current_revision(connection: Connection) -> str | None:
     """The revision of the database; None for an empty one."""
     return MigrationContext.configure(connection).get_current_revision()
+
+
+def newest_revision() -> str:
+    """The revision that this version of the code works with."""
+    newest = ScriptDirectory.from_config(_config()).get_current_head()
+    assert newest is not None  # there is one file at least
+    return newest
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    return config
 
 
 def _known(config: Config) -> frozenset[str]:

@@ -153,3 +153,40 @@ def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(
     result = cli("plan", "gpt2-tiny", "--optimizer", "adamw")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("adamw keeps to no block plan; those that do: adapm, adapm-mini")
+
+
+def test_rules_change_the_plan_and_the_bytes(cli):
+    rules = ("--rule", "*.mlp.*.weight=none", "--rule", "*.c_attn.weight:key=rank:7,per:neuron")
+    plain = pure_json(cli("plan", "gpt2-tiny", "--json"))
+    ruled = pure_json(cli("plan", "gpt2-tiny", *rules, "--json"))
+    blocks = {block["block"]: block for block in ruled["blocks"]}
+    key = blocks["transformer.h.0.attn.c_attn.weight:key"]
+    assert blocks["transformer.h.0.mlp.c_fc.weight"]["first_moment"] == "none"
+    assert (key["first_moment"], key["rank"], key["second_moment"]) == ("low rank", 7, "neuron")
+    assert ruled["state_bytes"] < plain["state_bytes"]
+    held = pure_json(cli("memory", "gpt2-tiny", "--optimizers", "adamw,adapm", *rules, "--json"))
+    (_, adapm) = held["optimizers"]
+    assert adapm["state_bytes"] == ruled["state_bytes"] + adapm["counter_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("*.mlp.*.weight", "cannot be understood at '*.mlp.*.weight'"),
+        ("*.mlp.*.weight=half", "cannot be understood at 'half'"),
+        ("*.mlp.*.weight=rank:0", "has no momentum of rank 0"),
+        ("*.mlp.*.weight=none,rank:3", "only FirstMoment.LOW_RANK has a rank"),
+        ("*.nowhere=full", "fits no trainable block"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_a_sentence_and_exit_code_2(cli, rule: str, sentence: str):
+    for verb in ("plan", "memory"):
+        result = cli(verb, "gpt2-tiny", "--rule", rule)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert sentence in " ".join(result.stderr.split())
+
+
+def test_rules_are_not_for_optimizers_without_a_plan(cli):
+    result = cli("plan", "gpt2-tiny", "--optimizer", "adamw", "--rule", "*=full")
+    assert result.exit_code == 2
+    assert "keeps to no block plan" in result.stderr

@@ -48,6 +48,8 @@ def finished(bench: Bench, player: Player) -> str:
         Candidate(optimizer="adamw", learning_rates=(2e-3, 4e-3, 1e3)),
         Candidate(optimizer="adapm", learning_rates=(2e-3, 4e-3), label=HOSTILE),
     )
-    experiment = bench.submit(DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE})).experiment
+    experiment = bench.submit(
+        DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE, "unequal_grids": True})
+    ).experiment
     player.finish()
     return experiment.id

@@ -7,6 +7,7 @@ from dashboards.curves import Curve, loss_curves
 from dashboards.palette import style
 from dashboards.series import Series, series
 from dashboards.viewstate import ViewState
+from orchestrator.columns import columns_of
 from worker.record import Point
 
 STEPS = 100
@@ -23,7 +24,7 @@ def run(floor: float, *, until: int = STEPS, diverges: bool = False) -> Series:
             Point(step=step, tokens=10 * step, train_loss=value, val_loss=value if step % 25 == 0 else None,
                   step_seconds=0.1)
         )  # fmt: skip
-    return series(points, ended=until == STEPS)
+    return series(columns_of(points), ended=until == STEPS)
 
 
 def curve(optimizer: str = "adapm", title: str = "AdaPM", *, is_best: bool = True, seeds: int = 2, **made) -> Curve:

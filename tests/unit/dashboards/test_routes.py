@@ -8,6 +8,7 @@ from dashboards.assets import PLOTLY
 from orchestrator.jobs import RunStatus
 from orchestrator.studies.demo import DEMO
 from tests.browser.playing import STATE_BYTES
+from tests.stores import claim
 
 
 def test_empty_home_says_what_to_do(client):
@@ -70,7 +71,7 @@ def test_a_failed_run_tells_why(client, bench, player):
 def test_a_run_has_a_page_in_every_state(client, bench, player, status):
     bench.submit(DEMO)
     if status == "leased":
-        player.queue.claim(cpus=1, gpus=0, limit=1)
+        claim(player.queue, cpus=1, gpus=0, limit=1)
     elif status != "queued":
         run = player.begin()
         run.report(30)
@@ -140,5 +141,5 @@ def test_a_page_weighs_little_without_plotly(client, finished):
     page = client.get(f"/experiments/{finished}")
     names = set(re.findall(r'(?:src|href)="/static/([\w.]+)', page.text)) - {PLOTLY}
     weight = len(page.content) + sum(len(client.get(f"/static/{name}").content) for name in names)
-    assert len(names) == 6
+    assert len(names) == 7
     assert weight <= 150_000

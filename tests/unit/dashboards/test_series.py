@@ -9,12 +9,15 @@ from dashboards.series import (
     Series,
     across_seeds,
     elapsed,
+    gridded,
     numbers,
     series,
     smooth,
+    spiky,
     thinned,
     window_of,
 )
+from orchestrator.columns import Columns, columns_of
 from worker.record import Point
 
 
@@ -24,7 +27,17 @@ def made(losses: list[float | None], *, ended: bool = False, every: int = 1) -> 
         Point(step=every * place, tokens=100 * every * place, val_loss=value, train_loss=value, step_seconds=0.5)
         for place, value in enumerate(losses)
     ]
-    return series(points, ended=ended)
+    return series(columns_of(points), ended=ended)
+
+
+def long_run(spike_at: int, steps: int = 20_000) -> tuple[Columns, Series]:
+    """A loss of 2 with one spike; a validation loss every 5,000 steps."""
+    points = [
+        Point(step=n, tokens=n, train_loss=9.0 if n == spike_at else 2.0, val_loss=None if n % 5_000 else 3.0)
+        for n in range(steps + 1)
+    ]
+    columns = columns_of(points)
+    return columns, series(columns, ended=True)
 
 
 def test_columns_keep_the_points_and_turn_null_into_nan():
@@ -89,3 +102,28 @@ def test_thinning_keeps_both_ends_and_the_limit():
     band = thinned(Band(x=long, mean=long, low=long, high=long))
     assert band.x.size <= MAX_POINTS
     assert (band.x[0], band.x[-1]) == (0.0, long[-1])
+
+
+def test_the_moving_average_does_not_depend_on_how_it_is_computed():
+    values = np.random.default_rng(0).random(400)
+    values[50:60] = np.nan
+    plain = [
+        np.nanmean(values[max(n - 7, 0) : n + 8]) if np.isfinite(values[n]) else np.nan for n in range(values.size)
+    ]
+    assert smooth(values, 15) == pytest.approx(np.array(plain), nan_ok=True)
+
+
+def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
+    columns, one = long_run(spike_at=12_345)
+    drawn = spiky(one, columns)
+    assert drawn.steps.size <= 4 * MAX_POINTS
+    assert drawn.train_loss.max() == 9.0
+    assert drawn.steps[np.isfinite(drawn.val_loss)].tolist() == [0, 5_000, 10_000, 15_000, 20_000]
+    assert (drawn.steps[0], drawn.steps[-1]) == (0, 20_000)
+
+
+def test_seeds_of_a_long_run_are_drawn_at_the_same_steps_wherever_their_spikes_are():
+    first, second = (gridded(long_run(spike_at=place)[1], 20_000) for place in (1_111, 7_777))
+    assert first.steps.size <= MAX_POINTS + 6
+    assert first.steps.tolist() == second.steps.tolist()
+    assert gridded(first, 1_000) is first

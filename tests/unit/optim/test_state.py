@@ -49,6 +49,8 @@ def test_float32_state_of_the_papers_models_in_gigabytes(config, name, gigabytes
 
 BYTES_A_PARAMETER = {
     "adamw": (8.00, 8.00),
+    "adamw-8bit": (2.04, 2.03),
+    "adamw-4bit": (1.07, 1.06),
     "adam-mini": (4.01, 4.00),
     "adafactor": (4.01, 4.01),
     "came": (4.02, 4.01),

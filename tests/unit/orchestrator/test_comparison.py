@@ -6,64 +6,19 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.comparison import compare
-from orchestrator.experiments import Candidate, ComparisonSpec, expand
+from orchestrator.experiments import Candidate, ComparisonSpec
 from orchestrator.jobs import RunStatus
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.records import CandidateRow, Comparison
+from tests.reference.made_comparison import Outcome, records
 from tests.stores import comparison_spec, result
 from worker.record import Result, Verdict
-
-Outcome = Result | RunStatus | float | None
-"""How a run of a test ended: a result, a loss, a state without result, or not yet (None)."""
 
 OPTIMIZERS = ("adamw", "adapm", "adapm-mini")
 
 
-def run_record(spec: ComparisonSpec, position: int, outcome: Outcome) -> RunRecord:
-    planned = expand(spec)[position]
-    ended = result(final_val_loss=outcome) if isinstance(outcome, float) else outcome
-    status = RunStatus.SUCCEEDED if isinstance(ended, Result) else ended or RunStatus.RUNNING
-    return RunRecord(
-        id=f"run-{position}",
-        experiment_id="e",
-        position=position,
-        candidate=planned.candidate,
-        optimizer=planned.spec.optimizer.name,
-        lr=planned.spec.optimizer.lr,
-        seed=planned.spec.seed,
-        model=planned.spec.workload.model,
-        status=status,
-        reason=None,
-        attempt=1,
-        step=0,
-        steps_total=10,
-        created_at=0.0,
-        started_at=1.0,
-        ended_at=2.0,
-        device_seconds=360.0,
-        spec=planned.spec,
-        result=ended if isinstance(ended, Result) else None,
-    )
-
-
 def compared(spec: ComparisonSpec, outcome: Callable[[str, float, int], Outcome]) -> Comparison:
     """The comparison in which `outcome(candidate, lr, seed)` is how each run ended."""
-    planned = expand(spec)
-    runs = [
-        run_record(spec, position, outcome(run.candidate, run.spec.optimizer.lr, run.spec.seed))
-        for position, run in enumerate(planned)
-    ]
-    experiment = ExperimentRecord(
-        id="e",
-        name=spec.name,
-        kind="comparison",
-        spec=spec,
-        spec_hash=spec.content_hash(),
-        created_at=0.0,
-        ended_at=None,
-        counts=StateCounts(total=len(runs), by_status={}),
-        progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
-    )
-    found = compare(experiment, runs)
+    found = compare(*records(spec, outcome))
     json.dumps(found.model_dump(mode="json"), allow_nan=False)
     return found
 
@@ -267,7 +222,9 @@ def test_unequal_grids_and_labels_are_shown() -> None:
         Candidate(optimizer="adamw", learning_rates=(1e-3,)),
         Candidate(optimizer="adamw", learning_rates=(1e-3, 2e-3), label="AdamW, long grid"),
     )
-    found = compared(base.model_copy(update={"candidates": candidates}), lambda name, lr, seed: bowl(lr, seed))
+    found = compared(
+        base.model_copy(update={"candidates": candidates, "unequal_grids": True}), lambda name, lr, seed: bowl(lr, seed)
+    )
     assert [each.title for each in found.rows] == ["AdamW, long grid", "AdamW"]
     assert "The candidates have grids of different sizes: they are not tuned equally." in found.notes
     verdict = row(found, "AdamW, long grid").verdict

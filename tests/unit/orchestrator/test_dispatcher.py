@@ -1,17 +1,19 @@
 """The dispatcher on a real queue in SQLite, with a runner that starts nothing and tells what the test wants told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from orchestrator import dispatcher as dispatching
-from orchestrator.dispatcher import Capacity, Dispatcher, Ended
+from orchestrator.dispatcher import Dispatcher, Ended
 from orchestrator.errors import StoreError
 from orchestrator.experiments import Candidate, ComparisonSpec
-from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunId, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunId, RunStatus
+from orchestrator.placement import Node, NodeId
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
+from orchestrator.store.leadership import LEADER_TTL_SECONDS, Leadership
 from orchestrator.store.queue import Queue
 from worker.spec import Budget, Resources, Workload
 
@@ -20,16 +22,22 @@ class TableRunner:
     """A runner of a given size whose attempts end when the test says so."""
 
     def __init__(self, cpus: int, gpus: int = 0) -> None:
-        self.size = Capacity(cpus=cpus, gpus=gpus)
+        self.size = (Node(id=NodeId("here"), cpus=cpus, gpus=gpus),)
+        self.survivors: set[RunId] = set()
+        """Runs whose processes outlive their dispatcher."""
         self.running: dict[RunId, Lease] = {}
         self.killed: list[tuple[RunId, int]] = []
         self._ended: list[Ended] = []
 
-    def capacity(self) -> Capacity:
+    def nodes(self) -> Sequence[Node]:
         return self.size
 
-    def start(self, lease: Lease) -> None:
+    def start(self, lease: Lease, node: NodeId) -> None:
+        assert node == "here"
         self.running[lease.run_id] = lease
+
+    def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
+        return [each for each in live if each.run_id in self.survivors]
 
     def ended(self) -> Sequence[Ended]:
         told, self._ended = self._ended, []
@@ -40,10 +48,14 @@ class TableRunner:
         self.killed.append((run_id, attempt))
 
     def close(self, grace_seconds: float) -> Sequence[Ended]:
-        return [Ended(lease=lease, interrupted=True, message="closed") for lease in self.running.values()]
+        return [
+            Ended(run_id=lease.run_id, attempt=lease.attempt, interrupted=True, message="closed")
+            for lease in self.running.values()
+        ]
 
     def dies(self, run_id: RunId) -> None:
-        self._ended.append(Ended(lease=self.running.pop(run_id), interrupted=False, message="killed by the test"))
+        attempt = self.running.pop(run_id).attempt
+        self._ended.append(Ended(run_id=run_id, attempt=attempt, interrupted=False, message="killed by the test"))
 
 
 class Desk:
@@ -55,7 +67,16 @@ class Desk:
         self.bench = Bench(database, policy=policy, runs_folder=folder / "runs", datasets_folder=folder / "datasets")
         self.queue = Queue(database, policy)
         self.runner = runner
-        self.dispatcher = Dispatcher(self.queue, runner)
+        self.dispatcher = self.new_dispatcher()
+
+    def new_dispatcher(
+        self,
+        holder: str = "the only one",
+        answers: Callable[[], bool] = lambda: True,
+        runner: TableRunner | None = None,
+        hindrance: Callable[[], str | None] = lambda: None,
+    ) -> Dispatcher:
+        return Dispatcher(self.queue, runner or self.runner, Leadership(self.database, holder), answers, hindrance)
 
     def submit(self, seeds: int = 1, resources: Resources | None = None) -> None:
         self.bench.submit(
@@ -139,7 +160,8 @@ def test_a_run_larger_than_the_cluster_says_so_and_blocks_nobody(desk: Desk) -> 
     desk.submit()
     desk.dispatcher.tick()
     waiting = [run for run in desk.bench.runs() if run.status is RunStatus.QUEUED]
-    assert [run.reason for run in waiting] == ["needs more than the 2 CPUs and 0 GPUs that the cluster has"]
+    reason = "needs 8 CPUs and 0 GPUs on one node; the largest node of the cluster has 2 CPUs and 0 GPUs"
+    assert [run.reason for run in waiting] == [reason]
     assert len(desk.runner.running) == 1
 
 
@@ -147,7 +169,7 @@ def test_closing_gives_every_run_back_without_blame(desk: Desk) -> None:
     """Runs of a stopped service wait in the queue, however often that happens."""
     desk.submit(seeds=2)
     for _ in range(5):
-        dispatcher = Dispatcher(desk.queue, desk.runner)
+        dispatcher = desk.new_dispatcher()
         dispatcher.tick()
         dispatcher.close()
         assert desk.statuses() == [RunStatus.QUEUED, RunStatus.QUEUED]
@@ -158,12 +180,11 @@ def test_recovery_restarts_what_a_killed_service_left(desk: Desk) -> None:
     desk.submit()
     desk.dispatcher.tick()
     (zombie,) = desk.runner.running.values()
-    successor = Dispatcher(desk.queue, desk.runner)
-    successor.recover()
+    successor = desk.new_dispatcher()
     successor.tick()
     (lease,) = desk.runner.running.values()
     assert (zombie.attempt, lease.attempt) == (1, 2)
-    assert not desk.queue.release(zombie.run_id, zombie.attempt, zombie.token, AttemptOutcome.LOST, "late")
+    assert not desk.queue.release(zombie.run_id, zombie.attempt, AttemptOutcome.LOST, "late")
 
 
 def test_a_worker_that_falls_silent_is_ended_and_its_place_is_used(desk: Desk) -> None:
@@ -181,7 +202,7 @@ def test_while_the_service_is_away_silence_is_no_reason(desk: Desk) -> None:
     """Workers that can reach nobody keep their leases; once the service is back they get the time to be heard."""
     desk.submit()
     answers = False
-    dispatcher = Dispatcher(desk.queue, desk.runner, lambda: answers)
+    dispatcher = desk.new_dispatcher(answers=lambda: answers)
     dispatcher.tick()
     desk.pass_a_lease(dispatcher)
     answers = True
@@ -205,5 +226,66 @@ def test_what_ended_while_the_database_was_away_is_told_later(desk: Desk, monkey
     assert sorted(lease.attempt for lease in desk.runner.running.values()) == [2, 2]
 
 
+def test_what_outlived_a_dispatcher_is_adopted_with_the_place_that_it_occupies(desk: Desk) -> None:
+    """Of two attempts one has survived: it keeps its lease and its CPU, the other run is started again beside it."""
+    desk.submit(seeds=3)
+    desk.dispatcher.tick()
+    kept, lost = desk.runner.running
+    desk.runner.survivors = {kept}
+    successor = desk.new_dispatcher()
+    successor.tick()
+    assert [desk.bench.run(run_id).attempt for run_id in (kept, lost)] == [1, 2]
+    assert sorted(desk.statuses()) == ["leased", "leased", "queued"]
+    desk.runner.dies(kept)
+    successor.tick()
+    assert [each.message for each in desk.bench.attempts(kept)][:1] == ["killed by the test"]
+
+
+def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
+    desk.submit()
+    desk.dispatcher.tick()
+    standby = desk.new_dispatcher("another", runner=TableRunner(cpus=2))
+    standby.tick()
+    assert [(run.status, run.attempt) for run in desk.bench.runs()] == [("leased", 1)]
+    desk.dispatcher.close()
+    standby.tick()
+    desk.dispatcher.tick()
+    assert [(run.status, run.attempt) for run in desk.bench.runs()] == [("leased", 2)]
+
+
+def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends what it had started itself, and nothing that its successor has started."""
+    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
+    desk.submit()
+    desk.dispatcher.tick()
+    desk.database.clock_offset_seconds += 2 * LEADER_TTL_SECONDS
+    successor = desk.new_dispatcher("another", runner=TableRunner(cpus=2))
+    successor.tick()
+    desk.dispatcher.tick()
+    assert [(run.status, run.attempt) for run in desk.bench.runs()] == [("leased", 2)]
+    assert [each.message for each in desk.bench.attempts(desk.bench.runs()[0].id)][1:] == [None]
+
+
 def _database_away(*_: object) -> bool:
     raise StoreError("the database is away")
+
+
+def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(desk: Desk) -> None:
+    reason: list[str] = []
+    dispatcher = desk.new_dispatcher(hindrance=lambda: reason[0] if reason else None)
+    desk.submit(seeds=2)
+    desk.runner.size = (Node(id=NodeId("here"), cpus=1, gpus=0),)
+    dispatcher.tick()
+    (first,) = desk.runner.running
+    reason.append("the disk is full")
+    desk.runner.size = (Node(id=NodeId("here"), cpus=2, gpus=0),)
+    desk.runner.dies(first)
+    dispatcher.tick()
+    assert desk.runner.running == {}
+    assert {run.status for run in desk.bench.runs()} == {RunStatus.RETRY_WAIT, RunStatus.QUEUED}
+    reason.clear()
+    dispatcher.tick()
+    assert desk.runner.running

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from worker.randomness import random_state, seed_everything
 from worker.record import Result, Verdict
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
+from worker.tasks.registry import TASKS
 
 
 def test_candidates_cut_the_batch_as_evenly_as_can_be() -> None:
@@ -146,9 +148,7 @@ def test_auto_steps_down_where_a_later_step_needs_more(folders: Folders, monkeyp
                 torch.empty(2**60, dtype=torch.uint8)
             return super().training_loss(micro_batch)
 
-    from worker import run as run_module
-
-    monkeypatch.setitem(run_module.TASKS, "pretrain", Growing)
+    monkeypatch.setitem(TASKS, "pretrain", replace(TASKS["pretrain"], task=Growing))
     result, losses = result_of(folders, folders.run_folder, micro_batch_sequences="auto")
 
     assert (result.verdict, result.micro_batch_sequences) == (Verdict.CONVERGED, 2)

@@ -11,7 +11,8 @@ def made(energies: list[float], rows: int, columns: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
     left = torch.linalg.qr(torch.randn(rows, len(energies), generator=draw))[0]
     right = torch.linalg.qr(torch.randn(columns, len(energies), generator=draw))[0]
-    return left @ torch.diag(torch.tensor(energies).sqrt()) @ right.T
+    matrix: torch.Tensor = left @ torch.diag(torch.tensor(energies).sqrt()) @ right.T
+    return matrix
 
 
 def test_rows_and_columns_near_zero_are_counted_against_the_largest() -> None:

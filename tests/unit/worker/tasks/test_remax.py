@@ -98,7 +98,7 @@ def test_the_cut_changes_neither_answers_nor_gradients(chats: ConversationDatase
         task.model.zero_grad()
         pieces = list(task.draw(1, size))
         loss = torch.stack([task.training_loss(piece) for piece in pieces]).sum()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        loss.backward()
         gradient = torch.cat([p.grad.flatten() for p in task.model.parameters() if p.grad is not None])
         found.append((*joined(pieces), loss.detach(), gradient))
     assert torch.equal(found[0][0], found[1][0])
@@ -129,7 +129,7 @@ def test_the_reward_rises(chats: ConversationDataset) -> None:
     rewards = []
     for step in range(20):
         (batch,) = task.draw(step, 16)
-        task.training_loss(batch).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        task.training_loss(batch).backward()
         torch.nn.utils.clip_grad_norm_(task.model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

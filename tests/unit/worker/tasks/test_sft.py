@@ -69,12 +69,12 @@ def test_the_shares_of_uneven_micro_batches_add_up_to_the_whole(folder: Path) ->
     for size in (5, 2, 1):
         task.model.zero_grad()
         loss = torch.stack([task.training_loss(piece) for piece in task.draw(0, size)]).sum()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        loss.backward()
         results.append(
             (loss.item(), torch.cat([p.grad.flatten() for p in task.model.parameters() if p.grad is not None]))
         )
-    for loss, gradient in results[1:]:
-        assert loss == pytest.approx(results[0][0], rel=1e-6)
+    for share, gradient in results[1:]:
+        assert share == pytest.approx(results[0][0], rel=1e-6)
         torch.testing.assert_close(gradient, results[0][1], rtol=1e-4, atol=1e-7)
 
 

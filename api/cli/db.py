@@ -1,0 +1,92 @@
+"""`adapm-bench db`: the database's schema, health, backup and space. No service is needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.console import complain
+from api.cli.service import FAILED
+from api.cli.up import Data, read_settings
+from orchestrator.errors import OrchestratorError
+from orchestrator.settings import Settings
+from orchestrator.store.database import Database
+
+verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.add_typer(verbs, name="db")
+
+
+@verbs.command()
+def upgrade(data: Data = None) -> None:
+    """Bring the schema to this version's; `up` does it, too."""
+    from orchestrator.store import maintenance
+
+    settings = read_settings(data=data)
+    settings.data_folder.mkdir(parents=True, exist_ok=True)
+    with _opened(settings) as database:
+        before, newest = maintenance.revision(database)
+        database.migrate()
+    print(f"the schema was {before or 'missing'} and is {newest}" if before != newest else f"the schema is {newest}")
+
+
+@verbs.command()
+def check(data: Data = None) -> None:
+    """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
+    from orchestrator.store import maintenance
+
+    with _opened(read_settings(data=data)) as database:
+        faults = maintenance.faults(database)
+    for fault in faults:
+        complain(fault)
+    if faults:
+        raise typer.Exit(FAILED)
+    print("the database is sound")
+
+
+@verbs.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="The new file; an existing one is left alone.", metavar="FILE")],
+    data: Data = None,
+) -> None:
+    """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
+    from orchestrator.store import maintenance
+
+    settings = read_settings(data=data)
+    with _failing():
+        maintenance.backup(settings.resolved_database_url(), target)
+    print(f"{target}  {target.stat().st_size:,} bytes")
+
+
+@verbs.command()
+def vacuum(data: Data = None) -> None:
+    """Give the space of what was deleted back to the disk; writers wait meanwhile."""
+    from orchestrator.store import maintenance
+
+    with _opened(read_settings(data=data)) as database:
+        maintenance.vacuum(database)
+    print("done")
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Database]:
+    with _failing():
+        database = Database(settings.resolved_database_url())
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except OrchestratorError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(FAILED) from error

@@ -1,0 +1,50 @@
+"""`adapm-bench fit ID…`: scaling laws over experiments of several sizes."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from api.cli.console import console, print_json
+from api.cli.service import Json, Url, connected
+
+
+class FormOption(StrEnum):
+    """The forms by name, as `orchestrator/scaling.py` knows them."""
+
+    N = "n"
+    N0 = "n0"
+    D = "d"
+    D0 = "d0"
+    ND = "nd"
+
+
+Ids = Annotated[list[str], typer.Argument(help="Experiments of several model sizes or token budgets.", metavar="ID...")]
+FormChoice = Annotated[
+    FormOption | None,
+    typer.Option(
+        "--form",
+        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that they can tell.",
+    ),
+]
+Predict = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--predict", min=1, max=1e15, help="A model size in parameters (1.5e9) to predict the loss at; repeatable."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb of this file."""
+    app.command()(fit)
+
+
+def fit(ids: Ids, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
+    """Fit each optimizer's scaling law over experiments: exponents with intervals, predictions, verdicts."""
+    from api.cli.fit_table import fit_view
+
+    with connected(url) as client:
+        sizes = [round(size) for size in predict or []]
+        report = client.fit(ids, form=form.value if form else None, predict=sizes)
+    print_json(report) if json else console().print(fit_view(report))

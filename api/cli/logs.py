@@ -1,0 +1,32 @@
+"""`adapm-bench logs RUN`: what a run's process printed, the newest attempt's first of all."""
+
+from typing import Annotated
+
+import typer
+
+from api.cli.console import complain, plain
+from api.cli.service import FAILED, Url, connected
+
+RunId = Annotated[str, typer.Argument(help="A run's id.", metavar="RUN")]
+Attempt = Annotated[int | None, typer.Option(min=1, help="Which attempt; default: the newest.")]
+Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines from the end.")]
+
+LINE_BYTES = 400
+"""So long a line may be on average, tracebacks included."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb of this file."""
+    app.command()(logs)
+
+
+def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None) -> None:
+    """Show the end of what an attempt of a run printed."""
+    with connected(url) as client:
+        newest = client.run(run).attempt
+        if newest == 0:
+            complain(f"run {run} has not begun: nothing was printed yet")
+            raise typer.Exit(FAILED)
+        text = client.log(run, attempt or newest, tail_bytes=min(tail * LINE_BYTES, 2**22))
+    for line in text.splitlines()[-tail:]:
+        print(plain(line))

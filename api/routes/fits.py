@@ -1,0 +1,42 @@
+"""What several experiments say together: scaling laws and performance profiles."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.routes.context import ID_PATTERN, BenchDependency, problems
+from orchestrator.fit_records import FitReport
+from orchestrator.profiles import ProfileReport
+from orchestrator.scaling import FormName
+
+router = APIRouter(tags=["several experiments"])
+
+MOST_EXPERIMENTS = 64
+"""Each is read with all of its runs."""
+Experiments = Annotated[
+    list[Annotated[str, Query(pattern=ID_PATTERN)]],
+    Query(alias="experiment", min_length=1, max_length=MOST_EXPERIMENTS, description="Ids; repeat the parameter."),
+]
+Form = Annotated[
+    FormName | None,
+    Query(description="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: what fits."),
+]
+Predict = Annotated[
+    list[Annotated[int, Query(ge=1, le=10**15)]],
+    Query(
+        max_length=32,
+        description="Model sizes (parameters) to predict the loss at, at the largest model's tokens a parameter.",
+    ),
+]
+
+
+@router.get("/fits", responses=problems(404, 409, 422))
+def fits(bench: BenchDependency, experiments: Experiments, form: Form = None, predict: Predict = []) -> FitReport:  # noqa: B006 — FastAPI copies it
+    """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
+    return bench.fit(experiments, form=form, predict=[(parameters, None) for parameters in predict])
+
+
+@router.get("/profiles", responses=problems(404, 422))
+def profile(bench: BenchDependency, experiments: Experiments) -> ProfileReport:
+    """Performance profiles of every candidate over the workloads of several comparisons, integrated over tau."""
+    return bench.profile(experiments)

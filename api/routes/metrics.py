@@ -1,0 +1,19 @@
+"""`/metrics`: what Prometheus reads."""
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from api.meters import Meters
+from api.routes.context import problems
+
+router = APIRouter(tags=["health"])
+
+TEXT = {200: {"description": "Prometheus text format.", "content": {"text/plain": {}}}}
+
+
+@router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]
+def metrics(request: Request) -> Response:
+    """Queue, attempts, latencies, ingest and export lag for Prometheus; counts of the database are 5 s old at most."""
+    meters = request.app.state.meters
+    assert isinstance(meters, Meters)
+    return Response(generate_latest(meters.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,146 @@
+"""Processes under load: our api, an idle dispatcher, MLflow's server, on free loopback ports, and a quick client."""
+
+import http.client
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from api.health import answers
+from api.supervisor import listen
+from orchestrator.jobs import LeasePolicy
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+
+START_SECONDS = 180.0
+
+DISPATCHER_WITHOUT_RAY = """
+import sys, threading
+from pathlib import Path
+from orchestrator.dispatcher import Capacity, Dispatcher
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from orchestrator.tracking import Exporter
+
+class Nothing:
+    def capacity(self): return Capacity(cpus=0, gpus=0)
+    def ended(self): return ()
+
+database, folder = Database(sys.argv[1]), Path(sys.argv[2])
+bench = Bench(database, LeasePolicy(), folder, folder)
+Exporter(bench, database, f"sqlite:///{folder}/mlflow.sqlite3", folder)
+dispatcher = Dispatcher(Queue(database, LeasePolicy()), Nothing())
+for _ in range(8):
+    dispatcher.tick()
+print("idle", flush=True)
+sys.stdin.read()
+"""
+"""All of the dispatcher process but Ray, which is not ours, and MLflow, which is imported at the first export."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """The running api process and its database."""
+
+    host: str
+    port: int
+    process: psutil.Process
+    database: Database
+    queue: Queue
+    folder: Path
+
+    def cpu_seconds(self) -> float:
+        """What the api process has computed so far: on a busy machine it tells more than the clock."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection of its own; the standard library's client costs a tenth of others' time."""
+        return http.client.HTTPConnection(self.host, self.port, timeout=60)
+
+
+def call(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None, token: str | None = None
+) -> bytes:
+    """One request on a connection that stays open; raises where the answer is not a success."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    content = response.read()
+    if response.status >= 400:
+        raise RuntimeError(f"{method} {path} answered {response.status}: {content[:500]!r}")
+    return content
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def running_service(folder: Path) -> Iterator[Service]:
+    """An api process on a fresh SQLite database."""
+    port = _free_port()
+    database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+    database.migrate()
+    command = [sys.executable, "-m", "api.cli", "api", "--data", str(folder), "--port", str(port)]
+    with _process(command, f"http://127.0.0.1:{port}", "/healthz", folder / "api.log") as process:
+        queue = Queue(database, LeasePolicy())
+        yield Service(host="127.0.0.1", port=port, process=process, database=database, queue=queue, folder=folder)
+    database.close()
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[tuple[str, int]]:
+    """MLflow's server with one worker over a fresh SQLite store."""
+    port = _free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{folder / 'peer.sqlite3'}"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--default-artifact-root", str(folder / "peer")]
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with _process(command, f"http://127.0.0.1:{port}", "/health", folder / "mlflow.log"):
+        yield "127.0.0.1", port
+
+
+@contextmanager
+def _process(command: list[str], url: str, path: str, log: Path) -> Iterator[psutil.Process]:
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not answers(url, path=path):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{command[2]} did not start: {log.read_text()[-2000:]}")
+                time.sleep(0.1)
+            yield psutil.Process(process.pid)
+        finally:
+            children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            process.terminate()
+            for child in children:
+                if child.is_running():
+                    child.terminate()
+
+
+def _free_port() -> int:
+    listener = listen("127.0.0.1", 0)
+    port: int = listener.getsockname()[1]
+    listener.close()
+    return port
+
+
+def machine() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = models[0] if models else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"

@@ -1,0 +1,127 @@
+"""The words of a scaling-law fit: what was found, or why it cannot be said; never more than the interval supports."""
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.fit_records import CandidateFit, ScalingPoint
+from orchestrator.records import ExperimentRecord
+from orchestrator.scaling import MAX_EXPONENT, Form
+from orchestrator.verdicts import SIGNIFICANCE
+
+FAIR_SPAN = 10.0
+"""Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
+FAIR_HELD_OUT = 0.01
+"""Nats. Tuned optimizers differ by 0.002 to 0.013 (Wen et al., arXiv 2509.02046): a law that misses by more decides
+nothing between them."""
+
+
+def too_few(points: Sequence[ScalingPoint], form: Form) -> str | None:
+    """Why these points cannot be fitted, as a sentence; None where they can."""
+    names = ("model size", "token budget")
+    for variable in form.variables:
+        values = {(point.parameters, point.tokens)[variable] for point in points}
+        needed = 3 if len(form.variables) == 2 else form.size() + 1
+        if len(values) < needed:
+            have = f"{len(values)} {names[variable]}{'s' if len(values) != 1 else ''}"
+            return f"Not fitted: {have}; {form.formula} needs at least {needed}."
+    if len(points) <= form.size():
+        return f"Not fitted: {len(points)} points; {form.formula} needs at least {form.size() + 1}."
+    return None
+
+
+def fit_verdict(row: CandidateFit, form: Form) -> str:
+    """What the law says, its weaknesses first."""
+    if reason := too_few(row.points, form):
+        return reason
+    sentences = [*_exponents(row), *_floor(row), *_against_baseline(row), *_held_out(row)]
+    return " ".join(sentences)
+
+
+def fit_notes(
+    experiments: Sequence[ExperimentRecord], rows: Sequence[CandidateFit], form: Form, left_out: Mapping[str, int]
+) -> tuple[str, ...]:
+    """What limits all the fits, the gravest first."""
+    return (
+        *_about_progress(experiments, left_out),
+        *_about_workloads(experiments),
+        *_about_span(rows, form),
+        "Intervals: residual bootstrap over runs, percentiles stretched by t; they hold if the form does.",
+    )
+
+
+def _exponents(row: CandidateFit) -> list[str]:
+    found = []
+    for name in ("alpha", "beta"):
+        if (exponent := row.coefficients.get(name)) is None:
+            continue
+        if abs(exponent.value) >= MAX_EXPONENT:
+            found.append(f"{name} is at its bound of {MAX_EXPONENT:g}: the points follow no power law.")
+        elif exponent.low is None or exponent.high is None:
+            found.append(f"{name} = {exponent.value:.3f}, without an interval: as many coefficients as runs.")
+        elif exponent.low <= 0 <= exponent.high:
+            interval = f"{exponent.low:.3f} to {exponent.high:.3f}"
+            found.append(f"No scaling shown: the 95 % interval of {name}, {interval}, spans zero.")
+        else:
+            found.append(f"{name} = {exponent.value:.3f} (95 % interval {exponent.low:.3f} to {exponent.high:.3f}).")
+    return found
+
+
+def _floor(row: CandidateFit) -> list[str]:
+    floor = row.coefficients.get("E")
+    if floor is None or floor.low is None or floor.low > 0:
+        return []
+    return ["The irreducible loss E is not told apart from zero by these sizes."]
+
+
+def _against_baseline(row: CandidateFit) -> list[str]:
+    found = []
+    for each in row.against_baseline:
+        if each.p_value_holm is None:
+            found.append(f"{each.exponent} cannot be tested against the baseline's.")
+        elif each.p_value_holm < SIGNIFICANCE:
+            side = "larger" if each.difference.value > 0 else "smaller"
+            found.append(f"{each.exponent} is {side} than the baseline's (p = {each.p_value_holm:.2g}).")
+        else:
+            found.append(f"{each.exponent} is not told apart from the baseline's (p = {each.p_value_holm:.2g}).")
+    return found
+
+
+def _held_out(row: CandidateFit) -> list[str]:
+    if row.held_out is None:
+        return ["Too few sizes to leave the largest one out: the law is not checked by a prediction."]
+    error = row.held_out.error
+    text = f"Without the largest it is predicted {abs(error):.4f} nats too {'high' if error > 0 else 'low'}"
+    return [f"{text}, more than optimizers differ by." if abs(error) > FAIR_HELD_OUT else f"{text}."]
+
+
+def _about_progress(experiments: Sequence[ExperimentRecord], left_out: Mapping[str, int]) -> list[str]:
+    open_ones = [each.name for each in experiments if not each.counts.done()]
+    found = [f"Not ended yet: {', '.join(open_ones)}; everything here may still change."] if open_ones else []
+    counts = [f"{title} ({count})" for title, count in left_out.items() if count]
+    if counts:
+        found.append(f"Runs at the best learning rate without a trained model were left out: {', '.join(counts)}.")
+    return found
+
+
+def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:
+    workloads = [each.spec.workload for each in experiments]
+    found = []
+    if len({each.data.content_hash() for each in workloads}) > 1:
+        found.append("The experiments read different data or cut it differently: their losses are not on one scale.")
+    if len({each.evaluation.sequences for each in workloads}) > 1:
+        found.append("The experiments are evaluated on different numbers of sequences.")
+    return found
+
+
+def _about_span(rows: Sequence[CandidateFit], form: Form) -> list[str]:
+    points = [(point.parameters, point.tokens) for row in rows for point in row.points]
+    found = []
+    for variable in form.variables:
+        values = [point[variable] for point in points]
+        noun = ("model sizes", "token budgets")[variable]
+        if values and max(values) < FAIR_SPAN * min(values):
+            found.append(f"The {noun} span a factor of {max(values) / min(values):.3g}: too little for an exponent.")
+    if form.variables == (0,) and len({tokens for _, tokens in points}) > 1:
+        found.append("Tokens change with the model: alpha is the exponent of both together.")
+    if form.variables == (1,) and len({parameters for parameters, _ in points}) > 1:
+        found.append("The model changes with the tokens: beta is the exponent of both together.")
+    return found

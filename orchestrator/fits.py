@@ -1,0 +1,350 @@
+"""From experiments of several sizes to the scaling law of each optimizer, with verdicts. A pure function on records.
+
+    experiments ─► each candidate's runs at its best learning rate ─► a form they can tell ─► `scaling.py` ─► verdicts
+
+A candidate is the same one in every experiment by its name. Runs without a trained model are left out, and counted.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optim import catalog
+from orchestrator.candidates import summaries
+from orchestrator.errors import ConflictError
+from orchestrator.fit_records import (
+    CandidateFit,
+    DataEfficiency,
+    Estimate,
+    ExponentDifference,
+    FitReport,
+    HeldOut,
+    Prediction,
+    ScalingPoint,
+)
+from orchestrator.fit_verdicts import fit_notes, fit_verdict, too_few
+from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.scaling import (
+    FORMS,
+    Array,
+    Form,
+    FormName,
+    Law,
+    Observations,
+    bootstrap,
+    effective_tokens,
+    fit,
+    p_value,
+    stretched_interval,
+)
+from orchestrator.statistics import holm
+from worker.record import Verdict
+
+DRAWS = 1_000
+"""Percentiles of 2.5 % rest on 25 draws at each end."""
+SEED = 20_251_009
+"""Of the bootstrap, so that the same runs give the same intervals."""
+COLLINEAR = 0.98
+"""Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
+
+Indices = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
+"""One experiment with all of its runs."""
+
+
+class FitError(ConflictError):
+    """These experiments cannot be fitted together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The runs of one candidate that count: arrays of length n, ordered by size, budget and seed."""
+
+    candidate: str
+    title: str
+    keys: tuple[tuple[int, int, int], ...]
+    """Parameters, tokens and seed of each run."""
+    losses: tuple[float, ...]
+    left_out: int
+    """Runs at the best rate that diverged, failed, or have not ended."""
+
+    def observations(self) -> Observations:
+        """As arrays."""
+        return Observations(
+            parameters=np.array([key[0] for key in self.keys], dtype=np.float64),
+            tokens=np.array([key[1] for key in self.keys], dtype=np.float64),
+            losses=np.array(self.losses, dtype=np.float64),
+        )
+
+    def points(self) -> tuple[ScalingPoint, ...]:
+        """Means over the seeds."""
+        cells: dict[tuple[int, int], list[float]] = {}
+        for (parameters, tokens, _), loss in zip(self.keys, self.losses, strict=True):
+            cells.setdefault((parameters, tokens), []).append(loss)
+        return tuple(
+            ScalingPoint(parameters=parameters, tokens=tokens, loss=float(np.mean(losses)), n=len(losses))
+            for (parameters, tokens), losses in sorted(cells.items())
+        )
+
+    def sizes(self) -> tuple[int, ...]:
+        """Distinct model sizes, ascending."""
+        return tuple(sorted({key[0] for key in self.keys}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A candidate's law with its bootstrap draws."""
+
+    sample: Sample
+    law: Law
+    draws: Law
+
+    def degrees(self) -> int:
+        """Degrees of freedom."""
+        return len(self.sample.losses) - self.law.form.size()
+
+    def estimate(self, value: Array, draws: Array, *, positive: bool = False) -> Estimate:
+        """A quantity of the law with its interval; one that is positive by nature in logarithms."""
+        if positive:
+            with np.errstate(divide="ignore"):
+                logs = self.estimate(np.log(value), np.log(draws))
+            return Estimate(value=float(value), low=_exp(logs.low), high=_exp(logs.high))
+        found = stretched_interval(float(value), draws, self.degrees())
+        low, high = found or (None, None)
+        return Estimate(value=float(value), low=low, high=high)
+
+
+def fit_experiments(
+    measured: Sequence[Measured],
+    *,
+    form: FormName | None = None,
+    predict: Iterable[tuple[int, int | None]] = (),
+    draws: int = DRAWS,
+) -> FitReport:
+    """The law of each candidate. `predict`: (parameters, tokens) to say the loss at; without tokens, as many for each
+    parameter as the largest model had. Raises `FitError` for experiments that have no candidate in common."""
+    samples = _samples(measured)
+    baseline = measured[0][0].spec.baseline_name()
+    if baseline not in {each.candidate for each in samples}:
+        names = ", ".join(each.candidate for each in samples) or "none"
+        raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
+    chosen = FORMS[form or _form(samples)]
+    fitted = {each.candidate: _fitted(each, chosen, draws) for each in samples}
+    wanted = tuple(predict)
+    rows = [_row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted) for each in samples]
+    rows = _corrected(rows)
+    ranked = sorted(rows, key=lambda row: not row.is_baseline)
+    return FitReport(
+        experiments=tuple(experiment.id for experiment, _ in measured),
+        form=chosen.name,
+        formula=chosen.formula,
+        baseline=baseline,
+        draws=draws,
+        fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, chosen)}) for row in ranked),
+        notes=fit_notes(
+            [experiment for experiment, _ in measured], ranked, chosen, {s.title: s.left_out for s in samples}
+        ),
+    )
+
+
+def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
+    """The candidates that every experiment has, in the order of the first one."""
+    by_candidate: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
+    left_out: dict[str, int] = {}
+    titles: dict[str, str] = {}
+    count: dict[str, int] = {}
+    for experiment, runs in measured:
+        for each in summaries(experiment.spec, runs):
+            name = each.candidate.name()
+            titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
+            count[name] = count.get(name, 0) + 1
+            kept = by_candidate.setdefault(name, [])
+            for run in each.best.runs:
+                result = run.result
+                if result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
+                    left_out[name] = left_out.get(name, 0) + 1
+                else:
+                    kept.append(((result.parameters, result.tokens, run.seed), float(result.final_val_loss or 0)))
+    order = [candidate.name() for candidate in measured[0][0].spec.candidates]
+    return tuple(
+        Sample(
+            candidate=name,
+            title=titles[name],
+            keys=tuple(key for key, _ in sorted(by_candidate[name])),
+            losses=tuple(loss for _, loss in sorted(by_candidate[name])),
+            left_out=left_out.get(name, 0),
+        )
+        for name in order
+        if count[name] == len(measured)
+    )
+
+
+def _form(samples: Sequence[Sample]) -> FormName:
+    """The richest form that the fewest points of all candidates can tell: more points than coefficients."""
+    fewest = min(samples, key=lambda each: len(each.points()))
+    cells = np.array([(point.parameters, point.tokens) for point in fewest.points()], dtype=np.float64).reshape(-1, 2)
+    sizes, budgets = len(set(cells[:, 0])), len(set(cells[:, 1]))
+    if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
+        together = np.corrcoef(np.log(cells).T)[0, 1] ** 2
+        if together < COLLINEAR:
+            return "nd"
+    if sizes == 1 and budgets > 1:
+        return "d" if budgets > FORMS["d"].size() else "d0"
+    return "n" if sizes > FORMS["n"].size() else "n0"
+
+
+def _fitted(sample: Sample, form: Form, draws: int) -> Fitted | None:
+    """None where there are fewer different points than coefficients and one more."""
+    if too_few(sample.points(), form):
+        return None
+    runs = sample.observations()
+    law = fit(form, runs)
+    return Fitted(sample=sample, law=law, draws=bootstrap(law, runs, _indices(draws, len(sample.losses))))
+
+
+def _indices(draws: int, n: int) -> Indices:
+    """Whose residual each run gets: the same for all samples of one size, so that equal runs are drawn as pairs."""
+    return np.random.default_rng(SEED).integers(0, n, (draws, n))
+
+
+def _row(
+    sample: Sample,
+    fitted: Fitted | None,
+    baseline: Fitted | None,
+    baseline_name: str,
+    form: Form,
+    predict: Sequence[tuple[int, int | None]],
+) -> CandidateFit:
+    is_baseline = sample.candidate == baseline_name
+    other = None if is_baseline else baseline
+    return CandidateFit(
+        candidate=sample.candidate,
+        title=sample.title,
+        is_baseline=is_baseline,
+        points=sample.points(),
+        coefficients=_coefficients(fitted) if fitted else {},
+        relative_error=_relative_error(fitted) if fitted else None,
+        held_out=_held_out(sample, form) if fitted else None,
+        predictions=tuple(_prediction(fitted, *each) for each in predict) if fitted else (),
+        against_baseline=_differences(fitted, other) if fitted and other else (),
+        data_efficiency=_efficiencies(sample, other) if other else (),
+        verdict="",
+    )
+
+
+def _coefficients(fitted: Fitted) -> dict[str, Estimate]:
+    drawn = fitted.draws.coefficients()
+    return {
+        name: fitted.estimate(value, drawn[name], positive=name in "AB")
+        if name != "E"
+        else _floor(fitted, value, drawn)
+        for name, value in fitted.law.coefficients().items()
+    }
+
+
+def _floor(fitted: Fitted, value: Array, drawn: dict[str, Array]) -> Estimate:
+    """E with its interval, which a stretched one may leave: no loss is below zero."""
+    found = fitted.estimate(value, drawn["E"])
+    return found.model_copy(update={"low": None if found.low is None else max(0.0, found.low)})
+
+
+def _relative_error(fitted: Fitted) -> float:
+    pairs = zip(fitted.sample.keys, fitted.sample.losses, strict=True)
+    residuals = [np.log(loss / fitted.law.losses(key[0], key[1])) for key, loss in pairs]
+    return float(np.sqrt(np.mean(np.square(residuals))))
+
+
+def _prediction(fitted: Fitted, parameters: int, tokens: int | None) -> Prediction:
+    largest = max(fitted.sample.keys)
+    tokens = tokens or round(parameters * largest[1] / largest[0])
+    value, drawn = fitted.law.losses(parameters, tokens), fitted.draws.losses(parameters, tokens)
+    return Prediction(parameters=parameters, tokens=tokens, loss=fitted.estimate(value, drawn, positive=True))
+
+
+def _held_out(sample: Sample, form: Form) -> HeldOut | None:
+    """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
+    axis = 0 if 0 in form.variables else 1
+    largest = max(key[axis] for key in sample.keys)
+    rest = [position for position, key in enumerate(sample.keys) if key[axis] < largest]
+    smaller = Sample(
+        candidate=sample.candidate,
+        title=sample.title,
+        keys=tuple(sample.keys[position] for position in rest),
+        losses=tuple(sample.losses[position] for position in rest),
+        left_out=0,
+    )
+    fitted = _fitted(smaller, form, DRAWS // 4)
+    if fitted is None:
+        return None
+    left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
+    point = max(left, key=lambda each: each.tokens)
+    predicted = _prediction(fitted, point.parameters, point.tokens).loss
+    return HeldOut(
+        parameters=point.parameters, measured=point.loss, predicted=predicted, error=predicted.value - point.loss
+    )
+
+
+def _differences(fitted: Fitted, baseline: Fitted) -> tuple[ExponentDifference, ...]:
+    """Exponents against the baseline's. Runs of the same size, budget and seed are drawn together."""
+    mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
+    draws = baseline.draws.coefficients()
+    if fitted.sample.keys != baseline.sample.keys and len(fitted.sample.keys) == len(baseline.sample.keys):
+        draws = {name: values[::-1] for name, values in draws.items()}  # other runs: drawn by themselves
+    degrees = min(fitted.degrees(), baseline.degrees())
+    found = []
+    for name in ("alpha", "beta"):
+        if name in mine:
+            value = float(mine[name] - theirs[name])
+            drawn = fitted.draws.coefficients()[name] - draws[name]
+            low, high = stretched_interval(value, drawn, degrees) or (None, None)
+            found.append(
+                ExponentDifference(
+                    exponent=name,
+                    difference=Estimate(value=value, low=low, high=high),
+                    p_value=p_value(value, drawn, degrees),
+                    p_value_holm=None,
+                )
+            )
+    return tuple(found)
+
+
+def _corrected(rows: Sequence[CandidateFit]) -> list[CandidateFit]:
+    """The rows with Holm's correction over all exponents that were tested."""
+    corrected = iter(holm([each.p_value for row in rows for each in row.against_baseline]))
+    return [
+        row.model_copy(
+            update={
+                "against_baseline": tuple(
+                    each.model_copy(update={"p_value_holm": next(corrected)}) for each in row.against_baseline
+                )
+            }
+        )
+        for row in rows
+    ]
+
+
+def _efficiencies(sample: Sample, baseline: Fitted) -> tuple[DataEfficiency, ...]:
+    """D_eff / D at each point of the candidate, by the baseline's law and its draws."""
+    if 1 not in baseline.law.form.variables:
+        return ()
+    return tuple(_efficiency(point, baseline) for point in sample.points())
+
+
+def _efficiency(point: ScalingPoint, baseline: Fitted) -> DataEfficiency:
+    value = float(effective_tokens(baseline.law, point.parameters, point.loss)) / point.tokens
+    drawn = effective_tokens(baseline.draws, point.parameters, point.loss) / point.tokens
+    finite = np.isfinite(value)
+    bounded = finite and bool(np.isfinite(drawn).all()) and bool((drawn > 0).all())
+    interval = baseline.estimate(np.asarray(value), drawn, positive=True) if bounded else None
+    return DataEfficiency(
+        parameters=point.parameters,
+        tokens=point.tokens,
+        ratio=value if finite else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+    )
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None or value > 700 else float(np.exp(value))

@@ -1,0 +1,65 @@
+"""`Leadership`: which of several dispatchers leads. A lease in the database, by the database's clock.
+
+    standby ──the lease is free or has run out──► leads (a new term) ──renews every few seconds──► resigns, or dies
+
+It keeps two dispatchers from doing the same work and from ending each other's attempts. What keeps a run from being
+doubled does not depend on it: a claim locks the run's row, and a result needs the newest attempt's token.
+"""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from orchestrator.store.database import Database
+from orchestrator.store.tables import leaders
+
+LEADER_TTL_SECONDS = 10.0
+"""A standby takes over within this long of the leader's death; three renewals may be late before that."""
+ROLE = "dispatcher"
+
+
+class Leadership:
+    """One candidate. `holder` names it; who comes back under the same name goes on at once, so names must differ."""
+
+    def __init__(self, database: Database, holder: str, ttl_seconds: float = LEADER_TTL_SECONDS) -> None:
+        self._database = database
+        self._holder = holder
+        self._ttl_seconds = ttl_seconds
+
+    def hold(self) -> int | None:
+        """Take or renew the lease: the term that we lead in, or None while another one leads.
+
+        The term rises with every change of the holder: who reads another one than before has missed a leader.
+        """
+        # Not forced to disk: a lease that a power cut takes back was held by nobody who survived it.
+        with self._database.writing(durable=False) as connection:
+            return self._renew(connection) or self._take_over(connection) or self._begin(connection)
+
+    def resign(self) -> None:
+        """Let the next one lead at once."""
+        query = sa.update(leaders).where(leaders.c.role == ROLE, leaders.c.holder == self._holder)
+        with self._database.writing(durable=False) as connection:
+            connection.execute(query.values(expires_at=0.0))
+
+    def _renew(self, connection: Connection) -> int | None:
+        mine = sa.update(leaders).where(leaders.c.role == ROLE, leaders.c.holder == self._holder)
+        return _term(connection, mine.values(expires_at=self._until()))
+
+    def _take_over(self, connection: Connection) -> int | None:
+        free = sa.update(leaders).where(leaders.c.role == ROLE, leaders.c.expires_at <= self._database.now())
+        taken = free.values(holder=self._holder, term=leaders.c.term + 1, expires_at=self._until())
+        return _term(connection, taken)
+
+    def _begin(self, connection: Connection) -> int | None:
+        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        first = dialect.insert(leaders).values(role=ROLE, holder=self._holder, term=1, expires_at=self._until())
+        return _term(connection, first.on_conflict_do_nothing(index_elements=["role"]))
+
+    def _until(self) -> sa.ColumnElement[float]:
+        return self._database.now() + self._ttl_seconds
+
+
+def _term(connection: Connection, change: sa.Update | sa.Insert) -> int | None:
+    """Make the change; the term of the row that it made or changed, None if there is none (terms count from 1)."""
+    term = connection.execute(change.returning(leaders.c.term)).scalar_one_or_none()
+    return None if term is None else int(term)

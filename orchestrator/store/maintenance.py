@@ -1,0 +1,111 @@
+"""Keeping a database: its schema's revision, whether it is sound, a copy while it is in use, its space back.
+
+SQLite does all of it by itself. PostgreSQL is checked and vacuumed; a backup of it is `pg_dump`'s, which is called
+where it is installed.
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, make_url
+
+from orchestrator.errors import StoreError
+from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.store.database import Database
+from orchestrator.store.tables import attempts, results, runs
+
+COPY_PAGES = 4096
+"""Copied between two breaths of the writers: 16 MiB."""
+
+
+def revision(database: Database) -> tuple[str | None, str]:
+    """The revision of the database's schema (None: no tables yet) and the newest one."""
+    from orchestrator.store import migrations  # alembic is slow to import and needed only here
+
+    with database.reading() as connection:
+        return migrations.current_revision(connection), migrations.newest_revision()
+
+
+def faults(database: Database) -> tuple[str, ...]:
+    """What is wrong with the database, a sentence each; nothing where it is sound. Raises `StoreError`."""
+    current, newest = revision(database)
+    if current != newest:
+        return (f"the schema is {current or 'missing'}, not {newest}; `adapm-bench db upgrade` brings it there",)
+    with database.reading() as connection:
+        found = _damage(connection) if database.dialect == "sqlite" else []
+        return (*found, *_contradictions(connection))
+
+
+def _damage(connection: Connection) -> list[str]:
+    pages = [row[0] for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
+    strays = [
+        f"{row[0]}: a row refers to no {row[2]}" for row in connection.exec_driver_sql("PRAGMA foreign_key_check")
+    ]
+    return pages + strays
+
+
+def _contradictions(connection: Connection) -> list[str]:
+    """Promises of the queue that no constraint of SQL can hold."""
+    has_result = sa.exists().where(results.c.run_id == runs.c.id)
+    has_lease = sa.exists().where(attempts.c.run_id == runs.c.id, attempts.c.ended_at.is_(None))
+    promises = {
+        "succeeded without a result": (runs.c.status == RunStatus.SUCCEEDED, ~has_result),
+        "has a result without having succeeded": (runs.c.status != RunStatus.SUCCEEDED, has_result),
+        "has ended and still holds a lease": (runs.c.status.in_(TERMINAL), has_lease),
+        "is live without a lease": (runs.c.status.in_(LIVE), ~has_lease),
+    }
+    return [
+        f"run {run_id} {what}"
+        for what, conditions in promises.items()
+        for run_id in connection.execute(sa.select(runs.c.id).where(*conditions).limit(20)).scalars()
+    ]
+
+
+def backup(url: str, target: Path) -> None:
+    """Copy the database into a new file, of one moment, while it is being used. Raises `StoreError`."""
+    if target.exists():
+        raise StoreError(f"{target} exists already; a backup overwrites nothing, give it another name")
+    parsed = make_url(url)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if parsed.get_backend_name() == "sqlite":
+            _copy_sqlite(Path(parsed.database or ""), target)
+        else:
+            _dump_postgresql(parsed, target)
+    except (OSError, sqlite3.Error) as error:
+        target.unlink(missing_ok=True)
+        raise StoreError(f"no backup at {target}: {error}") from error
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise StoreError(f"there is no database at {source}")
+    with closing(sqlite3.connect(source)) as origin, closing(sqlite3.connect(target)) as copy:
+        origin.backup(copy, pages=COPY_PAGES)
+
+
+def _dump_postgresql(url: sa.URL, target: Path) -> None:
+    if shutil.which("pg_dump") is None:
+        raise StoreError("a backup of PostgreSQL needs pg_dump, which is not on the PATH; install PostgreSQL's client")
+    # The password goes by the environment's rules of libpq, never into a command line that everybody can read.
+    plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
+    dump = ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={plain}"]
+    done = subprocess.run(dump, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise StoreError(f"pg_dump failed: {done.stderr.strip()}")
+
+
+def vacuum(database: Database) -> None:
+    """Give space back to the disk and refresh the planner's statistics. Raises `StoreError`."""
+    if database.dialect == "sqlite":
+        database.execute_alone("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.execute_alone("VACUUM")
+        database.execute_alone("ANALYZE")
+    else:
+        database.execute_alone("VACUUM (ANALYZE)")

@@ -1,0 +1,44 @@
+"""Where a waiting run stands in the queue, and when it may start. Nothing here writes."""
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import LIVE, RunStatus
+from orchestrator.records import Standing
+from orchestrator.store.database import Database
+from orchestrator.store.moves import known_id
+from orchestrator.store.tables import QUEUE_ORDER, is_claimable, runs
+
+RECENT_RUNS = 50
+"""Runs whose durations make the estimate: enough to be steady, few enough to follow a change of workload."""
+
+
+def standing(database: Database, connection: Connection, run_id: str) -> Standing:
+    """The run's place. Raises `NotFoundError`."""
+    columns = [*QUEUE_ORDER, runs.c.available_at, runs.c.schedulable, is_claimable.label("waits")]
+    row = connection.execute(sa.select(*columns).where(runs.c.id == known_id(run_id))).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    waiting = sa.select(sa.func.count()).select_from(runs).where(is_claimable, runs.c.schedulable)
+    total = int(connection.execute(waiting).scalar_one())
+    if not row.waits or not row.schedulable:
+        return Standing(position=None, waiting=total, starts_in_seconds=None)
+    mine = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
+    position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
+    pause = max(row.available_at - database.read_clock(connection), 0.0)
+    pace = _seconds_between_starts(connection)
+    return Standing(
+        position=position, waiting=total, starts_in_seconds=None if pace is None else max(position * pace, pause)
+    )
+
+
+def _seconds_between_starts(connection: Connection) -> float | None:
+    """Mean duration of the last runs over the number of runs at work; None while there is neither."""
+    seconds = (runs.c.ended_at - runs.c.started_at).label("seconds")
+    ended = sa.select(seconds).where(runs.c.status == RunStatus.SUCCEEDED)
+    recent = ended.order_by(runs.c.ended_at.desc()).limit(RECENT_RUNS).subquery()
+    mean = connection.execute(sa.select(sa.func.avg(recent.c.seconds))).scalar_one()
+    at_work = connection.execute(sa.select(sa.func.count()).select_from(runs).where(runs.c.status.in_(LIVE)))
+    number = int(at_work.scalar_one())
+    return None if mean is None or not number else float(mean) / number

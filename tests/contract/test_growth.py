@@ -1,0 +1,187 @@
+"""Growth: phase 2 of a tuned comparison is queued exactly once, whoever ends the last run, on SQLite and PostgreSQL."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import NotFoundError
+from orchestrator.experiments import ComparisonSpec, Tuning
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus, Wish
+from orchestrator.records import RunRecord
+from orchestrator.service import Bench
+from orchestrator.store.queue import Queue
+from tests.contract.conftest import Store, sqlite_file
+from tests.contract.test_queue_races import ROUNDS, together
+from tests.stores import comparison_spec, result
+
+RATES = (1e-3, 2e-3, 4e-3)
+
+
+def tuned(extend_grid: int = 0, optimizers: tuple[str, ...] = ("adamw",)) -> ComparisonSpec:
+    return comparison_spec(
+        optimizers=optimizers, learning_rates=RATES, seeds=(1, 2), tuning=Tuning(extend_grid=extend_grid)
+    )
+
+
+def loss(lease: Lease) -> float:
+    """Lowest at 2e-3."""
+    return 2.3 + 100 * abs(lease.spec.optimizer.lr - 2e-3)
+
+
+def begin(store: Store, count: int) -> tuple[Lease, ...]:
+    """Claim so many runs and greet for each."""
+    leases = store.claim(cpus=count, gpus=0, limit=count)
+    for lease in leases:
+        store.bench.hello(lease.run_id, 1, lease.token)
+    return leases
+
+
+def finish(store: Store, lease: Lease) -> None:
+    store.bench.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss(lease)))
+
+
+def grid_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
+    return [(run.candidate, run.lr, run.seed) for run in found]
+
+
+def test_a_tuned_comparison_begins_with_the_grid_and_goes_on_with_the_winners(store: Store) -> None:
+    experiment = store.bench.submit(tuned(optimizers=("adamw", "adapm"))).experiment
+    assert (experiment.counts.total, experiment.counts.growing) == (6, True)
+    for lease in begin(store, 6):
+        assert not store.bench.experiment(experiment.id).counts.done()
+        finish(store, lease)
+    grown = store.bench.experiment(experiment.id)
+    assert (grown.counts.total, grown.counts.growing, grown.counts.done()) == (10, False, False)
+    second = store.bench.runs(experiment_id=experiment.id)[6:]
+    assert grid_of(second) == [(name, 2e-3, seed) for name in ("adamw", "adapm") for seed in (1, 2)]
+    assert [run.position for run in second] == [6, 7, 8, 9]
+    assert [run.status for run in second] == [RunStatus.QUEUED] * 4
+    for lease in begin(store, 4):
+        finish(store, lease)
+    ended = store.bench.experiment(experiment.id)
+    assert ended.counts.done()
+    assert ended.ended_at is not None
+
+
+def test_a_candidate_does_not_wait_for_the_others(store: Store) -> None:
+    experiment = store.bench.submit(tuned(optimizers=("adamw", "adapm"))).experiment
+    for lease in begin(store, 6):
+        if lease.spec.optimizer.name == "adapm":
+            finish(store, lease)
+    found = store.bench.runs(experiment_id=experiment.id)
+    assert grid_of(found[6:]) == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
+    assert store.bench.experiment(experiment.id).counts.growing
+
+
+def test_a_finish_that_is_repeated_adds_nothing(store: Store) -> None:
+    experiment = store.bench.submit(tuned()).experiment
+    leases = begin(store, 3)
+    for lease in (*leases, *leases):
+        finish(store, lease)
+    assert store.bench.experiment(experiment.id).counts.total == 5
+
+
+def test_runs_that_fail_end_their_tuning_too(store: Store) -> None:
+    """Two rates are given up after three failures each; the third one wins."""
+    experiment = store.bench.submit(tuned()).experiment
+    for _ in range(3):
+        store.pass_time(60)
+        for lease in store.claim(cpus=3, gpus=0, limit=3):
+            store.bench.hello(lease.run_id, lease.attempt, lease.token)
+            if lease.spec.optimizer.lr == 4e-3:
+                finish(store, lease)
+            else:
+                store.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "gone")
+    found = store.bench.runs(experiment_id=experiment.id)
+    assert [run.status for run in found[:3]] == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
+    assert grid_of(found[3:]) == [("adamw", 4e-3, 1), ("adamw", 4e-3, 2)]
+
+
+def test_tuning_without_a_winner_ends_the_experiment(store: Store) -> None:
+    experiment = store.bench.submit(tuned()).experiment
+    for run in store.bench.runs(experiment_id=experiment.id):
+        store.bench.cancel_run(run.id)
+    assert store.bench.experiment(experiment.id).counts.done()
+
+
+def test_of_two_processes_that_end_the_last_two_runs_exactly_one_adds_phase_two(store: Store) -> None:
+    for _ in range(ROUNDS):
+        experiment = store.bench.submit(tuned(extend_grid=1)).experiment
+        first, *last = begin(store, 3)
+        finish(store, first)
+        assert together(*(partial(finish, store, lease) for lease in last)) == [None, None]
+        assert grid_of(store.bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
+        store.bench.cancel_experiment(experiment.id)
+
+
+def test_a_cancel_that_meets_the_end_of_tuning_leaves_no_run_waiting(store: Store) -> None:
+    """Whoever comes first: phase 2 was never queued, or it is cancelled with the rest."""
+    for _ in range(ROUNDS):
+        experiment = store.bench.submit(tuned()).experiment
+        first, second, last = begin(store, 3)
+        finish(store, first)
+        finish(store, second)
+        together(partial(finish, store, last), partial(store.bench.cancel_experiment, experiment.id))
+        counts = store.bench.experiment(experiment.id).counts
+        assert not counts.growing
+        assert RunStatus.QUEUED not in counts.by_status
+        store.queue.interrupt_all()
+
+
+def test_only_an_experiment_that_exists_is_cancelled(store: Store) -> None:
+    with pytest.raises(NotFoundError):
+        store.queue.wish_experiment("nowhere", Wish.CANCEL)
+
+
+FINISHER = """
+import sys
+from pathlib import Path
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from tests.stores import claim, result
+
+database = Database(sys.argv[1])
+bench, queue = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets")), Queue(database, LeasePolicy())
+print("ready", flush=True)
+sys.stdin.readline()
+while leases := claim(queue, cpus=1, limit=1):
+    (lease,) = leases
+    bench.hello(lease.run_id, lease.attempt, lease.token)
+    bench.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=2.3 + lease.spec.optimizer.lr))
+    print(lease.run_id, flush=True)
+"""
+
+
+def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Two processes end the runs of ten tuned comparisons, one of them dies by kill -9; the other one ends all."""
+    with sqlite_file(tmp_path) as database:
+        bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+        ids = [bench.submit(tuned()).experiment.id for _ in range(10)]
+        (file,) = tmp_path.glob("*.sqlite3")
+        command = [sys.executable, "-c", FINISHER, f"sqlite:///{file}"]
+        start = partial(
+            subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        with start(command) as doomed, start(command) as survivor:
+            for process in (doomed, survivor):
+                assert process.stdout is not None and process.stdin is not None
+                assert process.stdout.readline() == "ready\n"
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            assert doomed.stdout is not None
+            for _ in range(7):
+                doomed.stdout.readline()
+            doomed.kill()
+            survivor.communicate()
+        Queue(database, LeasePolicy()).interrupt_all()
+        with start(command) as last:
+            last.communicate("go\n")
+        for experiment in map(bench.experiment, ids):
+            assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 5}
+            assert experiment.counts.done()
+            assert grid_of(bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 1e-3, 1), ("adamw", 1e-3, 2)]

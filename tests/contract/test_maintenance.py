@@ -1,0 +1,121 @@
+"""Looking after a database: its revision, its health, its copy and its space, on SQLite and PostgreSQL."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from orchestrator.errors import StoreError
+from orchestrator.jobs import AttemptOutcome, RunStatus
+from orchestrator.retention import prune
+from orchestrator.store import maintenance
+from orchestrator.store.database import Database
+from orchestrator.store.migrations import newest_revision
+from orchestrator.store.tables import runs
+from tests.contract.conftest import Store
+from tests.stores import batch, comparison_spec, result
+from worker.protocol import CheckpointNotice
+
+
+def test_a_database_that_was_used_is_sound_and_stays_so_when_vacuumed(store: Store) -> None:
+    store.bench.submit(comparison_spec())
+    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    store.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    store.bench.finish(lease.run_id, 1, lease.token, result())
+    assert maintenance.revision(store.database) == (newest_revision(), newest_revision())
+    before = store.bench.points(lease.run_id)
+    maintenance.vacuum(store.database)
+    assert maintenance.faults(store.database) == ()
+    assert store.bench.points(lease.run_id) == before
+
+
+def test_a_run_whose_state_contradicts_its_result_is_found(store: Store) -> None:
+    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    with store.database.writing() as connection:
+        lie = sa.update(runs).values(status=RunStatus.SUCCEEDED, ended_at=1.0)
+        connection.execute(lie)
+    assert maintenance.faults(store.database) == (f"run {experiment.id}-0000 succeeded without a result",)
+
+
+def test_a_schema_of_yesterday_is_found_and_named(store: Store) -> None:
+    with store.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    try:
+        (fault,) = maintenance.faults(store.database)
+        assert "the schema is 0001" in fault
+        assert "adapm-bench db upgrade" in fault
+    finally:
+        with store.database.writing() as connection:
+            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{newest_revision()}'")
+
+
+def test_a_backup_of_sqlite_holds_everything_while_it_is_written_to(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'bench.sqlite3'}"
+    database = Database(url)
+    database.migrate()
+    with database.writing() as connection:
+        connection.exec_driver_sql("UPDATE change_counters SET value = 5")
+        maintenance.backup(url, tmp_path / "copies" / "copy.sqlite3")
+    database.close()
+    copy = Database(f"sqlite:///{tmp_path / 'copies' / 'copy.sqlite3'}")
+    assert maintenance.faults(copy) == ()
+    with copy.reading() as connection:
+        assert connection.exec_driver_sql("SELECT max(value) FROM change_counters").scalar_one() == 0
+    copy.close()
+    with pytest.raises(StoreError, match="exists already"):
+        maintenance.backup(url, tmp_path / "copies" / "copy.sqlite3")
+    with pytest.raises(StoreError, match="there is no database"):
+        maintenance.backup(f"sqlite:///{tmp_path / 'nothing'}", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_damaged_sqlite_file_is_found(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'bench.sqlite3'}")
+    database.migrate()
+    database.close()
+    with sqlite3.connect(tmp_path / "bench.sqlite3") as raw:
+        raw.execute("PRAGMA foreign_keys = OFF")
+        raw.execute("INSERT INTO run_specs (run_id, spec) VALUES ('nobody', '{}')")
+    raw.close()
+    assert maintenance.faults(database) == ("run_specs: a row refers to no runs",)
+    database.close()
+
+
+def test_a_backup_of_postgresql_is_pg_dumps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(StoreError, match="needs pg_dump"):
+        maintenance.backup("postgresql://bench:secret@/bench", tmp_path / "dump")
+
+
+@pytest.mark.parametrize(("keep", "left"), [("last", [40]), ("none", [])])
+def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
+    store: Store, tmp_path: Path, keep: str, left: list[int]
+) -> None:
+    store.bench.submit(comparison_spec(seeds=(1, 2), steps=100))
+    leases = store.claim(cpus=2, gpus=0, limit=2)
+    for lease in leases:
+        store.bench.hello(lease.run_id, 1, lease.token)
+        folder = tmp_path / lease.run_id / "checkpoints"
+        folder.mkdir(parents=True)
+        for step in (20, 40):
+            for ending in ("pt", "json"):
+                (folder / f"step-{step:09d}.{ending}").touch()
+            notice = CheckpointNotice(step=step, path=str(folder), size_bytes=1, sha256="a")
+            store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
+    ended, live = (lease.run_id for lease in leases)
+    store.bench.cancel_run(ended)
+    store.database.clock_offset_seconds += 100
+    for run_id, attempt in store.queue.overdue_cancels():
+        store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
+    assert store.bench.run(ended).status is RunStatus.CANCELLED
+    assert prune(store.database, tmp_path, keep) == (ended,)  # type: ignore[arg-type]
+    assert [notice.step for notice in store.bench.checkpoints(ended)] == left
+    assert sorted(path.name for path in (tmp_path / ended).glob("checkpoints/*.pt")) == [
+        f"step-{step:09d}.pt" for step in left
+    ]
+    assert len(list((tmp_path / live).glob("checkpoints/*"))) == 4
+    again = prune(store.database, tmp_path, keep)  # type: ignore[arg-type]
+    assert again == ()

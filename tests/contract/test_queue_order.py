@@ -1,0 +1,97 @@
+"""Who is next, on SQLite and PostgreSQL: priority, turns between experiments, what can never be held."""
+
+import pytest
+
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import Wish
+from orchestrator.placement import Node, NodeId
+from orchestrator.records import Standing
+from tests.contract.conftest import Store
+from tests.stores import comparison_spec, result
+
+
+def submit(store: Store, name: str, runs: int, priority: int = 0) -> None:
+    spec = comparison_spec(name=name, seeds=tuple(range(runs)))
+    store.bench.submit(spec.model_copy(update={"priority": priority}))
+
+
+def started(store: Store, limit: int) -> list[str]:
+    """The names and positions of the next runs."""
+    names = {experiment.id: experiment.name for experiment in store.bench.experiments()}
+    leases = store.claim(cpus=999, gpus=0, limit=limit)
+    for lease in leases:
+        store.bench.hello(lease.run_id, lease.attempt, lease.token)
+        store.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+    return [f"{names[id]}{int(position)}" for id, _, position in (lease.run_id.partition("-") for lease in leases)]
+
+
+def test_a_small_experiment_takes_turns_with_a_large_one(store: Store) -> None:
+    """The large one was first and is under way; the small one is through after as many of its runs."""
+    submit(store, "large", 50)
+    started(store, 10)
+    submit(store, "small", 3)
+    assert started(store, 7) == ["large10", "small0", "large11", "small1", "large12", "small2", "large13"]
+
+
+def test_a_newcomer_does_not_overtake_for_longer_than_its_turn(store: Store) -> None:
+    submit(store, "a", 30)
+    started(store, 20)
+    submit(store, "b", 30)
+    started(store, 10)
+    submit(store, "c", 30)
+    assert started(store, 6) == ["a25", "b5", "c0", "a26", "b6", "c1"]
+
+
+def test_a_retry_keeps_its_turn_before_an_experiment_that_came_later(store: Store) -> None:
+    submit(store, "old", 2)
+    leases = store.claim(cpus=9, gpus=0, limit=9)
+    submit(store, "new", 3)
+    store.queue.interrupt_all()
+    assert len(leases) == 2
+    assert started(store, 9) == ["old0", "old1", "new0", "new1", "new2"]
+
+
+def test_priority_goes_before_turns(store: Store) -> None:
+    submit(store, "low", 2, priority=-5)
+    submit(store, "usual", 2)
+    submit(store, "urgent", 2, priority=10)
+    assert started(store, 9) == ["urgent0", "urgent1", "usual0", "usual1", "low0", "low1"]
+
+
+def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(store: Store) -> None:
+    submit(store, "usual", 3)
+    submit(store, "urgent", 2, priority=1)
+    submit(store, "newcomer", 2)
+    places = {run.id: store.bench.standing(run.id) for run in store.bench.runs()}
+    assert {place.waiting for place in places.values()} == {7}
+    order = sorted(places, key=lambda id: places[id].position or 0)
+    assert [places[id].position for id in order] == list(range(1, 8))
+    assert [lease.run_id for lease in store.claim(cpus=99, limit=99)] == order
+
+
+def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
+    """Two at work, 60 s a run: a place every 30 s."""
+    submit(store, "runs", 5)
+    nothing_known = store.bench.standing(store.bench.runs()[4].id)
+    assert nothing_known == Standing(position=5, waiting=5, starts_in_seconds=None)
+    first = store.claim(cpus=1, limit=1)[0]
+    store.bench.hello(first.run_id, 1, first.token)
+    store.database.clock_offset_seconds += 60
+    store.bench.finish(first.run_id, 1, first.token, result())
+    store.claim(cpus=2, limit=2)
+    standing = store.bench.standing(store.bench.runs()[4].id)
+    assert (standing.position, standing.waiting) == (2, 2)
+    assert standing.starts_in_seconds == pytest.approx(60, abs=5)
+
+
+def test_what_does_not_wait_has_no_place(store: Store) -> None:
+    submit(store, "runs", 3)
+    working, paused, waiting = (run.id for run in store.bench.runs())
+    store.claim(cpus=1, limit=1)
+    store.bench.wish_run(paused, Wish.PAUSE)
+    nowhere = Standing(position=None, waiting=1, starts_in_seconds=None)
+    assert [store.bench.standing(run_id) for run_id in (working, paused)] == [nowhere, nowhere]
+    store.queue.mark_unschedulable([Node(id=NodeId("gpu only"), cpus=0, gpus=8)])
+    assert store.bench.standing(waiting) == Standing(position=None, waiting=0, starts_in_seconds=None)
+    with pytest.raises(NotFoundError, match="there is no run"):
+        store.bench.standing("nothing")

@@ -1,0 +1,230 @@
+"""What users ask of runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
+
+import threading
+from itertools import product
+
+import pytest
+
+from orchestrator.errors import ConflictError, LeaseLostError, NotFoundError
+from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
+from tests.contract.conftest import POLICY, Store
+from tests.stores import comparison_spec, result
+from worker.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
+
+
+def submit(store: Store, runs: int = 1) -> list[str]:
+    experiment = store.bench.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
+    return [run.id for run in store.bench.runs(experiment_id=experiment.id)]
+
+
+def start(store: Store) -> Lease:
+    (lease,) = store.claim(cpus=64, gpus=8, limit=1)
+    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    return lease
+
+
+def stop(store: Store, lease: Lease, command: Command = Command.PAUSE, step: int = 3) -> None:
+    store.bench.stopped(lease.run_id, lease.attempt, lease.token, Stopped(command=command, step=step, device_seconds=6))
+
+
+def fail(store: Store, lease: Lease, kind: FailureKind = FailureKind.PROGRAM) -> None:
+    store.bench.fail(lease.run_id, lease.attempt, lease.token, Failure(kind=kind, message="broke", device_seconds=1))
+
+
+def statuses(store: Store, run_id: str) -> list[str]:
+    return [event.to_status.value for event in store.bench.events(run_id)]
+
+
+def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) -> None:
+    (run_id,) = submit(store)
+    lease = start(store)
+    assert store.bench.wish_run(run_id, Wish.PAUSE).status is RunStatus.PAUSING
+    assert store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.PAUSE
+    notice = CheckpointNotice(step=3, path="c", size_bytes=9, sha256="s")
+    store.bench.checkpoint(run_id, 1, lease.token, notice)
+    stop(store, lease)
+    assert store.bench.run(run_id).status is RunStatus.PAUSED
+    store.pass_time(1000)
+    assert store.claim(cpus=8, gpus=0, limit=1) == ()
+    assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.QUEUED
+    (again,) = store.claim(cpus=8, gpus=0, limit=1)
+    assert store.bench.hello(run_id, again.attempt, again.token).checkpoint == notice
+    store.bench.finish(run_id, again.attempt, again.token, result())
+    run = store.bench.run(run_id)
+    assert (run.status, run.attempt, run.device_seconds) == (RunStatus.SUCCEEDED, 2, 6 + 4)
+    events = ["queued", "leased", "running", "pausing", "paused", "queued", "leased", "running", "succeeded"]
+    assert statuses(store, run_id) == events
+
+
+def test_a_waiting_run_is_paused_at_once_and_may_be_cancelled(store: Store) -> None:
+    first, second = submit(store, 2)
+    assert store.bench.wish_run(first, Wish.PAUSE).status is RunStatus.PAUSED
+    assert [lease.run_id for lease in store.claim(cpus=8, gpus=0, limit=9)] == [second]
+    assert store.bench.wish_run(first, Wish.CANCEL).status is RunStatus.CANCELLED
+
+
+def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
+    """It is not blamed: the next attempt goes on from the last checkpoint."""
+    (run_id,) = submit(store)
+    start(store)
+    store.bench.wish_run(run_id, Wish.PAUSE)
+    store.pass_time(POLICY.cancel_grace_seconds + 1)
+    assert store.queue.overdue_cancels() == ((run_id, 1),)
+    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
+    assert store.bench.run(run_id).status is RunStatus.PAUSED
+
+
+@pytest.mark.parametrize("said_hello", [True, False])
+def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, said_hello: bool) -> None:
+    (run_id,) = submit(store)
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    if said_hello:
+        store.bench.hello(run_id, 1, lease.token)
+    store.bench.wish_run(run_id, Wish.PAUSE)
+    resumed = store.bench.wish_run(run_id, Wish.RESUME)
+    assert resumed.status is (RunStatus.RUNNING if said_hello else RunStatus.LEASED)
+    store.bench.hello(run_id, 1, lease.token)
+    assert store.bench.heartbeat(run_id, 1, lease.token, Heartbeat()).command is Command.CONTINUE
+    store.bench.finish(run_id, 1, lease.token, result())
+    assert store.bench.run(run_id).status is RunStatus.SUCCEEDED
+
+
+def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
+    (run_id,) = submit(store)
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    store.bench.wish_run(run_id, Wish.PAUSE)
+    store.bench.hello(run_id, 1, lease.token)
+    assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.RUNNING
+    store.bench.finish(run_id, 1, lease.token, result())
+    assert store.bench.run(run_id).status is RunStatus.SUCCEEDED
+
+
+def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run_to_the_queue(store: Store) -> None:
+    (run_id,) = submit(store)
+    lease = start(store)
+    store.bench.wish_run(run_id, Wish.PAUSE)
+    store.bench.wish_run(run_id, Wish.RESUME)
+    with pytest.raises(ConflictError, match="nobody asked"):
+        stop(store, lease, Command.CANCEL)
+    stop(store, lease)
+    stop(store, lease)
+    run = store.bench.run(run_id)
+    assert (run.status, run.step) == (RunStatus.QUEUED, 3)
+    assert start(store).attempt == 2
+
+
+def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
+    (run_id,) = submit(store)
+    for attempt in range(1, POLICY.max_failures + 1):
+        fail(store, start(store), FailureKind.INFRASTRUCTURE)
+        store.pass_time(POLICY.backoff_seconds * 2**attempt)
+    assert store.bench.run(run_id).status is RunStatus.FAILED
+    retried = store.bench.wish_run(run_id, Wish.RETRY)
+    assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
+    lease = start(store)
+    assert lease.attempt == POLICY.max_failures + 1
+    fail(store, lease, FailureKind.INFRASTRUCTURE)
+    assert store.bench.run(run_id).status is RunStatus.FAILED
+    store.bench.wish_run(run_id, Wish.RETRY)
+    last = start(store)
+    store.bench.finish(run_id, last.attempt, last.token, result())
+    assert [each.outcome for each in store.bench.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]
+
+
+def test_a_token_of_the_failed_attempt_opens_nothing_after_the_retry(store: Store) -> None:
+    (run_id,) = submit(store)
+    zombie = start(store)
+    fail(store, zombie)
+    store.bench.wish_run(run_id, Wish.RETRY)
+    with pytest.raises(LeaseLostError):
+        store.bench.finish(run_id, 1, zombie.token, result())
+    assert store.bench.run(run_id).status is RunStatus.QUEUED
+
+
+ALLOWED = {
+    Wish.PAUSE: {"queued", "leased", "running", "retry_wait", "pausing", "paused"},
+    Wish.RESUME: {"queued", "leased", "running", "retry_wait", "pausing", "paused"},
+    Wish.RETRY: {"queued", "leased", "running", "retry_wait", "failed", "cancelled"},
+    Wish.CANCEL: {"queued", "leased", "running", "retry_wait", "pausing", "paused", "cancelling", "cancelled"},
+}
+
+
+def bring(store: Store, status: RunStatus) -> str:
+    """A run in that state."""
+    (run_id,) = submit(store)
+    if status in ("leased", "pausing"):
+        (lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    elif status not in ("queued", "paused"):
+        lease = start(store)
+    if status in ("pausing", "paused"):
+        store.bench.wish_run(run_id, Wish.PAUSE)
+    if status in ("cancelling", "cancelled"):
+        store.bench.wish_run(run_id, Wish.CANCEL)
+    if status == "cancelled":
+        stop(store, lease, Command.CANCEL)
+    if status in ("retry_wait", "failed"):
+        fail(store, lease, FailureKind.PROGRAM if status == "failed" else FailureKind.INFRASTRUCTURE)
+    if status == "succeeded":
+        store.bench.finish(run_id, 1, lease.token, result())
+    assert store.bench.run(run_id).status is status
+    return run_id
+
+
+def test_every_wish_in_every_state_is_granted_or_refused_and_may_be_repeated(store: Store) -> None:
+    for status, wish in product(RunStatus, Wish):
+        run_id = bring(store, status)
+        if status.value not in ALLOWED[wish]:
+            before = store.bench.events(run_id)
+            with pytest.raises(ConflictError, match=rf"run {run_id} .*{status.value}; "):
+                store.bench.wish_run(run_id, wish)
+            assert store.bench.events(run_id) == before
+        else:
+            once = store.bench.wish_run(run_id, wish)
+            assert store.bench.wish_run(run_id, wish) == once
+        store.bench.cancel_experiment(run_id.partition("-")[0])
+        store.queue.interrupt_all()
+
+
+def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(store: Store) -> None:
+    done, broken, running, waiting = submit(store, 4)
+    leases = [start(store) for _ in range(3)]
+    store.bench.finish(done, 1, leases[0].token, result())
+    fail(store, leases[1])
+    experiment = done.partition("-")[0]
+
+    def now() -> list[str]:
+        return [store.bench.run(run_id).status.value for run_id in (done, broken, running, waiting)]
+
+    store.bench.wish_experiment(experiment, Wish.PAUSE)
+    assert now() == ["succeeded", "failed", "pausing", "paused"]
+    stop(store, leases[2])
+    store.bench.wish_experiment(experiment, Wish.RETRY)
+    assert now() == ["succeeded", "queued", "paused", "paused"]
+    store.bench.wish_experiment(experiment, Wish.RESUME)
+    assert now() == ["succeeded", "queued", "queued", "queued"]
+    for wish in Wish:
+        with pytest.raises(NotFoundError, match="there is no experiment"):
+            store.bench.wish_experiment("\x00", wish)
+        with pytest.raises(NotFoundError, match="there is no run"):
+            store.bench.wish_run("\x00", wish)
+
+
+def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store: Store) -> None:
+    """Whoever comes first: the run is in the queue afterwards, never stuck as paused or held by nobody."""
+    for _ in range(12):
+        (run_id,) = submit(store)
+        lease = start(store)
+        store.bench.wish_run(run_id, Wish.PAUSE)
+        barrier = threading.Barrier(2)
+
+        def obey(lease: Lease = lease, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            stop(store, lease)
+
+        worker = threading.Thread(target=obey)
+        worker.start()
+        barrier.wait()
+        store.bench.wish_run(run_id, Wish.RESUME)
+        worker.join()
+        assert store.bench.run(run_id).status is RunStatus.QUEUED
+        store.bench.wish_run(run_id, Wish.CANCEL)

@@ -1,0 +1,163 @@
+"""Reading over the real service: charts, sorted lists, exports and metrics; what cannot be understood is a problem."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from api.client import Client
+from orchestrator.experiments import Candidate
+from orchestrator.jobs import Lease
+from tests.integration.api_service import Service, serving
+from tests.stores import batch, claim, comparison_spec, result
+from worker.protocol import PointsBatch
+from worker.record import Point
+
+FORMULA = "=HYPERLINK('http://x')"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def leases(service: Service) -> tuple[Lease, ...]:
+    """Two runs of an experiment, the first one finished; both have points, and a third one waits."""
+    spec = comparison_spec(seeds=(1, 2, 3), steps=5_000)
+    hostile = (Candidate(optimizer="adamw", label=FORMULA, learning_rates=(1e-3,)),)
+    service.bench.submit(spec.model_copy(update={"candidates": hostile}))
+    leases = claim(service.queue, cpus=2, limit=2)
+    for lease in leases:
+        service.bench.hello(lease.run_id, 1, lease.token)
+        service.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(4_000)))
+    service.bench.finish(leases[0].run_id, 1, leases[0].token, result(steps=5_000))
+    return leases
+
+
+def test_a_chart_of_several_runs_is_small(service: Service, leases: tuple[Lease, ...]) -> None:
+    ids = [lease.run_id for lease in leases]
+    with Client(service.url) as client:
+        charts = client.charts(ids, "train_loss", buckets=100)
+        assert charts == service.bench.charts(ids, "train_loss", 100)
+    assert [chart.run_id for chart in charts] == ids
+    assert [len(chart.mean) for chart in charts] == [100, 100]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("metric=train_loss", 422),
+        ("run=a&metric=nonsense", 422),
+        ("run=a&metric=step", 422),
+        ("run=a%20b&metric=lr", 422),
+        ("run=a&metric=lr&buckets=0", 422),
+        ("run=unknown&metric=lr", 404),
+    ],
+)
+def test_a_chart_that_cannot_be_drawn_is_a_problem(http: httpx2.Client, query: str, status: int) -> None:
+    response = http.get(f"/v1/points?{query}")
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_lists_are_sorted_and_filtered_page_by_page(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
+    first = http.get("/v1/runs", params={"sort": "-seed", "model": "gpt2-tiny", "limit": 2}).json()
+    rest = http.get("/v1/runs", params={"sort": "-seed", "limit": 2, "after": first["next"]}).json()
+    assert [run["seed"] for run in first["items"] + rest["items"]] == [3, 2, 1]
+    assert http.get("/v1/runs", params={"sort": "spec"}).status_code == 422
+    found = http.get("/v1/runs", params={"candidate": FORMULA, "status": "succeeded"}).json()["items"]
+    assert [run["id"] for run in found] == [leases[0].run_id]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_an_export_has_every_run_and_every_point(
+    service: Service, leases: tuple[Lease, ...], tmp_path: Path, form: str
+) -> None:
+    read = pyarrow.parquet.read_table if form == "parquet" else pyarrow.csv.read_csv
+    experiment = service.bench.run(leases[0].run_id).experiment_id
+    with Client(service.url) as client:
+        for table in ("results", "series"):
+            client.export(experiment, f"{table}.{form}", tmp_path / table)
+    results, series = (read(tmp_path / table).to_pydict() for table in ("results", "series"))
+    assert results["status"] == ["succeeded", "running", "queued"]
+    assert results["result.final_val_loss"] == [2.5, None, None]
+    assert results["result.peak_memory.host_rss_bytes"] == [500_000_000, None, None]
+    assert len(series["step"]) == 8_000
+    assert series["step"][:4_000] == series["step"][4_000:] == list(range(4_000))
+    assert series["run_id"][0] == leases[0].run_id
+    assert series["train_loss"] == [3.0] * 8_000
+    assert series["host_rss_bytes"][0] is None or series["host_rss_bytes"][0] == ""
+
+
+def test_a_csv_has_no_formula(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
+    answer = http.get(f"/v1/runs/{leases[0].run_id}/exports/results.csv")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{leases[0].run_id}-results.csv"'
+    cells = pyarrow.csv.read_csv(io.BytesIO(answer.content)).to_pydict()
+    assert all(not str(value).startswith(("=", "+", "@")) for values in cells.values() for value in values)
+
+
+@pytest.mark.parametrize("path", ["experiments/none/exports/series.csv", "runs/none/exports/series.parquet"])
+def test_an_export_of_nothing_is_not_found(http: httpx2.Client, path: str) -> None:
+    assert http.get(f"/v1/{path}").status_code == 404
+    assert http.get(f"/v1/{path.replace('series', 'secrets')}").status_code in (404, 422)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"sequence": 0, "points": [{"step": -1, "tokens": 0}]}', b"\xff"])
+def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
+    service: Service, http: httpx2.Client, leases: tuple[Lease, ...], body: bytes
+) -> None:
+    before = service.bench.points(leases[1].run_id)
+    path = f"/v1/attempts/{leases[1].run_id}/1/points"
+    response = http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
+    assert response.status_code == 422
+    assert response.json()["errors"]
+    assert service.bench.points(leases[1].run_id) == before
+
+
+def test_a_spike_survives_on_its_runs_page(service: Service, http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
+    points = tuple(
+        Point(step=step, tokens=step, train_loss=77.0 if step == 4_321 else 3.0) for step in range(4_000, 5_000)
+    )
+    running = leases[1]
+    service.bench.append_points(running.run_id, 1, running.token, PointsBatch(sequence=1, points=points))
+    figure = http.get(f"/runs/{running.run_id}/figures/series.json").json()
+    losses = figure["data"][0]["y"]
+    assert 77.0 in losses
+    assert len(losses) < 3_000
+
+
+def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(
+    service: Service, http: httpx2.Client, leases: tuple[Lease, ...]
+) -> None:
+    body = batch(1, range(4_000, 4_250)).model_dump_json()
+    path = f"/v1/attempts/{leases[1].run_id}/1/points"
+    http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
+    http.get("/v1/runs/nothing")
+    answer = http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = set(answer.text.splitlines())
+    assert {
+        'adapm_bench_runs{status="queued"} 1.0',
+        'adapm_bench_runs{status="running"} 1.0',
+        'adapm_bench_runs{status="failed"} 0.0',
+        'adapm_bench_attempts_ended_total{outcome="succeeded"} 1.0',
+        'adapm_bench_attempts_ended_total{outcome="lost"} 0.0',
+        "adapm_bench_claim_wait_seconds_count 2.0",
+        "adapm_bench_dispatch_seconds_count 2.0",
+        "adapm_bench_cpus_at_work 1.0",
+        "adapm_bench_gpus_at_work 0.0",
+        "adapm_bench_export_backlog 2.0",
+        "adapm_bench_points_total 250.0",
+        'adapm_bench_request_seconds_count{method="GET",route="/v1/runs/{run_id}",status="404"} 1.0',
+    } <= lines

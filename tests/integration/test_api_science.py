@@ -1,0 +1,184 @@
+"""Tuned comparisons, tables, profiles and scaling laws over the real service: REST, client and command line."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from api.cli import main
+from api.client import Client
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.records import Comparison
+from tests.integration.api_service import Service, comparison_fields, serving
+from tests.stores import claim, result
+from worker.protocol import PointsBatch
+from worker.record import Point
+
+SIZES = (10**6, 10**7, 10**8, 10**9)
+"""Model sizes that the played results claim."""
+HOSTILE = "=1+1 & \\input{x} | _y_"
+
+
+def play(service: Service, parameters: int) -> None:
+    """End every run that is there or follows, with losses that fall as a power of the size; AdaPM is 1 % better."""
+    while leases := claim(service.queue, cpus=64, limit=64):
+        for lease in leases:
+            spec = lease.spec
+            better = 0.99 if spec.optimizer.name == "adapm" else 1.0
+            loss = 12 * parameters**-0.08 * better * (1 + abs(spec.optimizer.lr - 0.002) + 1e-4 * spec.seed)
+            service.bench.hello(lease.run_id, lease.attempt, lease.token)
+            points = (Point(step=0, tokens=0, val_loss=9.0), Point(step=10, tokens=10_240, val_loss=loss))
+            batch = PointsBatch(sequence=0, points=points)
+            service.bench.append_points(lease.run_id, lease.attempt, lease.token, batch)
+            ended = result(final_val_loss=loss).model_copy(update={"parameters": parameters, "tokens": 20 * parameters})
+            service.bench.finish(lease.run_id, lease.attempt, lease.token, ended)
+
+
+def fields(name: str) -> dict[str, Any]:
+    rates = [0.001, 0.002, 0.004]
+    candidates = [{"optimizer": "adamw", "learning_rates": rates}, {"optimizer": "adapm", "learning_rates": rates}]
+    return comparison_fields(name=name, candidates=candidates, seeds=[1, 2, 3], tuning={"seeds": [0], "extend_grid": 1})
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ids(service: Service) -> tuple[str, ...]:
+    """Four finished tuned comparisons, one for each size."""
+    found = []
+    for size in SIZES:
+        found.append(service.bench.submit(ComparisonSpec.model_validate(fields(f"{HOSTILE} {size}"))).experiment.id)
+        play(service, size)
+    return tuple(found)
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as found:
+        yield found
+
+
+def test_a_tuned_comparison_ends_with_a_verdict_and_times_to_the_baselines_loss(client: Client, ids) -> None:
+    comparison = client.compare(ids[0])
+    adapm, adamw = comparison.rows
+    assert client.experiment(ids[0]).counts.total == 2 * 3 + 2 * 3
+    assert comparison.complete
+    assert adapm.verdict.startswith("Better than AdamW by 0.03")
+    assert adapm.time_to_target is not None and adamw.time_to_target is not None
+    assert (adapm.time_to_target.reached, adamw.time_to_target.steps) == (3, 10)
+    assert adapm.time_to_target.speed_up is not None
+    assert adapm.time_to_target.speed_up.mean > 1
+
+
+def test_unequal_budgets_are_refused_with_the_way_out(service: Service) -> None:
+    unequal = fields("unequal")
+    unequal["candidates"][1]["learning_rates"] = [0.001, 0.002]
+    answer = httpx2.post(f"{service.url}/v1/experiments", json=unequal, trust_env=False)
+    assert answer.status_code == 422
+    (fault,) = answer.json()["errors"]
+    assert fault["pointer"] == "/candidates/1/learning_rates"
+    assert fault["allowed"] == "has 2 of the 3 rates that others get; give all the same, or set unequal_grids"
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("latex", "tex"), ("markdown", "md"), ("csv", "csv")])
+def test_the_table_is_one_text_for_rest_client_page_and_command_line(service, client, cli, ids, form, suffix) -> None:
+    rest = httpx2.get(f"{service.url}/v1/experiments/{ids[0]}/comparison/{form}", trust_env=False)
+    page = httpx2.get(f"{service.url}/experiments/{ids[0]}/table.{suffix}", trust_env=False)
+    assert rest.status_code == page.status_code == 200
+    assert rest.headers["Content-Disposition"] == f'attachment; filename="comparison-{ids[0]}.{suffix}"'
+    assert rest.text == page.text == client.comparison_table(ids[0], form)
+    printed = cli("compare", ids[0], "--format", form)
+    assert printed.exit_code == 0
+    assert printed.stdout.splitlines() == rest.text.splitlines()
+
+
+def test_the_csv_has_the_figures_of_the_record(client: Client, ids) -> None:
+    first = next(csv.DictReader(io.StringIO(client.comparison_table(ids[0], "csv"))))
+    assert float(first["difference_mean"]) == client.compare(ids[0]).rows[0].difference.mean  # type: ignore[union-attr]
+
+
+def test_json_is_the_record(client: Client, cli, ids) -> None:
+    printed = cli("compare", ids[0], "--format", "json")
+    assert Comparison.model_validate_json(printed.stdout) == client.compare(ids[0])
+
+
+@pytest.mark.parametrize("path", ["comparison/pdf", "comparison/"])
+def test_other_forms_are_nowhere(service: Service, ids, path: str) -> None:
+    assert httpx2.get(f"{service.url}/v1/experiments/{ids[0]}/{path}", trust_env=False).status_code == 404
+
+
+def test_scaling_laws_of_several_experiments(client: Client, cli, ids) -> None:
+    report = client.fit(ids, form="n0", predict=[10**10])
+    assert report.formula == "L = A N^-alpha"
+    for fit in report.fits:
+        assert fit.coefficients["alpha"].value == pytest.approx(0.08, abs=1e-3)
+        assert fit.predictions[0].loss.value == pytest.approx(12 * 1e10**-0.08, rel=0.02)
+    printed = cli("fit", *ids, "--form", "n0", "--predict", "1e10")
+    assert printed.exit_code == 0
+    assert "L = A N^-alpha" in printed.stdout and "10.0 G" in printed.stdout
+    assert json.loads(cli("fit", *ids, "--form", "n0", "--predict", "1e10", "--json").stdout) == report.model_dump(
+        mode="json"
+    )
+
+
+def test_profiles_of_several_comparisons(client: Client, cli, ids) -> None:
+    report = client.profile(ids)
+    assert [row.candidate for row in report.rows] == ["adapm", "adamw"]
+    printed = cli("compare", *ids)
+    assert printed.exit_code == 0
+    assert "Performance profile over 4 workloads" in printed.stdout
+    assert json.loads(cli("compare", *ids, "--json").stdout) == report.model_dump(mode="json")
+
+
+def test_a_file_of_several_experiments_is_refused_with_the_way_out(cli, ids) -> None:
+    printed = cli("compare", *ids, "--format", "latex")
+    assert (printed.exit_code, printed.stdout) == (2, "")
+    assert printed.stderr == "--format latex writes the table of one experiment; give one ID, or json for several\n"
+
+
+@pytest.mark.parametrize("verb", ["fit", "compare"])
+def test_an_experiment_that_is_nowhere_is_a_sentence(cli, ids, verb: str) -> None:
+    printed = cli(verb, ids[0], "nowhere")
+    assert printed.exit_code == 1
+    assert "there is no experiment 'nowhere'" in printed.stderr
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("", 422),
+        ("?experiment=a/b", 422),
+        ("?experiment=nowhere", 404),
+        ("?experiment=nowhere&form=x", 422),
+        ("?experiment=nowhere&predict=0", 422),
+        ("?experiment=nowhere&predict=inf", 422),
+    ],
+)
+def test_malformed_questions_are_refused(service: Service, query: str, status: int) -> None:
+    answer = httpx2.get(f"{service.url}/v1/fits{query}", trust_env=False)
+    assert answer.status_code == status
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_experiments_without_a_common_candidate_are_a_conflict(service: Service, ids) -> None:
+    lone = comparison_fields(candidates=[{"optimizer": "lion", "learning_rates": [0.001]}])
+    other = service.bench.submit(ComparisonSpec.model_validate(lone)).experiment.id
+    answer = httpx2.get(f"{service.url}/v1/fits?experiment={ids[0]}&experiment={other}", trust_env=False)
+    service.bench.cancel_experiment(other)
+    assert answer.status_code == 409
+    assert "'adamw' is not a candidate of every experiment; common ones: none" in answer.json()["detail"]

@@ -1,0 +1,92 @@
+"""The verbs that read, export and look after things, against the real service and its files."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from orchestrator.jobs import Lease
+from orchestrator.store.migrations import newest_revision
+from tests.integration.api_service import Service, serving
+from tests.stores import batch, claim, comparison_spec
+from worker.attempt_log import log_path
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def lease(service: Service) -> Lease:
+    service.bench.submit(comparison_spec())
+    (lease,) = claim(service.queue, cpus=1, limit=1)
+    service.bench.hello(lease.run_id, 1, lease.token)
+    service.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    return lease
+
+
+def test_an_export_makes_a_file_for_each_table(cli: Cli, lease: Lease, tmp_path: Path) -> None:
+    experiment = lease.run_id.rpartition("-")[0]
+    told = cli("export", experiment, "--out", tmp_path / "out").stdout
+    for table, rows in (("results", 2), ("series", 5)):
+        path = tmp_path / "out" / f"{experiment}-{table}.parquet"
+        assert f"{path}  {path.stat().st_size:,} bytes" in told
+        assert pyarrow.parquet.read_metadata(path).num_rows == rows
+    refused = cli("export", "nothing", "--out", tmp_path / "out")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+
+
+def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: Lease, tmp_path: Path) -> None:
+    path = log_path(tmp_path / "runs" / lease.run_id, 1)
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {number}\n" for number in range(5_000)) + "\x1b[31mRuntimeError: boom\n")
+    result = cli("logs", lease.run_id, "--tail", 2)
+    assert result.stdout.splitlines() == ["line 4999", "?[31mRuntimeError: boom"]
+    missing = cli("logs", lease.run_id, "--attempt", 2)
+    assert missing.exit_code == 1
+    assert "has left no log here" in missing.stderr
+    waiting = lease.run_id.replace("0000", "0001")
+    assert "has not begun" in cli("logs", waiting).stderr
+
+
+def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ADAPM_BENCH_SLOT", "3")
+    result = cli("db", "check", "--data", tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "ADAPM_BENCH_SLOT is no setting; did you mean ADAPM_BENCH_SLOTS?" in result.stderr
+
+
+def test_a_database_is_upgraded_checked_copied_and_vacuumed(cli: Cli, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert cli("db", "upgrade", "--data", data).stdout == f"the schema was missing and is {newest_revision()}\n"
+    assert cli("db", "upgrade", "--data", data).stdout == f"the schema is {newest_revision()}\n"
+    assert cli("db", "check", "--data", data).stdout == "the database is sound\n"
+    copy = tmp_path / "copy.sqlite3"
+    assert cli("db", "backup", copy, "--data", data).stdout == f"{copy}  {copy.stat().st_size:,} bytes\n"
+    assert cli("db", "vacuum", "--data", data).exit_code == 0
+    again = cli("db", "backup", copy, "--data", data)
+    assert again.exit_code == 1
+    assert "overwrites nothing" in again.stderr
+
+
+def test_mlflow_says_where_the_copies_are_or_that_there_are_none(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = cli("mlflow", "--data", tmp_path)
+    assert result.exit_code == 1
+    assert "has no copies of runs yet" in result.stderr
+    monkeypatch.setenv("ADAPM_BENCH_MLFLOW_URI", "http://mlflow.example:5000")
+    assert "http://mlflow.example:5000" in cli("mlflow", "--data", tmp_path).stdout

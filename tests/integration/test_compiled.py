@@ -1,0 +1,35 @@
+"""AdaPM on compiled models: the same blocks, and the same steps up to the compiler's rounding."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from optim.adapm import AdaPM, AdaPMMini
+from tests.reference.tiny_models import batch, tiny_gpt2
+
+
+def steps(model: nn.Module, optimizer: AdaPM, first: int, last: int) -> list[float]:
+    losses = []
+    for step in range(first, last):
+        tokens = batch(step)
+        optimizer.zero_grad()
+        logits = model(input_ids=tokens).logits
+        loss: Tensor = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_compiled_model_is_planned_and_trained_as_the_plain_one_and_its_state_fits_it(cls: type[AdaPM]):
+    plain, inner = tiny_gpt2(), tiny_gpt2()
+    compiled = torch.compile(inner, backend="aot_eager")
+    assert isinstance(compiled, nn.Module)
+    expected, optimizer = cls.for_model(plain, lr=3e-3), cls.for_model(compiled, lr=3e-3)
+    assert optimizer.plan == expected.plan
+    assert steps(compiled, optimizer, 0, 3) == pytest.approx(steps(plain, expected, 0, 3), rel=1e-4)
+
+    resumed = cls.for_model(inner, lr=3e-3)
+    resumed.load_state_dict(optimizer.state_dict())
+    assert steps(inner, resumed, 3, 5) == pytest.approx(steps(plain, expected, 3, 5), rel=1e-4)

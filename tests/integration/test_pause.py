@@ -1,0 +1,86 @@
+"""A run that is paused while it trains, and resumed, gives the same losses to the bit as one that was left alone."""
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
+from tests.integration.api_service import Service, comparison_fields, serving
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.stores import claim
+from worker.attempt import execute
+from worker.record import Point
+
+STEPS = 200
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Fresh processes that have torch imported already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories"])
+    return context
+
+
+def test_a_paused_and_resumed_run_gives_the_bits_of_one_that_was_left_alone(
+    tmp_path: Path, processes: ForkServerContext
+) -> None:
+    """Two equal runs on the real api, each attempt a real process; the first is paused in the middle."""
+    prepare_made_dataset(tmp_path / "datasets")
+    with serving(tmp_path, LeasePolicy(heartbeat_seconds=0.05)) as service:
+        paused, whole = submit(service), submit(service)
+        worker = start(service, processes, paused)
+        until(lambda: service.bench.run(paused).step >= 10)
+        service.bench.wish_run(paused, Wish.PAUSE)
+        worker.join(60)
+        run = service.bench.run(paused)
+        assert run.status is RunStatus.PAUSED
+        assert 10 <= run.step < STEPS
+        stopped_at = run.step
+        start(service, processes, whole).join(60)
+        service.bench.wish_run(paused, Wish.RESUME)
+        start(service, processes, paused).join(60)
+
+        record = service.bench.run(paused)
+        assert record.result is not None
+        assert (record.status, record.attempt, record.result.resumed_from_step) == ("succeeded", 2, stopped_at)
+        assert losses(service.bench.points(paused)) == losses(service.bench.points(whole))
+
+
+def submit(service: Service) -> str:
+    fields = comparison_fields(candidates=[{"optimizer": "adapm", "learning_rates": [0.002]}], seeds=[1])
+    fields["workload"]["budget"]["steps"] = STEPS
+    fields["workload"]["data"] = {"sequence_length_tokens": 32}
+    fields["workload"]["evaluation"] = {"every_steps": 50, "sequences": 8}
+    experiment = service.bench.submit(ComparisonSpec.model_validate(fields)).experiment
+    return service.bench.runs(experiment_id=experiment.id)[0].id
+
+
+def start(service: Service, processes: ForkServerContext, run_id: str) -> multiprocessing.context.ForkServerProcess:
+    """Claim that run, whose turn it is, and carry it out in a process."""
+    (lease,) = claim(service.queue, cpus=1, gpus=0, limit=1)
+    assert lease.run_id == run_id
+    return begin(service, processes, lease)
+
+
+def begin(service: Service, processes: ForkServerContext, lease: Lease) -> multiprocessing.context.ForkServerProcess:
+    arguments = (service.url, lease.run_id, lease.attempt, lease.token)
+    process = processes.Process(target=execute, args=arguments)
+    process.start()
+    return process
+
+
+def losses(points: tuple[Point, ...]) -> list[tuple[int, float | None, float | None, float | None]]:
+    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)

@@ -1,0 +1,186 @@
+"""The copy in MLflow: complete, and the same wherever its making was cut, against a real MLflow on SQLite."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from orchestrator.jobs import Lease, LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.outbox import Outbox
+from orchestrator.store.queue import Queue
+from orchestrator.tracking import Exporter, MlflowCopy
+from tests.stores import claim, comparison_spec, result, sqlite_database
+from worker.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
+from worker.record import Point
+
+POINTS = tuple(
+    Point(step=n, tokens=n * 1024, train_loss=5.0 - n, val_loss=4.0 if n == 3 else None, step_seconds=0.5)
+    for n in range(4)
+)
+
+
+class Killed(BaseException):
+    """What a `kill -9` between two calls looks like from inside."""
+
+
+class Mortal:
+    """MLflow's client, behind which the process dies at call number `dies_at`."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.dies_at = -1
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.dies_at:
+                raise Killed
+            return method(*arguments, **named)
+
+        return call
+
+
+@pytest.fixture(scope="module")
+def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One MLflow store for all tests: making its tables takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.sqlite3'}"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = sqlite_database(tmp_path)
+    yield database
+    database.close()
+
+
+def played(database: Database, folder: Path, name: str, *, seeds: tuple[int, ...] = (1, 2)) -> Bench:
+    """An experiment of two runs: one with a result, one that broke down behind a checkpoint; or of the first alone."""
+    policy = LeasePolicy()
+    bench, queue = Bench(database, policy, folder, folder), Queue(database, policy)
+    bench.submit(comparison_spec(name=name, seeds=seeds))
+    fine, *others = claim(queue, cpus=2, limit=2)
+    for lease in (fine, *others):
+        bench.hello(lease.run_id, 1, lease.token)
+        bench.append_points(lease.run_id, 1, lease.token, PointsBatch(sequence=0, points=POINTS))
+    bench.finish(fine.run_id, 1, fine.token, result())
+    for broken in others:
+        break_down(bench, broken)
+    return bench
+
+
+def break_down(bench: Bench, broken: Lease) -> None:
+    notice = CheckpointNotice(step=3, path="/runs/x/step-000000003.pt", size_bytes=7, sha256="ab")
+    bench.checkpoint(broken.run_id, 1, broken.token, notice)
+    failure = Failure(kind=FailureKind.PROGRAM, message="a bug", device_seconds=1.0)
+    bench.fail(broken.run_id, 1, broken.token, failure)
+
+
+def contents(client: Any, name: str) -> list[dict[str, Any]]:
+    """Everything that MLflow holds of our experiment, without what MLflow made up itself."""
+    experiment = client.get_experiment_by_name(f"bench/{name}")
+    runs = client.search_runs([experiment.experiment_id], order_by=["attributes.run_name"])
+    names = {run.info.run_id: run.info.run_name for run in runs}
+    told = []
+    for run in runs:
+        tags = {key: value for key, value in run.data.tags.items() if key.startswith("bench.")}
+        tags.pop("bench.experiment_id", None), tags.pop("bench.run_id", None)
+        history = {
+            key: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, key))
+            for key in run.data.metrics
+        }
+        files = sorted(file.path for file in client.list_artifacts(run.info.run_id))
+        told.append(
+            {
+                "name": run.info.run_name.replace(name, "NAME"),
+                "parent": names.get(run.data.tags.get("mlflow.parentRunId", ""), "").replace(name, "NAME"),
+                "status": run.info.status,
+                "tags": tags,
+                "params": run.data.params,
+                "metrics": history,
+                "files": files,
+            }
+        )
+    return told
+
+
+def without_hashes(copy: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An experiment's name is part of its hash, and device-hours are of this machine's clock."""
+    for run in copy:
+        if not run["parent"]:
+            run["tags"].pop("bench.spec_hash")
+    return copy
+
+
+def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    """The exporter dies before each of its calls in turn, and starts again from the outbox."""
+    outbox = Outbox(database)
+    undisturbed: list[dict[str, Any]] | None = None
+    dies_at, died = 0, True
+    while died:
+        bench = played(database, tmp_path, f"cut {dies_at}", seeds=(1,))
+        copy = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts")
+        mortal = Mortal(copy._client)
+        copy._client = mortal
+        mortal.dies_at = dies_at
+        died = dies_at == 0
+        while entries := outbox.pending():
+            try:
+                for entry in entries:
+                    copy.write(entry)
+                    outbox.delivered([entry.id])
+            except Killed:
+                died = True
+        found = without_hashes(contents(mortal._client, f"cut {dies_at}"))
+        undisturbed = undisturbed or found
+        assert found == undisturbed, f"the copy differs where the exporter died at call {dies_at}"
+        dies_at += 1
+    assert dies_at > 12
+    assert outbox.backlog() == 0
+
+
+def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
+    bench = played(database, tmp_path, "whole")
+    exporter = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts")
+    exporter.start()
+    exporter.close()
+    client = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts")._client
+    fine, broken, parent = sorted(
+        contents(client, "whole"), key=lambda run: (not run["parent"], run["status"] == "FAILED")
+    )
+    assert (parent["name"], parent["status"], parent["files"]) == ("NAME", "FINISHED", ["spec.json"])
+    assert fine["metrics"]["train_loss"] == [(0, 5.0), (1, 4.0), (2, 3.0), (3, 2.0)]
+    assert fine["metrics"]["val_loss"] == [(3, 4.0)]
+    assert fine["metrics"]["final_val_loss"] == [(10, 2.5)]
+    assert fine["metrics"]["peak_memory.host_rss_bytes"] == [(10, 500_000_000.0)]
+    assert fine["params"]["workload.budget.steps"] == "10"
+    assert fine["tags"]["bench.verdict"] == "converged"
+    assert fine["files"] == ["result.json", "series.parquet", "spec.json"]
+    assert broken["files"] == ["checkpoint.json", "series.parquet", "spec.json"]
+    assert broken["tags"]["bench.checkpoint"].startswith("/runs/x/step-000000003.pt (step 3")
+    assert broken["tags"]["bench.reason"] == "a bug"
+    stored = next((tmp_path / "artifacts").glob("**/series.parquet"))
+    assert pyarrow.parquet.read_table(stored).column("step").to_pylist() == [0, 1, 2, 3]
+    (spec, *_) = sorted((tmp_path / "artifacts").glob("**/spec.json"))
+    assert json.loads(spec.read_text())
+
+
+def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Database, tmp_path: Path) -> None:
+    bench = played(database, tmp_path, "away")
+    outbox = Outbox(database)
+    exporter = Exporter(bench, database, "http://127.0.0.1:9", tmp_path / "artifacts")
+    exporter.start()
+    exporter.close()
+    assert outbox.backlog() == 3
+    database.clock_offset_seconds += 10
+    first = outbox.pending()[0]
+    assert first.tries >= 1

@@ -1,0 +1,64 @@
+"""AdamW with 8-bit and 4-bit moments: close to AdamW, and what is told where torchao is missing."""
+
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from optim.build import build
+from optim.errors import MissingPackageError
+from tests.reference.tiny_models import tiny_gpt2, train
+from worker.footprint import footprint
+
+NAMES = ["adamw-8bit", "adamw-4bit"]
+
+
+@pytest.mark.parametrize(("name", "apart"), [("adamw-8bit", 0.02), ("adamw-4bit", 0.05)])
+def test_it_follows_adamw(name: str, apart: float):
+    model, twin = tiny_gpt2(), tiny_gpt2()
+    losses = train(model, build(name, model, lr=3e-3), range(30))
+    expected = train(twin, build("adamw", twin, lr=3e-3), range(30))
+    assert losses[-1] == pytest.approx(expected[-1], abs=apart)
+
+
+@pytest.fixture
+def _no_compiler() -> Iterator[None]:
+    torch.compiler.set_stance("force_eager")
+    yield
+    torch.compiler.set_stance("default")
+
+
+@pytest.mark.usefixtures("_no_compiler")
+def test_the_step_is_torchaos():
+    """Which would compile its own: half a minute for one matrix."""
+    import torchao.optim
+
+    one, other = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+    other.load_state_dict(one.state_dict())
+    ours = build("adamw-8bit", one, lr=1e-2)
+    theirs = torchao.optim.AdamW8bit(other.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    for step in range(3):
+        gradient = torch.randn(64, 64, generator=torch.Generator().manual_seed(step))
+        one.weight.grad, other.weight.grad = gradient, gradient.clone()
+        ours.step()
+        theirs.step()
+    assert torch.equal(one.weight, other.weight)
+
+
+def test_without_torchao_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch):
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == "torchao":
+            raise ModuleNotFoundError("No module named 'torchao'", name="torchao")
+        return real(name, *arguments, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingPackageError, match=r"adamw-8bit needs torchao, .* 'adapm-bench\[low-bit\]'"):
+        build("adamw-8bit", tiny_gpt2(), lr=1e-3)
+    (found,) = footprint("gpt2-tiny", NAMES[:1]).optimizers
+    assert found.state_bytes is None
+    assert found.unknown_because is not None and "pip install" in found.unknown_because

@@ -1,0 +1,74 @@
+"""Columns are merged and downsampled as a slow, readable twin does it: a row at a time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.columns import FIELDS, WHOLE_NUMBERS, Array, Columns, buckets, columns_of, merged, spikes
+from worker.record import Point
+
+Report = tuple[int, int, float | None, float | None]
+
+values = st.none() | st.floats(-100, 100)
+reports = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12), values, values), max_size=40)
+
+
+def column(numbers: Sequence[float | None]) -> Array:
+    return np.array([np.nan if each is None else each for each in numbers], dtype=np.float64)
+
+
+@given(reports)
+def test_merging_keeps_of_each_step_what_the_newest_attempt_said_last(
+    rows: list[tuple[int, int, float | None, float | None]],
+) -> None:
+    rows = sorted(rows, key=lambda row: row[0])  # chunks are read attempt by attempt
+    expected: dict[int, tuple[int, float | None, float | None]] = {}
+    for attempt, step, train, val in rows:
+        before = expected.get(step)
+        if before is not None and before[0] == attempt:
+            train = before[1] if train is None else train
+            val = before[2] if val is None else val
+        expected[step] = (attempt, train, val)
+    attempts = np.array([row[0] for row in rows], dtype=np.int64)
+    told = {"train_loss": column([row[2] for row in rows]), "val_loss": column([row[3] for row in rows])}
+    found = merged(Columns(step=column([row[1] for row in rows]), values=told), attempts)
+    assert found.step.tolist() == sorted(expected)
+    for place, name in ((1, "train_loss"), (2, "val_loss")):
+        wanted = column([expected[step][place] for step in sorted(expected)])
+        np.testing.assert_array_equal(found.column(name), wanted)
+
+
+@given(st.lists(values, min_size=1, max_size=60), st.integers(1, 9))
+def test_buckets_lose_no_extreme_no_point_and_no_mean(losses: list[float | None], count: int) -> None:
+    loss = column(losses)
+    known = loss[np.isfinite(loss)]
+    found = buckets(Columns(step=column([3.0 * n for n in range(loss.size)]), values={"loss": loss}), "loss", count)
+    assert found.points.sum() == known.size
+    assert found.points.size <= max(count, 0) or known.size <= count
+    if known.size:
+        assert (found.low.min(), found.high.max()) == (known.min(), known.max())
+        np.testing.assert_allclose((found.mean * found.points).sum(), known.sum(), atol=1e-9)
+        assert np.all((found.low <= found.mean + 1e-9) & (found.mean <= found.high + 1e-9))
+        assert np.all(found.first_step[1:] > found.last_step[:-1])
+
+
+@given(st.lists(values, min_size=1, max_size=80), st.integers(1, 9))
+def test_the_rows_of_a_line_include_the_extremes_of_every_metric(losses: list[float | None], count: int) -> None:
+    loss = column(losses)
+    columns = Columns(step=np.arange(loss.size, dtype=np.float64), values={"loss": loss, "rate": -loss})
+    rows = columns.rows(spikes(columns, ("loss", "rate"), count))
+    assert len(rows) <= max(2 * count, 4 * count + 2)
+    for name in ("loss", "rate"):
+        if np.isfinite(loss).any():
+            assert np.nanmin(rows.column(name)) == np.nanmin(columns.column(name))
+            assert np.nanmax(rows.column(name)) == np.nanmax(columns.column(name))
+    assert rows.step[0] == 0
+    assert rows.step[-1] == loss.size - 1
+
+
+def test_every_field_of_a_point_is_a_number_that_a_column_can_hold() -> None:
+    filled = Point.model_validate({name: 3 if name in WHOLE_NUMBERS else 0.5 for name in FIELDS})
+    empty = Point(step=4, tokens=8)
+    assert list(columns_of([filled, empty]).points()) == [filled, empty]

@@ -1,0 +1,146 @@
+"""Fits over experiments: what each optimizer's law is, what it cannot say, and no NaN wherever runs are missing."""
+
+import json
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from orchestrator.comparison import compare
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.fit_records import CandidateFit, FitReport
+from orchestrator.fits import FitError, Measured, fit_experiments
+from orchestrator.profiles import profiles
+from tests.reference.made_comparison import Outcome, falling, records
+from tests.stores import comparison_spec, result
+from worker.record import Verdict
+
+LawOf = Callable[[str, float, float], float]
+
+
+def measured(
+    sizes: Mapping[int, tuple[int, ...]],
+    law: LawOf,
+    *,
+    noise: float = 0.002,
+    seeds: int = 3,
+    spec: ComparisonSpec | None = None,
+) -> list[Measured]:
+    """One experiment for each model size and token budget; losses follow the law, with noise shared by equal seeds."""
+    random = np.random.default_rng(0)
+    found: list[Measured] = []
+    base = spec or comparison_spec(optimizers=("adamw", "adapm"), seeds=range(seeds))
+    for parameters, budgets in sizes.items():
+        for tokens in budgets:
+            shift = {seed: random.normal(0, noise) for seed in base.seeds}
+            own = random.normal(0, noise / 4, 100)
+
+            def outcome(
+                name: str, _lr: float, seed: int, n: int = parameters, d: int = tokens, s=shift, o=own
+            ) -> Outcome:
+                loss = law(name, n, d) * float(np.exp(s[seed] + o[seed + 50 * (name == "adapm")]))
+                return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
+
+            found.append(records(base, outcome, experiment=f"e{parameters}-{tokens}"))
+    return found
+
+
+SIZES = {10**6: (2 * 10**7,), 10**7: (2 * 10**8,), 10**8: (2 * 10**9,), 10**9: (2 * 10**10,), 3 * 10**9: (6 * 10**10,)}
+GRID = {10**k: (10**8, 10**9, 10**10) for k in (6, 7, 8, 9)}
+
+
+def power(name: str, n: float, _d: float) -> float:
+    """AdaPM falls faster: 0.30 against 0.25."""
+    return float(1.8 + 50 * n ** -(0.30 if name == "adapm" else 0.25))
+
+
+def of(report: FitReport, candidate: str) -> CandidateFit:
+    json.dumps(report.model_dump(mode="json"), allow_nan=False)
+    return next(each for each in report.fits if each.candidate == candidate)
+
+
+def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested() -> None:
+    report = fit_experiments(measured(SIZES, power), predict=[(10**10, None)], draws=300)
+    assert (report.form, report.baseline) == ("n", "adamw")
+    adamw, adapm = of(report, "adamw"), of(report, "adapm")
+    for fit, planted in ((adamw, 0.25), (adapm, 0.30)):
+        alpha = fit.coefficients["alpha"]
+        assert alpha.low is not None and alpha.high is not None
+        assert alpha.low <= planted <= alpha.high
+    (difference,) = adapm.against_baseline
+    assert difference.p_value_holm is not None and difference.p_value_holm < 0.05
+    assert "alpha is larger than the baseline's" in adapm.verdict
+    assert adamw.against_baseline == ()
+    (predicted,) = adapm.predictions
+    assert predicted.tokens == 2 * 10**11
+    assert predicted.loss.value == pytest.approx(power("adapm", 1e10, 0), abs=0.02)
+    assert adapm.held_out is not None
+    assert abs(adapm.held_out.error) < 0.05
+    assert "Tokens change with the model: alpha is the exponent of both together." in report.notes
+
+
+def test_equal_exponents_are_not_told_apart() -> None:
+    report = fit_experiments(measured(SIZES, lambda _name, n, _d: 1.8 + 50 * n**-0.25), draws=300)
+    assert "alpha is not told apart from the baseline's" in of(report, "adapm").verdict
+
+
+def test_sizes_times_budgets_give_hoffmanns_form_and_data_efficiency() -> None:
+    """AdaPM's losses are those of AdamW with 1.5 times the data."""
+
+    def law(name: str, n: float, d: float) -> float:
+        return float(1.69 + 406.4 * n**-0.34 + 410.7 * (d * (1.5 if name == "adapm" else 1)) ** -0.28)
+
+    report = fit_experiments(measured(GRID, law, noise=0.0005), draws=200)
+    assert report.form == "nd"
+    ratios = [each.ratio for each in of(report, "adapm").data_efficiency if each.tokens <= 10**9]
+    assert all(ratio is not None for ratio in ratios)
+    assert np.median(np.array(ratios, dtype=float)) == pytest.approx(1.5, rel=0.15)
+
+
+@pytest.mark.parametrize(("count", "sentence"), [(1, "Not fitted: 1 model size;"), (2, "Not fitted: 2 model sizes;")])
+def test_too_few_sizes_are_a_sentence(count: int, sentence: str) -> None:
+    few = dict(list(SIZES.items())[:count])
+    found = of(fit_experiments(measured(few, power), form="n0", draws=50), "adapm")
+    assert found.verdict.startswith(sentence)
+    assert (found.coefficients, found.against_baseline, found.held_out) == ({}, (), None)
+
+
+def test_losses_that_do_not_fall_show_no_scaling() -> None:
+    report = fit_experiments(measured(SIZES, lambda _name, _n, _d: 2.5, noise=0.01), form="n0", draws=200)
+    assert "No scaling shown" in of(report, "adamw").verdict
+
+
+def test_runs_without_a_trained_model_are_left_out_and_counted() -> None:
+    experiments = measured(SIZES, power)
+    experiment, runs = experiments[0]
+    diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED)
+    runs = tuple(run.model_copy(update={"result": diverged}) if run.seed == 0 else run for run in runs)
+    report = fit_experiments([(experiment, runs), *experiments[1:]], draws=50)
+    left_out = "Runs at the best learning rate without a trained model were left out: AdamW (1), AdaPM (1)."
+    assert left_out in report.notes
+    assert of(report, "adapm").points[0].n == 2
+
+
+def test_nothing_at_all_is_a_sentence_too() -> None:
+    experiment, runs = records(comparison_spec(), lambda *_run: None)
+    assert of(fit_experiments([(experiment, runs)], draws=10), "adamw").verdict.startswith("Not fitted: 0 model sizes")
+
+
+def test_experiments_without_a_common_baseline_are_refused() -> None:
+    first = measured({10**6: (10**8,)}, power)
+    second = measured({10**7: (10**8,)}, power, spec=comparison_spec(optimizers=("lion",), seeds=range(3)))
+    with pytest.raises(FitError, match="'adamw' is not a candidate of every experiment; common ones: none"):
+        fit_experiments([*first, *second])
+
+
+def test_a_profile_scores_the_candidates_over_their_workloads() -> None:
+    """Straight curves from 5.0: AdaPM ends lower everywhere, so it is always the first at AdamW's loss."""
+    comparisons = [
+        compare(experiment, runs, {run.id: falling(run) for run in runs}) for experiment, runs in measured(SIZES, power)
+    ]
+    report = profiles(comparisons)
+    assert [row.candidate for row in report.rows] == ["adapm", "adamw"]
+    assert report.rows[0].score_tokens == 1
+    assert 0 < report.rows[1].score_tokens < 1
+    assert report.rows[1].times[0].tokens is not None
+    assert "2 workloads: a profile over so few" in profiles(comparisons[:2]).notes[0]

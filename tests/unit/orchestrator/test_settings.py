@@ -1,0 +1,14 @@
+"""A misspelt setting is named, with the one that was meant."""
+
+from orchestrator.settings import OTHER_VARIABLES, Settings, unknown_variables
+
+
+def test_every_setting_is_known_however_it_is_written() -> None:
+    names = [f"ADAPM_BENCH_{name.upper()}" for name in Settings.model_fields]
+    assert unknown_variables([*names, *OTHER_VARIABLES, "adapm_bench_port", "PATH", "ADAPM"]) == ()
+
+
+def test_a_misspelt_setting_is_named_with_the_nearest_one() -> None:
+    (first, second) = unknown_variables(["ADAPM_BENCH_PROT", "HOME", "ADAPM_BENCH_MLFLOW_URL"])
+    assert first.startswith("ADAPM_BENCH_MLFLOW_URL is no setting; did you mean ADAPM_BENCH_MLFLOW_URI?")
+    assert second.startswith("ADAPM_BENCH_PROT is no setting; did you mean ADAPM_BENCH_PORT?")

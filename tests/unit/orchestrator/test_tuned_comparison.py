@@ -1,0 +1,148 @@
+"""Tuned comparisons: the seeds that chose a rate do not judge it; time to target; the Pareto front."""
+
+import json
+
+import pytest
+
+from orchestrator.comparison import Curves, ValidationCurve, compare, compared_runs
+from orchestrator.experiments import ComparisonSpec, Tuning, expand, planned_run
+from orchestrator.records import CandidateRow, Comparison
+from tests.reference.made_comparison import Outcome, falling, records, second_phase
+from tests.stores import comparison_spec, result
+from worker.record import Result, Verdict
+
+RATES = (1e-3, 2e-3, 4e-3)
+
+
+def spec(extend_grid: int = 0) -> ComparisonSpec:
+    return comparison_spec(
+        optimizers=("adamw", "adapm"), learning_rates=RATES, seeds=(1, 2, 3), tuning=Tuning(extend_grid=extend_grid)
+    )
+
+
+def bowl(name: str, lr: float, seed: int) -> float:
+    """Lowest at 2e-3, where seed 0, that of the tuning, is lucky by half a nat."""
+    return 2.3 + 100 * abs(lr - 2e-3) + 0.001 * seed - 0.5 * (seed == 0) - (0.05 + 0.001 * seed) * (name == "adapm")
+
+
+def row(comparison: Comparison, candidate: str) -> CandidateRow:
+    json.dumps(comparison.model_dump(mode="json"), allow_nan=False)
+    return next(each for each in comparison.rows if each.candidate == candidate)
+
+
+def test_the_mean_is_of_other_seeds_than_those_that_chose_the_rate() -> None:
+    experiment, runs = records(spec(), bowl, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    found = compare(experiment, runs)
+    adamw = row(found, "adamw")
+    assert adamw.val_loss is not None and adamw.val_loss.n == 3
+    assert adamw.val_loss.mean == pytest.approx(2.302), "without the lucky seed"
+    assert [rate.runs_total for rate in adamw.learning_rates] == [1, 1, 1]
+    assert adamw.final is not None and adamw.final.runs_total == 3
+    assert found.complete and found.tuning_seeds == (0,)
+    assert "Learning rates were chosen on seed 0; the losses are of other seeds." in found.notes
+    assert row(found, "adapm").verdict.startswith("Better than AdamW by 0.0520 nats")
+    assert adamw.device_hours == pytest.approx(0.6), "six runs of six minutes: tuning counts"
+
+
+def test_while_it_is_tuned_a_candidate_has_no_loss_and_says_how_far_it_is() -> None:
+    experiment, runs = records(spec(), lambda name, lr, seed: None if lr == 4e-3 else bowl(name, lr, seed))
+    found = compare(
+        experiment.model_copy(update={"counts": experiment.counts.model_copy(update={"growing": True})}), runs
+    )
+    adapm = row(found, "adapm")
+    assert (adapm.val_loss, adapm.tuning, adapm.best_lr) == (None, True, 2e-3)
+    assert adapm.verdict == "Tuning: 2 of 3 runs have ended, the best learning rate so far is 0.002."
+    assert "Still tuned, so that more runs will follow: AdaPM, AdamW." in found.notes
+    assert not found.complete
+
+
+def test_before_the_first_seed_has_ended_the_rate_is_known_and_no_loss() -> None:
+    planned = (*expand(spec()), *second_phase(spec(), 2e-3))
+    experiment, runs = records(
+        spec(), lambda name, lr, seed: bowl(name, lr, seed) if seed == 0 else None, planned=planned
+    )
+    adapm = row(compare(experiment, runs), "adapm")
+    assert adapm.verdict == "Tuned: lr 0.002; no run of the seeds that count has ended yet."
+    assert adapm.difference is None
+
+
+def test_a_grid_that_followed_its_edge_is_stated_and_does_not_forbid_a_verdict() -> None:
+    of = spec(extend_grid=1)
+    added = planned_run(of, of.candidates[1], 8e-3, 0)
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return bowl(name, lr / 2 if name == "adapm" else lr, seed)
+
+    chosen = [run for run in second_phase(of, 2e-3) if run.candidate == "adamw"]
+    chosen += [run for run in second_phase(of, 4e-3) if run.candidate == "adapm"]
+    experiment, runs = records(of, outcome, planned=(*expand(of), added, *chosen))
+    found = compare(experiment, runs)
+    adapm = row(found, "adapm")
+    assert (adapm.best_lr, adapm.extended_rates, adapm.edge_of_grid) == (4e-3, 1, False)
+    assert adapm.verdict.startswith("Better than AdamW")
+    assert "Grids extended beyond their edge, where the best learning rate lay: AdaPM (by 1)." in found.notes
+
+
+def test_a_seed_of_phase_two_that_diverges_is_not_hidden() -> None:
+    planned = (*expand(spec()), *second_phase(spec(), 2e-3))
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        lost = name == "adapm" and seed == 2
+        return result(final_val_loss=None, verdict=Verdict.DIVERGED) if lost else bowl(name, lr, seed)
+
+    experiment, runs = records(spec(), outcome, planned=planned)
+    adapm = row(compare(experiment, runs), "adapm")
+    assert adapm.verdict == "No stable learning rate: at the best one, 0.002, 1 of 3 seeds diverged."
+    assert (adapm.difference, adapm.time_to_target, adapm.on_pareto_front) == (None, None, False)
+
+
+def finished() -> tuple[Comparison, Curves]:
+    experiment, runs = records(spec(), bowl, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    needed = compared_runs(experiment, runs)
+    assert len(needed) == 6, "the curves of the judged runs alone are read"
+    curves = {run.id: falling(run) for run in runs if run.id in needed}
+    return compare(experiment, runs, curves), curves
+
+
+def test_time_to_target_is_paired_with_the_baselines_own_loss() -> None:
+    """Both fall in a straight line from 5.0 within ten steps of 1,024 tokens; AdaPM goes 0.05 deeper."""
+    found, _ = finished()
+    target, baseline = row(found, "adapm").time_to_target, row(found, "adamw").time_to_target
+    assert target is not None and baseline is not None
+    assert (target.reached, target.n, baseline.reached) == (3, 3, 3)
+    expected = 10 * (5 - 2.302) / (5 - 2.302 + 0.052)
+    assert target.steps == pytest.approx(expected, rel=1e-3)
+    assert target.tokens == pytest.approx(1024 * expected, rel=1e-3)
+    assert target.device_hours == pytest.approx(0.1 * expected / 10, rel=1e-3)
+    assert target.speed_up is not None
+    assert target.speed_up.mean == pytest.approx(10 / expected, rel=1e-3)
+    assert baseline.steps == 10
+
+
+def test_a_seed_that_never_reaches_the_target_is_later_than_all_others() -> None:
+    experiment, runs = records(spec(), bowl, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    curves = {run.id: falling(run) for run in runs}
+    late = next(run for run in runs if run.candidate == "adapm" and run.seed == 3)
+    curves[late.id] = ValidationCurve(steps=(0.0, 10.0), losses=(5.0, 4.0))
+    target = row(compare(experiment, runs, curves), "adapm").time_to_target
+    assert target is not None
+    assert (target.reached, target.n, target.speed_up) == (2, 3, None)
+    assert target.steps == pytest.approx(10 * (5 - 2.301) / (5 - 2.301 + 0.051)), "the slower one of the two that did"
+    for seed in (1, 2):
+        late = next(run for run in runs if run.candidate == "adapm" and run.seed == seed)
+        curves[late.id] = ValidationCurve(steps=(0.0, 10.0), losses=(5.0, 4.0))
+    target = row(compare(experiment, runs, curves), "adapm").time_to_target
+    assert target is not None
+    assert (target.reached, target.steps) == (0, None)
+
+
+def test_the_pareto_front_holds_who_is_not_beaten_on_loss_and_bytes() -> None:
+    of = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini", "lion"), seeds=(1, 2))
+    figures = {"adamw": (2.3, 8), "adapm": (2.2, 5), "adapm-mini": (2.25, 1), "lion": (2.4, 4)}
+
+    def outcome(name: str, _lr: float, seed: int) -> Result:
+        loss, size = figures[name]
+        return result(final_val_loss=loss + 0.001 * seed).model_copy(update={"optimizer_state_bytes": size})
+
+    found = compare(*records(of, outcome))
+    assert {each.candidate for each in found.rows if each.on_pareto_front} == {"adapm", "adapm-mini"}
