@@ -33,7 +33,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from worker.record import Point
+from worker.record import Observation, Point
 
 Answer = TypeVar("Answer")
 Parameter = str | int | list[str] | list[int]
@@ -198,6 +198,11 @@ class Client:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{_segment(run_id)}/points"
         return tuple(self._all(path, Page[Point], "after_step", {"after_step": after_step}))
+
+    def observations(self, run_id: str) -> tuple[Observation, ...]:
+        """What a run's probes saw, by step and probe; read page by page."""
+        path = f"/v1/runs/{_segment(run_id)}/observations"
+        return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
 
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1

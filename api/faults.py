@@ -6,7 +6,7 @@ A pydantic error becomes a `Fault`: a JSON pointer, the value found there, and w
 import math
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -134,6 +134,10 @@ def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "unknown_name":
         return f"must be one of {context['known']}"
+    if kind == "union_tag_invalid":
+        return (
+            f"{context['discriminator'].strip(chr(39))} must be one of {context['expected_tags'].replace(chr(39), '')}"
+        )
     if kind == "extra_forbidden":
         return "unknown field" + (f"; known: {', '.join(model.model_fields)}" if model else "")
     if kind == "missing":
@@ -158,7 +162,10 @@ def _walk(location: Location, root: type[BaseModel] | None) -> tuple[Location, t
     for step in location:
         here = _unwrapped(here)
         if get_origin(here) in (Union, UnionType):
-            return tuple(path), model, True
+            here = _tagged(here, step)
+            if here is None:
+                return tuple(path), model, True
+            continue
         path.append(step)
         if isinstance(here, type) and issubclass(here, BaseModel):
             model = here
@@ -167,6 +174,15 @@ def _walk(location: Location, root: type[BaseModel] | None) -> tuple[Location, t
         else:
             here = _item_of(here)
     return tuple(path), model, False
+
+
+def _tagged(union: Any, tag: int | str) -> type[BaseModel] | None:
+    """The arm of a discriminated union that bears the tag; None where the union is none."""
+    for arm in get_args(union):
+        fields = arm.model_fields if isinstance(arm, type) and issubclass(arm, BaseModel) else {}
+        if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
+            return cast("type[BaseModel]", arm)
+    return None
 
 
 def _item_of(annotation: Any) -> Any:

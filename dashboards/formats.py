@@ -93,6 +93,16 @@ def compact(value: float | None) -> str:
     return f"{value:.0f}"
 
 
+def flops(value: float | None) -> str:
+    """Floating-point operations a second: `12.3 GFLOP/s`."""
+    if value is None:
+        return UNKNOWN
+    for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= factor:
+            return f"{_three_digits(value / factor)} {unit}FLOP/s"
+    return f"{value:.0f} FLOP/s"
+
+
 def rate(value: float | None) -> str:
     """A learning rate in its shortest form: `0.002`, `1e-05`."""
     return UNKNOWN if value is None else f"{value:g}"

@@ -106,6 +106,12 @@ def allocated_state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | N
     return state_bytes(optimizer, model)
 
 
+def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """Every plain tensor that the optimizer keeps; several may look into one storage."""
+    for state in optimizer.state.values():
+        yield from _tensors(state)
+
+
 class _Kinds:
     """Whose the bytes of a state tensor are."""
 

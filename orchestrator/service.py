@@ -1,6 +1,6 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, series, charts, compare, profile, fit, version,
+users    submit, experiments, runs, points, observations, series, charts, compare, profile, fit, version,
          cancel | pause | resume | retry
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
@@ -35,7 +35,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from orchestrator.store import reads, series, standing
+from orchestrator.store import observations, reads, series, standing
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
@@ -51,7 +51,7 @@ from worker.protocol import (
     PointsBatch,
     Stopped,
 )
-from worker.record import Point, Result
+from worker.record import Observation, Point, Result
 
 PAGE = 500
 """Runs read at once where all are wanted."""
@@ -199,6 +199,14 @@ class Bench:
             mean=tuple(found.mean.tolist()),
             high=tuple(found.high.tolist()),
         )
+
+    def observations(
+        self, run_id: str, *, after_step: int = -1, most_steps: int | None = None
+    ) -> tuple[Observation, ...]:
+        """What the run's probes saw at up to so many steps beyond `after_step`, in order."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return observations.read(connection, run_id, after_step=after_step, most_steps=most_steps)
 
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""

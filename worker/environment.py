@@ -11,6 +11,7 @@ from typing import Final
 import torch
 import transformers
 
+from worker.meters.nvml import driver_version
 from worker.record import Environment
 
 COMMIT_VARIABLE: Final = "ADAPM_BENCH_COMMIT"
@@ -22,6 +23,9 @@ def describe_environment(device: torch.device) -> Environment:
     return Environment(
         device=device.type,
         device_name=_device_name(device),
+        device_memory_bytes=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
+        driver=driver_version() if device.type == "cuda" else None,
+        cuda=torch.version.cuda,
         host=socket.gethostname(),
         threads=torch.get_num_threads(),
         python=platform.python_version(),

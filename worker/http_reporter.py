@@ -13,10 +13,10 @@ from worker.errors import ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.outbox import Outbox
 from worker.protocol import CheckpointNotice, Command, Failure, Heartbeat, Stopped
-from worker.record import Point, Record, Result
+from worker.record import Observation, Point, Record, Result
 from worker.reporter import still_valid
 from worker.service import CHECKPOINT, FAIL, FINISH, STOPPED, ServiceClient, Verb
-from worker.spool import Spool, read_points
+from worker.spool import Spool, read_batch
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,10 @@ class HttpReporter:
     def begin(self, after_step: int | None) -> None:
         """Take over the unsent points of earlier attempts that still count, and drop the others."""
         inherited = self._spool.inherited()
-        for point in still_valid([point for path in inherited for point in read_points(path)], after_step):
+        batches = [batch for path in inherited if (batch := read_batch(path)) is not None]
+        for observation in still_valid([seen for batch in batches for seen in batch.observations], after_step):
+            self._outbox.add_observation(observation)
+        for point in still_valid([point for batch in batches for point in batch.points], after_step):
             self._outbox.add_point(point)
         self._outbox.persist()  # under this attempt's name, before the old files go
         for path in inherited:
@@ -82,6 +85,10 @@ class HttpReporter:
         """Queue a point."""
         self._step = point.step
         self._outbox.add_point(point)
+
+    def observe(self, observation: Observation) -> None:
+        """Queue an observation."""
+        self._outbox.add_observation(observation)
 
     def persist(self) -> None:
         """Write all unsent points to the spool."""

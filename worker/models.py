@@ -108,6 +108,8 @@ def _gpt2(chosen: ModelPreset) -> PreTrainedModel:
         n_embd=chosen.hidden_size,
         n_layer=chosen.layers,
         n_head=chosen.heads,
+        # GPT-2's own tanh approximation as one kernel; the configuration's default, "gelu_new", computes it in eight.
+        activation_function="gelu_pytorch_tanh",
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

@@ -17,7 +17,7 @@ from typing import Final
 
 from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
 from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.record import Observation, Point
 from worker.service import POINTS, Verb, backoff
 from worker.spool import Spool
 
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_POINTS: Final = 1_000
 """A batch of this size is about 250 kB of JSON; the protocol allows ten times as much."""
+BATCH_OBSERVATIONS: Final = 100
+"""Of a model of a hundred blocks about 3 MB; the service reads 16 MiB."""
 MEMORY_MESSAGES: Final = 16
 """Sealed messages kept in memory; later ones wait on disk."""
 
@@ -51,6 +53,7 @@ class Outbox:
         self.error: WorkerError | None = None
         self._post, self._spool, self._flush_seconds = post, spool, flush_seconds
         self._points: list[Point] = []
+        self._observations: list[Observation] = []
         self._messages: deque[_Message] = deque()
         self._next_sequence = 0
         self._flush_now = self._closed = False
@@ -65,8 +68,13 @@ class Outbox:
         """Queue a point."""
         with self._changed:
             self._points.append(point)
-            if len(self._points) >= BATCH_POINTS:
+            if len(self._points) >= BATCH_POINTS or len(self._observations) >= BATCH_OBSERVATIONS:
                 self._seal()
+
+    def add_observation(self, observation: Observation) -> None:
+        """Queue an observation; it travels with the next point."""
+        with self._changed:
+            self._observations.append(observation)
 
     def add(self, verb: Verb, body: bytes) -> None:
         """Queue a message behind all points so far."""
@@ -113,10 +121,12 @@ class Outbox:
         """Turn the waiting points into a message; the caller holds the lock."""
         if not self._points:
             return
-        batch = PointsBatch(sequence=self._next_sequence, points=tuple(self._points))
+        batch = PointsBatch(
+            sequence=self._next_sequence, points=tuple(self._points), observations=tuple(self._observations)
+        )
         message = _Message(POINTS, batch.model_dump_json().encode(), batch.sequence)
         self._next_sequence += 1
-        self._points = []
+        self._points, self._observations = [], []
         self._messages.append(message)
         if len(self._messages) > MEMORY_MESSAGES:
             self._to_disk(message)

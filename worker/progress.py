@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from worker.record import Verdict
+from worker.meters.phases import PhaseSeconds
+from worker.record import MemoryBreakdown, Verdict
 
-_SERIES = ("train_losses", "step_seconds", "optimizer_seconds")
+_SERIES = ("train_losses", "step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 
 
 def finite(value: float | None) -> float | None:
@@ -20,10 +21,13 @@ def finite(value: float | None) -> float | None:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Counts, losses and times up to now; the three series have one value a step."""
+    """Counts, losses and times up to now; each series has one value a step."""
 
     steps: int
     """The whole budget."""
+    loss_name: str = "validation loss"
+    loss_unit: str = " nats"
+    """What the task calls its validation loss, and its unit with a space before it."""
     step: int = 0
     """Optimizer steps done."""
     initial_val_loss: float | None = None
@@ -33,18 +37,34 @@ class Progress:
     """A sentence, once the loss has stopped being a number."""
     train_losses: "array[float]" = field(default_factory=lambda: array("d"))
     step_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    data_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    forward_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    backward_seconds: "array[float]" = field(default_factory=lambda: array("d"))
     optimizer_seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    warmup_steps: int = 0
+    warmup_seconds: float = 0.0
+    """The first steps of every attempt: compilation, allocation and recording make them slower."""
+    micro_batch_sequences: int | None = None
+    """Settled once and kept: another one would move the losses by rounding."""
+    memory: MemoryBreakdown | None = None
+    """Of the newest recorded step."""
 
     def finished(self) -> bool:
         """Whether there is no further step to take."""
         return self.fault is not None or self.step >= self.steps
 
-    def add_step(self, train_loss: float, step_seconds: float, optimizer_seconds: float) -> None:
+    def add_step(self, train_loss: float, seconds: PhaseSeconds, *, warmup: bool = False) -> None:
         """Count one optimizer step."""
         self.step += 1
+        if warmup:
+            self.warmup_steps += 1
+            self.warmup_seconds += seconds.whole
         self.train_losses.append(train_loss)
-        self.step_seconds.append(step_seconds)
-        self.optimizer_seconds.append(optimizer_seconds)
+        self.step_seconds.append(seconds.whole)
+        self.data_seconds.append(seconds.data)
+        self.forward_seconds.append(seconds.forward)
+        self.backward_seconds.append(seconds.backward)
+        self.optimizer_seconds.append(seconds.optimizer)
 
     def add_evaluation(self, val_loss: float) -> None:
         """Take note of a validation loss at the present step."""
@@ -52,7 +72,7 @@ class Progress:
             self.initial_val_loss = val_loss
         self.val_loss = val_loss
         if not math.isfinite(val_loss):
-            self.fault = f"The validation loss after step {self.step} is {val_loss}."
+            self.fault = f"The {self.loss_name} after step {self.step} is {val_loss}."
 
     def final_val_loss(self) -> float | None:
         """The validation loss after the last step of the budget; None where that was not reached or not finite."""
@@ -67,16 +87,28 @@ class Progress:
         """Time spent in steps, over all attempts; evaluation and checkpoints excluded."""
         return math.fsum(self.step_seconds)
 
+    def steps_per_second(self) -> float | None:
+        """Steps after warm-up by their time; of all steps where there were no others; None before the first."""
+        steps, seconds = self.step - self.warmup_steps, self.productive_seconds() - self.warmup_seconds
+        if not steps:
+            steps, seconds = self.step, self.productive_seconds()
+        return steps / seconds if steps else None
+
+    def median(self, series: str) -> float | None:
+        """The median of one of the series of seconds over all steps, None before the first."""
+        values = getattr(self, series)
+        return statistics.median(values) if values else None
+
     def verdict(self) -> tuple[Verdict, str]:
         """How the training ended, and a sentence why."""
         if self.fault is not None:
             return Verdict.DIVERGED, self.fault
         assert self.initial_val_loss is not None
         assert self.val_loss is not None
-        losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f} nats in {self.steps} steps"
+        losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f}{self.loss_unit} in {self.steps} steps"
         if self.val_loss < self.initial_val_loss:
-            return Verdict.CONVERGED, f"The validation loss went {losses}."
-        return Verdict.DIVERGED, f"The validation loss did not fall: it went {losses}."
+            return Verdict.CONVERGED, f"The {self.loss_name} went {losses}."
+        return Verdict.DIVERGED, f"The {self.loss_name} did not fall: it went {losses}."
 
     def state(self) -> dict[str, Any]:
         """Everything as tensors and plain values, for a checkpoint."""
@@ -86,6 +118,10 @@ class Progress:
             "initial_val_loss": self.initial_val_loss,
             "val_loss": self.val_loss,
             "fault": self.fault,
+            "warmup_steps": self.warmup_steps,
+            "warmup_seconds": self.warmup_seconds,
+            "micro_batch_sequences": self.micro_batch_sequences,
+            "memory": None if self.memory is None else self.memory.model_dump(),
             **series,
         }
 
@@ -93,3 +129,5 @@ class Progress:
         """Go on from what `state()` gave."""
         for name, value in state.items():
             setattr(self, name, array("d", value.tolist()) if name in _SERIES else value)
+        if state["memory"] is not None:
+            self.memory = MemoryBreakdown.model_validate(state["memory"])

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from worker.record import Finite, Point, Record, Seconds, Whole
+from worker.record import Finite, Observation, Point, Record, Seconds, Whole
 from worker.spec import RunSpec
 
 
@@ -75,6 +75,8 @@ class PointsBatch(Record):
 
     sequence: Annotated[int, Field(ge=0, le=2**31 - 1)]
     points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=10_000)]
+    observations: Annotated[tuple[Observation, ...], Field(max_length=10_000)] = ()
+    """What probes saw at steps up to the last of these points."""
 
 
 class Stopped(Record):

@@ -34,7 +34,11 @@ class Verdict(StrEnum):
 
 
 class Point(Record):
-    """One step of a run. Losses are mean cross-entropies in nats per token; null means not taken or not finite."""
+    """One step of a run; null means not taken or not finite.
+
+    Losses are mean cross-entropies in nats per token, except for the tasks `rlhf` (the policy gradient's surrogate;
+    minus the mean reward of held-out answers) and `regression` (half the squared error; the excess risk).
+    """
 
     step: Whole
     """Optimizer steps done; 0 is before training."""
@@ -42,14 +46,34 @@ class Point(Record):
     train_loss: Finite | None = None
     """Loss of this step's batch, before the step."""
     val_loss: Finite | None = None
+    reward: Finite | None = None
+    """Mean reward of the step's sampled answers (`rlhf`)."""
+    kl_nats: Finite | None = None
+    """Mean of log(policy / reference) over the step's sampled answers, each summed over its tokens (`rlhf`)."""
+    answer_tokens: Finite | None = None
+    """Mean length of the step's sampled answers, their ends included (`rlhf`)."""
     lr: Finite | None = None
     grad_norm: Finite | None = None
     """Global L2 norm before clipping."""
     step_seconds: Finite | None = None
     """Wall-clock time of the step: data, forward, backward, clipping and optimizer."""
+    data_seconds: Finite | None = None
+    """The part of `step_seconds` that drew the batch."""
+    forward_seconds: Finite | None = None
+    backward_seconds: Finite | None = None
     optimizer_seconds: Finite | None = None
     """The part of `step_seconds` inside `optimizer.step()`."""
     host_rss_bytes: Whole | None = None
+
+
+class Observation(Record):
+    """What one probe saw at one step, block by block (`worker/probes/`)."""
+
+    step: Whole
+    """Optimizer steps done, the observed one included."""
+    probe: Annotated[str, Field(max_length=64)]
+    blocks: dict[str, dict[str, Finite]]
+    """Block name → name of a quantity → value."""
 
 
 class PeakMemory(Record):
@@ -60,9 +84,32 @@ class PeakMemory(Record):
     host_rss_before_bytes: int
     """Resident set just before the model was made: what Python and the libraries take."""
     allocator_bytes: int | None = None
-    """Peak of torch's CUDA allocator."""
+    """Peak of what torch's CUDA allocator handed out."""
+    allocator_reserved_bytes: int | None = None
+    """Peak of what torch's CUDA allocator took from the device."""
     nvml_process_bytes: int | None = None
-    """Peak of the process on the device, by NVML."""
+    """Peak of the process on the device, by NVML: context and libraries included. Sampled four times a second."""
+
+
+class MemoryBreakdown(Record):
+    """Tensor memory of the run's device at the highest moment of one step; the five parts add up to `peak_bytes`.
+
+    On a CPU every allocation of torch's allocator is counted, to the byte; on a GPU the caching allocator's blocks are.
+    """
+
+    step: Whole
+    """Steps done when that step was over."""
+    phase: str
+    """Where in the step the highest moment was: forward, backward or optimizer."""
+    micro_batch_sequences: int
+    peak_bytes: Whole
+    parameters_bytes: Whole
+    gradients_bytes: Whole
+    optimizer_state_bytes: Whole
+    activations_bytes: Whole
+    """What the forward pass leaves for the backward pass, the logits included."""
+    other_bytes: Whole
+    """Temporary tensors, gradients of activations, buffers, the batch, and the allocator's rounding."""
 
 
 class Environment(Record):
@@ -71,6 +118,12 @@ class Environment(Record):
     device: str
     """`cpu` or `cuda`."""
     device_name: str
+    device_memory_bytes: Whole | None = None
+    """Of a GPU."""
+    driver: str | None = None
+    """NVIDIA's driver, by NVML."""
+    cuda: str | None = None
+    """The CUDA that torch was built for."""
     host: str
     threads: int
     python: str
@@ -99,12 +152,32 @@ class Result(Record):
     optimizer_state_bytes: int
     """Bytes of every tensor in the optimizer's state, each storage counted once."""
     peak_memory: PeakMemory
+    memory_breakdown: MemoryBreakdown | None = None
+    """What a step's memory is made of; null where no step was done."""
+    micro_batch_sequences: int | None = None
+    """Sequences in one forward and backward pass: as asked for, or as found."""
     step_seconds_median: Finite | None
+    data_seconds_median: Finite | None = None
+    """Time that a step waits for its batch."""
+    forward_seconds_median: Finite | None = None
+    backward_seconds_median: Finite | None = None
     optimizer_seconds_median: Finite | None
     tokens_per_second: Finite | None
-    """Training tokens by productive time: evaluation and checkpoints excluded."""
+    """Training tokens by time in steps, evaluation and checkpoints excluded, each attempt's two warm-up steps too."""
+    flops_per_token: Finite | None = None
+    """Model FLOPs of forward and backward pass, by PaLM's formula."""
+    flops_per_second: Finite | None = None
+    """Achieved: `flops_per_token` × `tokens_per_second`."""
+    model_flops_utilization: Finite | None = None
+    """Achieved by the device's peak, between 0 and 1; null where no data sheet gives a peak, as for CPUs."""
     device_seconds: Seconds
     """Time that this attempt held its device, from the worker's start to its result."""
+    productive_seconds: Seconds = 0.0
+    """Time in the steps that led to this result, each counted once, over all attempts."""
+    energy_joules: Finite | None = None
+    """What the device used during this attempt, by NVML's counter; null where there is none."""
+    nvml_note: str | None = None
+    """Why NVML gives less than all its figures; null where it gives all, and where there is no GPU."""
     spec_hash: str
     data_hash: str
     """SHA-256 over the token shards that were read."""

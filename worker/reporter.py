@@ -6,13 +6,14 @@ Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final, Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from worker.protocol import CheckpointNotice, Command, Failure, Stopped
-from worker.record import Point, Result
+from worker.record import Observation, Point, Record, Result
 
 
 class Reporter(Protocol):
@@ -26,6 +27,9 @@ class Reporter(Protocol):
 
     def point(self, point: Point) -> None:
         """Take a point; steps rise by one."""
+
+    def observe(self, observation: Observation) -> None:
+        """Take what a probe saw at a step, before that step's point."""
 
     def persist(self) -> None:
         """Return when every point so far would survive the death of this process."""
@@ -43,9 +47,12 @@ class Reporter(Protocol):
         """Deliver that the run broke down; may wait like `finish`."""
 
 
-def still_valid(points: list[Point], after_step: int | None) -> list[Point]:
-    """Those points of earlier attempts that the attempt going on after that step does not take again."""
-    return [point for point in points if after_step is not None and point.step <= after_step]
+Reported = TypeVar("Reported", Point, Observation)
+
+
+def still_valid(reported: list[Reported], after_step: int | None) -> list[Reported]:
+    """What earlier attempts reported that the attempt going on after that step does not report again."""
+    return [one for one in reported if after_step is not None and one.step <= after_step]
 
 
 class MemoryReporter:
@@ -53,6 +60,7 @@ class MemoryReporter:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
+        self.observations: list[Observation] = []
         self.checkpoints: list[CheckpointNotice] = []
         self.result: Result | None = None
         self.ending: Stopped | Failure | None = None
@@ -62,6 +70,7 @@ class MemoryReporter:
     def begin(self, after_step: int | None) -> None:
         """Forget the points that are void."""
         self.points = still_valid(self.points, after_step)
+        self.observations = still_valid(self.observations, after_step)
 
     def command(self) -> Command:
         """The command that was set last."""
@@ -70,6 +79,10 @@ class MemoryReporter:
     def point(self, point: Point) -> None:
         """Keep a point."""
         self.points.append(point)
+
+    def observe(self, observation: Observation) -> None:
+        """Keep an observation."""
+        self.observations.append(observation)
 
     def persist(self) -> None:
         """Do nothing: memory does not outlive its process."""
@@ -92,26 +105,29 @@ class MemoryReporter:
 
 
 POINTS_NAME: Final = "points.jsonl"
+OBSERVATIONS_NAME: Final = "observations.jsonl"
 RESULT_NAME: Final = "result.json"
 ENDING_NAME: Final = "ending.json"
 
 
 class FileReporter:
-    """Writes `points.jsonl` (a point a line), at the end `result.json`, or `ending.json` where there is no result."""
+    """Writes `points.jsonl` (a point a line), `observations.jsonl` where there are probes, and at the end `result.json`
+    or, where there is no result, `ending.json`."""
 
     def __init__(self, folder: Path) -> None:
         """Report into `folder`, which is made."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._file: IO[str] | None = None
+        self._files: dict[str, IO[str]] = {}
 
     def begin(self, after_step: int | None) -> None:
         """Rewrite the points of earlier attempts without the void ones, and drop what said how they ended."""
         self._close()
         for name in (RESULT_NAME, ENDING_NAME):
             (self.folder / name).unlink(missing_ok=True)
-        kept = still_valid(read_points(self.folder), after_step)
-        _write(self.folder / POINTS_NAME, "".join(f"{point.model_dump_json()}\n" for point in kept))
+        _write_lines(self.folder / POINTS_NAME, still_valid(read_points(self.folder), after_step))
+        if (self.folder / OBSERVATIONS_NAME).exists():
+            _write_lines(self.folder / OBSERVATIONS_NAME, still_valid(read_observations(self.folder), after_step))
 
     def command(self) -> Command:
         """Nobody commands a run without a service."""
@@ -119,12 +135,14 @@ class FileReporter:
 
     def point(self, point: Point) -> None:
         """Append a line."""
-        if self._file is None:
-            self._file = (self.folder / POINTS_NAME).open("a")
-        self._file.write(f"{point.model_dump_json()}\n")
+        self._append(POINTS_NAME, point)
+
+    def observe(self, observation: Observation) -> None:
+        """Append a line to the observations."""
+        self._append(OBSERVATIONS_NAME, observation)
 
     def persist(self) -> None:
-        """Hand all lines to the system, and the file with them: this may be the last call."""
+        """Hand all lines to the system, and the files with them: this may be the last call."""
         self._close()
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
@@ -146,26 +164,44 @@ class FileReporter:
         self._close()
         _write(self.folder / name, text + "\n")
 
+    def _append(self, name: str, record: Record) -> None:
+        if name not in self._files:
+            self._files[name] = (self.folder / name).open("a")
+        self._files[name].write(f"{record.model_dump_json()}\n")
+
     def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        for file in self._files.values():
+            file.close()
+        self._files = {}
 
 
 def read_points(folder: Path) -> list[Point]:
     """The points in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
+    return _read_lines(folder / POINTS_NAME, Point)
+
+
+def read_observations(folder: Path) -> list[Observation]:
+    """The observations in a `FileReporter`'s folder, alike; none where there were no probes."""
+    return _read_lines(folder / OBSERVATIONS_NAME, Observation)
+
+
+def _read_lines(path: Path, kind: type[Reported]) -> list[Reported]:
     try:
-        lines = (folder / POINTS_NAME).read_text().splitlines()
+        lines = path.read_text().splitlines()
     except FileNotFoundError:
         return []
-    points = []
+    found = []
     for number, line in enumerate(lines, start=1):
         try:
-            points.append(Point.model_validate_json(line))
+            found.append(kind.model_validate_json(line))
         except ValidationError:
             if number < len(lines):
                 raise
-    return points
+    return found
+
+
+def _write_lines(path: Path, records: Iterable[Record]) -> None:
+    _write(path, "".join(f"{record.model_dump_json()}\n" for record in records))
 
 
 def _write(path: Path, text: str) -> None:

@@ -4,8 +4,6 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
                                                             └──► Result ────► Reporter
 """
 
-import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,29 +14,29 @@ from transformers.modeling_utils import PreTrainedModel
 from optim.build import build
 from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
-from worker.data.preparation import ensure_dataset
-from worker.data.shards import TokenDataset
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
+from worker.execution import prepare
+from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
+from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import MemoryMeter
-from worker.models import build_model, parameter_counts
+from worker.micro_batch import Rehearsal
+from worker.models import parameter_counts
 from worker.progress import Progress, finite
 from worker.protocol import CheckpointNotice
 from worker.randomness import seed_everything
 from worker.record import Result, Verdict
 from worker.reporter import Reporter
 from worker.spec import RunSpec
-from worker.tasks.pretrain import Pretraining
-from worker.tasks.task import Task
+from worker.step import Stepper
+from worker.tasks.registry import TASKS, Data
 from worker.termination import Termination
 from worker.training import Surroundings, Training
-from worker.weights import find_weights
+from worker.weights import InitialWeights, find_weights
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
-
-TASKS: Final[dict[str, Callable[[PreTrainedModel, TokenDataset, RunSpec], Task]]] = {"pretrain": Pretraining}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,33 +83,28 @@ def run(
     termination = termination or Termination()
     with termination, using_device(spec.resources) as device:
         seed_everything(spec.seed)
-        workload, data = spec.workload, spec.workload.data
-        dataset = ensure_dataset(data.dataset, data.tokenizer, folders.dataset_folder, data.data_hash)
+        workload, entry = spec.workload, TASKS[spec.workload.task.kind]
+        data = entry.data(spec, folders.dataset_folder)
         weights = find_weights(workload.initial_weights, folders.dataset_folder) if workload.initial_weights else None
-        vocabulary_size = dataset.manifest.vocabulary_size
-        store = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash())
-        memory = MemoryMeter(device)
-        execution = _Execution(
-            spec,
-            dataset,
-            build_model(workload.model, spec.seed, vocabulary_size=vocabulary_size, weights=weights),
-            Surroundings(
-                device=device,
-                reporter=reporter,
-                checkpoints=store,
-                checkpoint_seconds=checkpoint_seconds,
-                memory=memory,
-                clock=clock,
-                termination=termination,
-            ),
+        around = Surroundings(
+            device=device,
+            reporter=reporter,
+            checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash()),
+            checkpoint_seconds=checkpoint_seconds,
+            memory=MemoryMeter(device),
+            clock=clock,
+            termination=termination,
+            cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
         )
-        try:
-            execution.train(checkpoint)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            execution.out_of_memory = str(error).partition("\n")[0]
-        result = execution.result(weights.sha256 if weights else None)
+        execution = _Execution(spec, data, weights, around)
+        with around.cap.applied():
+            try:
+                execution.train(checkpoint)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                execution.out_of_memory = str(error).partition("\n")[0]
+        result = execution.result()
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
@@ -119,53 +112,108 @@ def run(
 class _Execution:
     """One call of `run`: what the result is made of, also where training broke off for want of memory."""
 
-    def __init__(self, spec: RunSpec, dataset: TokenDataset, model: PreTrainedModel, around: Surroundings) -> None:
+    def __init__(self, spec: RunSpec, data: Data, weights: InitialWeights | None, around: Surroundings) -> None:
         self.out_of_memory: str | None = None
-        self._spec, self._dataset, self._model, self._around = spec, dataset, model, around
-        self._progress = Progress(steps=spec.workload.budget.steps)
-        self._optimizer: torch.optim.Optimizer | None = None
+        self._spec, self._data, self._weights, self._around = spec, data, weights, around
+        self._entry, task = TASKS[spec.workload.task.kind], spec.workload.task
+        self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
+        self._stepper: Stepper | None = None
         self._resumed_from_step = 0
 
     def train(self, checkpoint: CheckpointNotice | None) -> None:
-        """Bring the model to its device, build the optimizer, resume and train."""
-        spec, around = self._spec, self._around
-        torch.nn.Module.to(self._model, around.device)  # in place; the override in transformers publishes no types
-        task = TASKS[spec.workload.task](self._model, self._dataset, spec)
-        chosen = spec.optimizer
-        self._optimizer = build(chosen.name, self._model, lr=chosen.lr, options=chosen.options)
-        training = Training(task, self._optimizer, spec.workload, self._progress, around)
+        """Settle the micro-batch, build model, task and optimizer, resume and train."""
+        self._progress.micro_batch_sequences = self._micro_batch(checkpoint)
+        self._around.memory.restart()
+        self._stepper = self._build()
+        training = Training(self._stepper, self._spec.workload, self._progress, self._around)
         self._resumed_from_step = training.resume(checkpoint)
         training.train()
 
-    def result(self, initial_weights_sha256: str | None) -> Result:
+    def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
+        """As the spec says, as the checkpoint says, or the largest that fits."""
+        workload = self._spec.workload
+        asked = workload.execution.micro_batch_sequences
+        if asked != "auto":
+            return asked or workload.budget.batch_sequences
+        state = self._around.checkpoints.newest(checkpoint)
+        if state is not None:
+            return int(state["progress"]["micro_batch_sequences"])
+        rehearsal = Rehearsal(self._build, self._around.cap)
+        return rehearsal.largest_micro_batch(workload.budget.batch_sequences)
+
+    def _build(self) -> Stepper:
+        """Model, task and optimizer, fresh from the spec and on the device."""
+        spec, device = self._spec, self._around.device
+        model = self._entry.model(spec, self._data, self._weights)
+        torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
+        if isinstance(model, PreTrainedModel):
+            prepare(model, spec.workload.execution)
+        task = self._entry.task(model, self._data, spec)
+        chosen = spec.optimizer
+        optimizer = build(chosen.name, model, lr=chosen.lr, options=chosen.options)
+        micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
+        return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences)
+
+    def result(self) -> Result:
         """The record of what was trained and measured up to now."""
-        progress = self._progress
+        progress, around = self._progress, self._around
         verdict, reason = self._verdict()
-        parameters, parameter_bytes = parameter_counts(self._model)
-        tokens = progress.step * self._spec.workload.tokens() // self._spec.workload.budget.steps
-        productive_seconds = progress.productive_seconds()
+        parameters, parameter_bytes = parameter_counts(self._model())
         return Result(
             verdict=verdict,
             verdict_reason=reason,
             steps=progress.step,
-            tokens=tokens,
+            tokens=progress.step * self._tokens_per_step(),
             initial_val_loss=finite(progress.initial_val_loss),
             final_val_loss=progress.final_val_loss(),
             final_train_loss=progress.final_train_loss(),
             parameters=parameters,
             parameter_bytes=parameter_bytes,
-            optimizer_state_bytes=state_bytes(self._optimizer).total_bytes if self._optimizer else 0,
-            peak_memory=self._around.memory.peak(),
-            step_seconds_median=statistics.median(progress.step_seconds) if progress.step else None,
-            optimizer_seconds_median=statistics.median(progress.optimizer_seconds) if progress.step else None,
-            tokens_per_second=tokens / productive_seconds if progress.step else None,
-            device_seconds=self._around.clock.seconds(),
+            optimizer_state_bytes=state_bytes(self._stepper.optimizer).total_bytes if self._stepper else 0,
+            peak_memory=around.memory.peak(),
+            memory_breakdown=progress.memory,
+            micro_batch_sequences=progress.micro_batch_sequences,
+            step_seconds_median=progress.median("step_seconds"),
+            data_seconds_median=progress.median("data_seconds"),
+            forward_seconds_median=progress.median("forward_seconds"),
+            backward_seconds_median=progress.median("backward_seconds"),
+            optimizer_seconds_median=progress.median("optimizer_seconds"),
+            **self._speed(),
+            device_seconds=around.clock.seconds(),
+            productive_seconds=progress.productive_seconds(),
+            energy_joules=around.memory.energy_joules(),
+            nvml_note=around.memory.note(),
             spec_hash=self._spec.content_hash(),
-            data_hash=self._dataset.manifest.data_hash,
-            initial_weights_sha256=initial_weights_sha256,
-            environment=describe_environment(self._around.device),
+            data_hash=self._data.data_hash,
+            initial_weights_sha256=self._weights.sha256 if self._weights else None,
+            environment=describe_environment(around.device),
             resumed_from_step=self._resumed_from_step,
         )
+
+    def _speed(self) -> dict[str, float | None]:
+        """Tokens and model FLOPs by the time of the steps."""
+        workload = self._spec.workload
+        steps_per_second = self._progress.steps_per_second()
+        tokens_per_second = None if steps_per_second is None else steps_per_second * self._tokens_per_step()
+        flops = flops_per_token(self._model(), workload.data.sequence_length_tokens)
+        achieved = flops * tokens_per_second if flops and tokens_per_second else None
+        peak = device_peak(self._around.device, workload.precision)
+        return {
+            "tokens_per_second": tokens_per_second,
+            "flops_per_token": flops,
+            "flops_per_second": achieved,
+            "model_flops_utilization": achieved / peak if achieved and peak else None,
+        }
+
+    def _tokens_per_step(self) -> int:
+        return self._spec.workload.tokens() // self._spec.workload.budget.steps
+
+    def _model(self) -> torch.nn.Module:
+        """The model; its outline where memory ran out before there was one."""
+        if self._stepper:
+            return self._stepper.task.model
+        with torch.device("meta"):
+            return self._entry.model(self._spec, self._data, None)
 
     def _verdict(self) -> tuple[Verdict, str]:
         if self.out_of_memory is None:

@@ -1,4 +1,4 @@
-"""The learning-rate schedule: linear warm-up, then a cosine, as a pure function of the step."""
+"""The learning-rate schedule: linear warm-up, then a cosine or phases, as a pure function of the step."""
 
 import math
 
@@ -11,14 +11,21 @@ def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
     """The factor on the learning rate at `step` (from 0) of `steps`.
 
     Warm-up over W steps: (step + 1) / (W + 1), so that no step is wasted at rate 0 and step W is the first at the
-    full rate. Then f + (1 - f) (1 + cos(pi t)) / 2 with t = (step - W) / (steps - W) and f = `final_lr_ratio`,
-    as in nanoGPT and transformers' cosine schedule.
+    full rate. Then the cosine: f + (1 - f) (1 + cos(pi t)) / 2 with t = (step - W) / (steps - W) and f =
+    `final_lr_ratio`, as in nanoGPT and transformers' cosine schedule. Or phases: the T = steps - W steps are cut into
+    phases of floor(T / log2 T), and the l-th has the factor 4^-(l - 1) (AdaPM's paper, appendix, theorem 1's proof).
     """
     warmup = schedule.warmup_steps
     if step < warmup:
         return (step + 1) / (warmup + 1)
+    if schedule.shape == "phases":
+        return 4.0 ** -((step - warmup) // _phase_steps(steps - warmup))
     done = (step - warmup) / (steps - warmup)
     return schedule.final_lr_ratio + (1 - schedule.final_lr_ratio) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _phase_steps(steps: int) -> int:
+    return max(1, math.floor(steps / math.log2(steps))) if steps > 1 else 1
 
 
 class LearningRate:

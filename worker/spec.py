@@ -5,48 +5,27 @@ A spec is validated once, at the border, with every fault named; afterwards it i
     RunSpec = Workload (equal between compared optimizers) + OptimizerSpec + seed + Resources
 """
 
-import hashlib
-import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
 from worker import presets
 from worker.data import catalog as data_catalog
+from worker.probes.specs import Probes
+from worker.spec_base import Count as Count
+from worker.spec_base import CountOrZero as CountOrZero
+from worker.spec_base import Fault as Fault
+from worker.spec_base import Spec as Spec
+from worker.spec_base import canonical_json as canonical_json
+from worker.spec_base import one_of as one_of
+from worker.spec_base import raise_faults as raise_faults
+from worker.tasks.specs import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, filled
 
-Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
-CountOrZero = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
+Precision = Literal["fp32", "bf16"]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
-
-
-class Spec(BaseModel):
-    """The base of everything that a user may send: frozen, closed, finite."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-    def content_hash(self) -> str:
-        """SHA-256 of the canonical JSON: equal hashes mean equal specs."""
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
-
-
-def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and no spaces, as UTF-8."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
-    """Return `value` if it is known; else a fault that names what is allowed."""
-    if value in known:
-        return value
-    raise PydanticCustomError(
-        "unknown_name",
-        "unknown {kind} '{value}'; known: {known}",
-        {"kind": kind, "value": value, "known": ", ".join(known)},
-    )
 
 
 class DataSpec(Spec):
@@ -82,10 +61,14 @@ class Budget(Spec):
 
 
 class Schedule(Spec):
-    """Linear warm-up to the optimizer's learning rate, then a cosine down to a fraction of it."""
+    """Linear warm-up to the optimizer's learning rate, then down from it."""
 
+    shape: Literal["cosine", "phases"] = "cosine"
+    """`cosine`: to a fraction of the rate; `phases`: T steps in phases of T / log2(T), each at a quarter of the rate of
+    the one before (the schedule of AdaPM's theorem 1)."""
     warmup_steps: CountOrZero = 0
     final_lr_ratio: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.1
+    """Where the cosine ends."""
 
 
 class Evaluation(Spec):
@@ -96,10 +79,27 @@ class Evaluation(Spec):
     sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
 
 
+class Execution(Spec):
+    """How a step is computed: what it costs, not what is trained; losses move by rounding only."""
+
+    micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
+    """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
+    auto the most that the memory holds, found by trial steps."""
+    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
+    """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
+    activation_checkpointing: bool = False
+    """Keep each layer's input only and compute the rest again in the backward pass."""
+    compile: bool = False
+    """`torch.compile` the model."""
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
+
+
 class Workload(Spec):
     """All that is equal between compared optimizers: task, model, data, budget, schedule, evaluation."""
 
-    task: Literal["pretrain"] = "pretrain"
+    task: AnyTask = PretrainTask()
+    """What is trained; where its kind has other defaults for the fields below, those hold."""
     model: str
     initial_weights: str | None = None
     """Pretrained weights: a repository of the allowlist, or `own/<name>` in the data folder; null draws them."""
@@ -109,13 +109,21 @@ class Workload(Spec):
     evaluation: Evaluation = Evaluation()
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = 1.0
     """Global gradient-norm clipping threshold; null means none."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """bf16 is autocast: parameters stay in fp32."""
+    execution: Execution = Execution()
+    probes: Probes | None = None
+    """What to observe of gradients and momenta; null is nothing."""
 
     @field_validator("model")
     @classmethod
     def _known_model(cls, value: str) -> str:
-        return one_of("model", value, presets.names())
+        return one_of("model", value, (*presets.names(), LINEAR_MODEL))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults_of_its_task(cls, fields: Any) -> Any:
+        return filled(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
 
     @field_validator("initial_weights")
     @classmethod
@@ -126,27 +134,23 @@ class Workload(Spec):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        raise_faults(type(self).__name__, list(self._misfits()))
+        raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
         return self
 
-    def _misfits(self) -> "list[Fault]":
+    def _misfits(self) -> list[Fault]:
         faults: list[Fault] = []
-        model = presets.preset(self.model)
-        length = self.data.sequence_length_tokens
-        if length > model.max_positions:
-            allowed = f"must be at most {model.max_positions}, the positions of {self.model}"
-            faults.append((("data", "sequence_length_tokens"), length, allowed))
-        vocabulary = data_catalog.vocabulary_size(self.data.tokenizer) or 0
-        if vocabulary > model.vocabulary_size and not model.vocabulary_of_tokenizer:
-            allowed = f"has {vocabulary} tokens, more than the {model.vocabulary_size} of {self.model}"
-            faults.append((("data", "tokenizer"), self.data.tokenizer, allowed))
-        weights = presets.PUBLISHED_WEIGHTS.get(self.initial_weights or "")
-        if weights is not None and weights.preset != self.model:
-            allowed = f"are the weights of {weights.preset}, not of {self.model}"
-            faults.append((("initial_weights",), self.initial_weights, allowed))
         if self.schedule.warmup_steps >= self.budget.steps:
             allowed = f"must be below budget.steps = {self.budget.steps}"
             faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))
+        micro_batch, batch = self.execution.micro_batch_sequences, self.budget.batch_sequences
+        if isinstance(micro_batch, int) and micro_batch > batch:
+            allowed = f"must be at most budget.batch_sequences = {batch}; null is the whole batch at once"
+            faults.append((("execution", "micro_batch_sequences"), micro_batch, allowed))
+        kind = data_catalog.dataset_kind(self.data.dataset)
+        if kind is not self.task.data_kind:
+            fitting = ", ".join(data_catalog.dataset_names(self.task.data_kind))
+            allowed = f"holds {kind}; the task {self.task.kind} trains on {self.task.data_kind}: {fitting}"
+            faults.append((("data", "dataset"), self.data.dataset, allowed))
         return faults
 
     def tokens(self) -> int:
@@ -189,24 +193,7 @@ class RunSpec(Spec):
     resources: Resources = Resources()
 
 
-Fault = tuple[tuple[str | int, ...], object, str]
-"""Where in the spec, the value found there, and what is allowed."""
-
-
 def option_faults(optimizer: str, options: dict[str, Scalar]) -> list[Fault]:
     """The faults of an optimizer's options, located under `options`."""
     found = catalog.entry(optimizer).faults(options)
     return [(("options", name), options[name], allowed) for name, allowed in found]
-
-
-def raise_faults(title: str, faults: list[Fault]) -> None:
-    """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
-    if not faults:
-        return
-    details = [
-        InitErrorDetails(
-            type=PydanticCustomError("not_allowed", "{allowed}", {"allowed": allowed}), loc=where, input=value
-        )
-        for where, value, allowed in faults
-    ]
-    raise ValidationError.from_exception_data(title, details)

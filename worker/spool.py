@@ -9,7 +9,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from worker.protocol import PointsBatch
-from worker.record import Point
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +40,10 @@ class Spool:
         return [path for _, _, path in sorted(found)]
 
 
-def read_points(path: Path) -> list[Point]:
-    """The points of a spooled batch; none, with a warning, where the file is damaged."""
+def read_batch(path: Path) -> PointsBatch | None:
+    """A spooled batch; None, with a warning, where the file is damaged."""
     try:
-        return list(PointsBatch.model_validate_json(path.read_bytes()).points)
+        return PointsBatch.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         logger.warning("passed over the damaged spooled batch %s: %s", path, error)
-        return []
+        return None

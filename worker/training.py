@@ -5,27 +5,31 @@ resumed gives the same losses to the bit on one device.
 """
 
 import logging
-import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import torch
 
 from optim.modes import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
-from worker.devices import synchronize
+from worker.devices import free_memory, is_out_of_memory
 from worker.errors import RunStoppedError, TerminatedError
+from worker.memory_cap import MemoryCap, OverMemoryCapError
+from worker.meters.breakdown import BreakdownMeter
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
+from worker.micro_batch import smaller
+from worker.probes.probing import Probing
 from worker.progress import Progress, finite
 from worker.protocol import CheckpointNotice, Command, Stopped
 from worker.randomness import load_random_state, random_state
-from worker.record import Point
+from worker.record import MemoryBreakdown, Point
 from worker.reporter import Reporter
 from worker.schedule import LearningRate
 from worker.spec import Workload
-from worker.tasks.task import Task
+from worker.step import Stepper, StepTaken
+from worker.tasks.task import HasFigures
 from worker.termination import Termination
 
 logger = logging.getLogger(__name__)
@@ -42,22 +46,26 @@ class Surroundings:
     memory: MemoryMeter
     clock: DeviceClock
     termination: Termination
+    cap: MemoryCap
+
+
+RECORDED_STEPS: Final = 2
+"""The first steps of an attempt are recorded for the memory breakdown: the first makes the optimizer's state, the
+second counts. They take longer for it, and are warm-up for every mean of times."""
 
 
 class Training:
     """One model under training; `progress` says how far it is."""
 
-    def __init__(
-        self,
-        task: Task,
-        optimizer: torch.optim.Optimizer,
-        workload: Workload,
-        progress: Progress,
-        surroundings: Surroundings,
-    ) -> None:
+    def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, surroundings: Surroundings) -> None:
         self.progress = progress
-        self._task, self._optimizer, self._workload, self._around = task, optimizer, workload, surroundings
-        self._parameters = [p for p in task.model.parameters() if p.requires_grad]
+        self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
+        self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
+        self._workload, self._around = workload, surroundings
+        self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, surroundings.device)
+        self._recorded = 0
+        optimizer, probes = stepper.optimizer, workload.probes
+        self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None else None
         self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
         self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
@@ -70,6 +78,8 @@ class Training:
             self._optimizer.load_state_dict(state["optimizer"])
             self.progress.load_state(state["progress"])
             load_random_state(state["random"])
+            if self._probing is not None:
+                self._probing.load_state(state["probes"])
         self._around.reporter.begin(None if state is None else self.progress.step)
         return self.progress.step
 
@@ -84,12 +94,16 @@ class Training:
         if self.progress.initial_val_loss is None:
             self._report_start()
         while not self.progress.finished():
-            self._obey()
-            if self._timer.due():
-                self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
-            point = self._step()
-            if point is not None:
-                self._around.reporter.point(point)
+            self.advance()
+
+    def advance(self) -> None:
+        """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
+        self._obey()
+        if self._timer.due():
+            self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
+        point = self._step()
+        if point is not None:
+            self._around.reporter.point(point)
 
     def _report_start(self) -> None:
         """Evaluate before the first step: the loss that training has to get below."""
@@ -101,42 +115,79 @@ class Training:
     def _step(self) -> Point | None:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
-        started = time.perf_counter()
         factor = self._rate.apply(step)
-        loss = self._task.training_loss(step)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
-        norm = self._clip()
-        # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
-        train_loss, grad_norm = loss.item(), norm.item()
-        if not (math.isfinite(train_loss) and math.isfinite(grad_norm)):
+        taken = self._observed(step)
+        if not taken.finite():
             self.progress.fault = (
-                f"At step {step + 1} the training loss is {train_loss} and the gradient norm {grad_norm}."
+                f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
             )
             return None
-        optimizer_started = time.perf_counter()
-        self._optimizer.step()
-        synchronize(self._around.device)
-        optimizer_ended = time.perf_counter()
-        self._optimizer.zero_grad(set_to_none=True)
-        step_seconds = time.perf_counter() - started
-        self.progress.add_step(train_loss, step_seconds, optimizer_ended - optimizer_started)
+        recorded = self._record(step + 1)
+        self.progress.add_step(taken.loss, taken.seconds, warmup=recorded is not None)
+        if recorded is not None:
+            self._hold_against_cap(recorded)
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
-            train_loss=train_loss,
+            train_loss=taken.loss,
             val_loss=self._evaluate_if_due(),
             lr=self._peak_lr * factor,
-            grad_norm=grad_norm,
-            step_seconds=step_seconds,
-            optimizer_seconds=optimizer_ended - optimizer_started,
+            grad_norm=taken.grad_norm,
+            step_seconds=taken.seconds.whole,
+            data_seconds=taken.seconds.data,
+            forward_seconds=taken.seconds.forward,
+            backward_seconds=taken.seconds.backward,
+            optimizer_seconds=taken.seconds.optimizer,
             host_rss_bytes=self._around.memory.sample(),
+            **(self._figured.figures if self._figured else {}),
         )
 
-    def _clip(self) -> torch.Tensor:
-        """Clip all gradients to the workload's global norm; returns the norm before, a scalar."""
-        if self._workload.clip_grad_norm is None:
-            return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-        return torch.nn.utils.clip_grad_norm_(self._parameters, self._workload.clip_grad_norm)
+    def _observed(self, step: int) -> StepTaken:
+        """Take the step, under observation where there are probes; their time is not the step's."""
+        if self._probing is None:
+            return self._take(step)
+        with self._probing.watching(step + 1):
+            taken = self._take(step)
+        for observation in self._probing.taken():
+            self._around.reporter.observe(observation)
+        return replace(taken, seconds=taken.seconds.without(optimizer_seconds=self._probing.seconds))
+
+    def _take(self, step: int) -> StepTaken:
+        """Take the step; where memory runs out on the way to the update, again in smaller pieces if the run may."""
+        while True:
+            meter = self._meter if self._recorded < RECORDED_STEPS else None
+            try:
+                return self._stepper.take(step, meter)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or self._stepper.updating or not self._step_down():
+                    raise
+            free_memory()  # outside of the handler: the error holds on to the step's tensors
+
+    def _step_down(self) -> bool:
+        """Use the next smaller micro-batch, where the run leaves that to us and there is one."""
+        now = self._stepper.micro_batch_sequences
+        less = smaller(self._task.batch_sequences, now)
+        if self._workload.execution.micro_batch_sequences != "auto" or less is None:
+            return False
+        logger.warning("out of memory with micro-batches of %d sequences: going on with %d", now, less)
+        self._stepper.micro_batch_sequences = self.progress.micro_batch_sequences = less
+        self._recorded = 0
+        return True
+
+    def _record(self, step: int) -> MemoryBreakdown | None:
+        """Take note of the memory of a recorded step; None where it was not one."""
+        if self._recorded >= RECORDED_STEPS:
+            return None
+        self._recorded += 1
+        self.progress.memory = self._meter.result(step, self._stepper.micro_batch_sequences)
+        return self.progress.memory
+
+    def _hold_against_cap(self, recorded: MemoryBreakdown) -> None:
+        try:
+            self._around.cap.check(recorded)
+        except OverMemoryCapError:
+            if not self._step_down():
+                raise
 
     def _evaluate_if_due(self) -> float | None:
         progress = self.progress
@@ -148,18 +199,18 @@ class Training:
     def _validation_loss(self) -> float:
         """The loss of what the optimizer holds for the result, which may not be the weights that it trains on."""
         with result_weights(self._optimizer):
-            return self._task.validation_loss()
+            return self._stepper.validation_loss()
 
     def _obey(self) -> None:
         """Stop where the service or the system asks for it, after a checkpoint."""
         command = self._around.reporter.command()
         if command is not Command.CONTINUE:
-            self._save()
+            self.save()
             raise RunStoppedError(
                 Stopped(command=command, step=self.progress.step, device_seconds=self._around.clock.seconds())
             )
         if self._around.termination.requested:
-            self._save()
+            self.save()
             raise TerminatedError(
                 f"told to leave (SIGTERM) at step {self.progress.step}; "
                 "a checkpoint of that step was written, the next attempt goes on from it."
@@ -169,12 +220,13 @@ class Training:
         """A full disk must not end a training that is in good health; the next checkpoint may find room."""
         started = time.monotonic()
         try:
-            self._save()
+            self.save()
         except OSError as error:
             logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
         self._timer.written(time.monotonic() - started)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write a checkpoint of the present step; raises `OSError` on a full disk."""
         self._around.reporter.persist()  # the points up to here must outlive this process like the state does
         notice = self._around.checkpoints.save(self.progress.step, self._state())
         self._around.reporter.checkpoint(notice)
@@ -185,4 +237,5 @@ class Training:
             "optimizer": self._optimizer.state_dict(),
             "progress": self.progress.state(),
             "random": random_state(),
+            "probes": None if self._probing is None else self._probing.state(),
         }

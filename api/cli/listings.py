@@ -7,9 +7,10 @@ from rich.text import Text
 
 from api.cli.console import plain
 from api.cli.tables import text_table
-from dashboards import formats
+from dashboards import formats, measured
 from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, Standing, StateCounts
 from worker.record import Result
+from worker.spec import RunSpec
 
 
 def experiments_table(experiments: Iterable[ExperimentRecord]) -> RenderableType:
@@ -91,27 +92,23 @@ def run_view(
         *([("in the queue", formats.standing(standing))] if standing.position is not None else []),
         ("step", f"{run.step}/{run.steps_total}"),
         ("device time", formats.duration(run.device_seconds)),
-        *(_result_facts(run.result) if run.result else ()),
+        *(_result_facts(run.result, run.spec) if run.result else ()),
     )
     parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
     return Group(*parts, Text(), _attempts(attempts), Text(), _events(events))
 
 
-def _result_facts(result: Result) -> tuple[tuple[str, str], ...]:
-    memory = result.peak_memory
+def _result_facts(result: Result, spec: RunSpec) -> tuple[tuple[str, str], ...]:
     return (
         ("verdict", f"{result.verdict.value}: {result.verdict_reason}"),
         ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
-        ("parameters", f"{formats.count(result.parameters)} ({formats.size(result.parameter_bytes)})"),
-        ("optimizer state", formats.size(result.optimizer_state_bytes)),
-        ("peak host RSS", formats.size(memory.host_rss_bytes)),
-        ("peak allocator", formats.size(memory.allocator_bytes)),
-        ("peak NVML process", formats.size(memory.nvml_process_bytes)),
-        ("step", f"{formats.seconds(result.step_seconds_median)} (median)"),
-        ("of it optimizer", formats.seconds(result.optimizer_seconds_median)),
-        ("speed", f"{formats.compact(result.tokens_per_second)} tokens/s"),
-        ("device", f"{result.environment.device}: {result.environment.device_name}"),
+        *((_within_a_line(name), value) for name, value in measured.lines(result, spec)),
     )
+
+
+def _within_a_line(name: str) -> str:
+    """`Peak tensors` as `peak tensors`; `MFU` stays."""
+    return name if name.isupper() else name[0].lower() + name[1:]
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:

@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
 def run(file: SpecFile, out: Out = None, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     from api.cli.specs import read_spec
+    from dashboards import measured
 
     spec = _validated(read_spec(file))
     settings = environment_settings()
@@ -36,6 +37,8 @@ def run(file: SpecFile, out: Out = None, json: Json = False) -> None:
         print_json(result)
         return
     print(f"{result.verdict.value}: {result.verdict_reason}")
+    for name, value in measured.lines(result, spec):
+        print(f"{name:<20}{value}")
     print(f"result: {folder / 'result.json'}")
 
 

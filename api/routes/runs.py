@@ -9,7 +9,7 @@ from api.pages import Page
 from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, problems
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort, Standing
-from worker.record import Point
+from worker.record import Observation, Point
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -23,6 +23,8 @@ MOST_LOG_BYTES = 2**22
 
 MOST_POINTS = 10_000
 """Points in one answer, about 3 MiB."""
+MOST_OBSERVED_STEPS = 100
+"""Observed steps in one answer: with all probes on a model of a hundred blocks about 6 MiB."""
 
 
 @router.get("", responses=problems(422))
@@ -64,6 +66,19 @@ def points(
     found = bench.points(run_id, after_step=after_step, limit=limit + 1)
     items = found[:limit]
     return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
+
+
+@router.get("/{run_id}/observations", responses=problems(404, 422))
+def observations(
+    run_id: RunIdPath,
+    bench: BenchDependency,
+    after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
+    steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
+) -> Page[Observation]:
+    """What probes saw of gradients and momenta, at up to so many steps after a step; `after_step` takes the last."""
+    items = bench.observations(run_id, after_step=after_step, most_steps=steps)
+    full = len({item.step for item in items}) == steps
+    return Page(items=items, next=str(items[-1].step) if full else None)
 
 
 @router.get("/{run_id}/events", responses=problems(404))

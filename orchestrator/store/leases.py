@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import endings, series
+from orchestrator.store import endings, observations, series
 from orchestrator.store.combine import Combined
 from orchestrator.store.database import Database
 from orchestrator.store.endings import Ending
@@ -60,6 +60,7 @@ class Leases:
         with self._database.writing(durable=False) as connection:
             held = self._live(connection, run_id, attempt, token)
             if series.append(connection, run_id, attempt, batch):
+                observations.append(connection, run_id, attempt, batch.observations)
                 _show_newest(connection, held.run, batch)
                 count_change(connection)
 

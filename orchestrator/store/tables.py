@@ -1,6 +1,6 @@
 """The tables. What SQL can hold as a constraint, it holds: states, one result a run, one live lease a run, gap keys.
 
-    experiments ─< runs ─< attempts ─< chunks, checkpoints
+    experiments ─< runs ─< attempts ─< chunks, observations, checkpoints
                     ├── run_specs, results        (one row a run; apart, so that the hot row of `runs` stays narrow)
                     └─< events                    (one row a change of state)
     outbox                                        (what other systems still have to be told)
@@ -191,6 +191,17 @@ chunks = Table(
     Column("points", sa.Integer, nullable=False),
     Column("last_step", sa.BigInteger, nullable=False),
     Column("data", sa.LargeBinary, nullable=False),
+    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    Column("run_id", sa.Text, primary_key=True),
+    Column("attempt", sa.Integer, primary_key=True),
+    Column("step", sa.BigInteger, primary_key=True),
+    Column("probe", sa.Text, primary_key=True),
+    Column("blocks", sa.LargeBinary, nullable=False),  # JSON, compressed
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 

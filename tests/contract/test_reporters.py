@@ -13,8 +13,8 @@ from tests.reference.made_spec import made_spec
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
 from worker.protocol import Assignment, CheckpointNotice, Command, Failure, FailureKind, Stopped
-from worker.record import Point, Record
-from worker.reporter import FileReporter, MemoryReporter, Reporter, read_points
+from worker.record import Observation, Point, Record
+from worker.reporter import FileReporter, MemoryReporter, Reporter, read_observations, read_points
 from worker.service import ServiceClient
 
 
@@ -26,6 +26,9 @@ class Listener(Protocol):
 
     def points(self) -> list[Point]:
         """What is known: for each step the newest attempt's."""
+
+    def observations(self) -> list[Observation]:
+        """Alike."""
 
     def ending(self) -> Record | None:
         """The result, the stop or the failure."""
@@ -41,6 +44,9 @@ class MemoryListener:
     def points(self) -> list[Point]:
         return self.reporter.points
 
+    def observations(self) -> list[Observation]:
+        return self.reporter.observations
+
     def ending(self) -> Record | None:
         return self.reporter.result or self.reporter.ending
 
@@ -54,6 +60,9 @@ class FileListener:
 
     def points(self) -> list[Point]:
         return read_points(self.folder)
+
+    def observations(self) -> list[Observation]:
+        return read_observations(self.folder)
 
     def ending(self) -> Record | None:
         if (self.folder / "result.json").exists():
@@ -95,6 +104,9 @@ class HttpListener:
 
     def points(self) -> list[Point]:
         return [self.service.points[step] for step in sorted(self.service.points)]
+
+    def observations(self) -> list[Observation]:
+        return [self.service.observations[key] for key in sorted(self.service.observations)]
 
     def ending(self) -> Record | None:
         return self.service.ending
@@ -167,6 +179,33 @@ def test_a_later_attempt_replaces_what_an_earlier_one_took_beyond_its_checkpoint
     second.finish(made_result())
 
     assert listener.points() == [point(step, loss=1.0 if step <= resumed_at else 2.0) for step in range(8)]
+
+
+def seen(step: int, norm: float = 1.0) -> Observation:
+    return Observation(step=step, probe="residual", blocks={"wte": {"relative_norm": norm}})
+
+
+@pytest.mark.parametrize("after_step", [None, 2])
+def test_observations_arrive_with_their_points_and_are_replaced_like_them(
+    listener: Listener, after_step: int | None
+) -> None:
+    """Those beyond the checkpoint are taken again; those before it outlive the first attempt."""
+    first = listener.attempt()
+    first.begin(None)
+    for step in range(1, 5):
+        first.observe(seen(step, norm=1.0))
+        first.point(point(step))
+    first.persist()
+
+    second = listener.attempt()
+    second.begin(after_step)
+    resumed_at = after_step or 0
+    for step in range(resumed_at + 1, 6):
+        second.observe(seen(step, norm=2.0))
+        second.point(point(step))
+    second.finish(made_result())
+
+    assert listener.observations() == [seen(step, norm=1.0 if step <= resumed_at else 2.0) for step in range(1, 6)]
 
 
 def test_without_a_command_a_run_goes_on_and_checkpoints_may_be_told(listener: Listener) -> None:

@@ -13,7 +13,7 @@ from orchestrator.store.tables import chunks
 from tests.contract.conftest import Store
 from tests.stores import batch, comparison_spec, result
 from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.record import Observation, Point
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 points = st.builds(
@@ -147,3 +147,24 @@ def test_a_run_shows_its_newest_losses_and_pace(store: Store, lease: Lease) -> N
     run = store.bench.run(lease.run_id)
     assert (run.last_train_loss, run.last_val_loss) == (4.0, 5.5)
     assert run.tokens_per_second == pytest.approx(1024 / 0.05)
+
+
+def observed(step: int, norm: float, probe: str = "residual") -> Observation:
+    return Observation(step=step, probe=probe, blocks={"transformer.wte.weight": {"relative_norm": norm}})
+
+
+def test_observations_are_read_by_step_and_probe_from_the_newest_attempt(store: Store, lease: Lease) -> None:
+    """A repeated batch adds nothing; what a later attempt has not reached again stays."""
+    first = [observed(2, 0.5, "residual"), observed(2, 0.1, "gradient-sparsity"), observed(4, 0.6)]
+    sent = batch(0, range(5)).model_copy(update={"observations": tuple(first)})
+    send(store, lease, sent, sent)
+    assert store.bench.observations(lease.run_id) == (first[1], first[0], first[2])
+
+    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
+    second = start(store)
+    again = observed(2, 0.7)
+    send(store, second, batch(0, range(3)).model_copy(update={"observations": (again,)}))
+    assert store.bench.observations(lease.run_id) == (first[1], again, first[2])
+    assert store.bench.observations(lease.run_id, after_step=2) == (first[2],)
+    assert store.bench.observations(lease.run_id, most_steps=1) == (first[1], again)
+    assert store.bench.observations(lease.run_id, after_step=4) == ()

@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from api.client import Client
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
 from tests import stores
@@ -116,6 +117,26 @@ def test_points_are_paged_by_step(service: Service, http: httpx2.Client):
     rest = http.get(f"/v1/runs/{lease.run_id}/points", params={"limit": 3, "after_step": first["next"]}).json()
     assert [point["step"] for point in first["items"]] == [0, 1, 2]
     assert ([point["step"] for point in rest["items"]], rest["next"]) == ([3, 4], None)
+
+
+def test_observations_travel_with_points_and_are_paged_by_step(service: Service, http: httpx2.Client):
+    """A page holds whole steps; the client puts the pages together."""
+    _, (lease,) = claim(service)
+    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    points = [{"step": step, "tokens": step} for step in range(1, 5)]
+    seen = [
+        {"step": step, "probe": probe, "blocks": {"wte": {"norm": step / 3}}}
+        for step in (1, 2, 3, 4)
+        for probe in ("gradient-sparsity", "residual")
+    ]
+    body = {"sequence": 0, "points": points, "observations": seen}
+    assert http.post(path(lease, "points"), json=body, headers=bearer(lease.token)).status_code == 204
+    where = f"/v1/runs/{lease.run_id}/observations"
+    first = http.get(where, params={"steps": 3}).json()
+    rest = http.get(where, params={"steps": 3, "after_step": first["next"]}).json()
+    assert (first["items"], rest) == (seen[:6], {"items": seen[6:], "next": None})
+    with Client(service.url) as client:
+        assert [one.model_dump() for one in client.observations(lease.run_id)] == seen
 
 
 VERBS: dict[str, dict[str, Any]] = {

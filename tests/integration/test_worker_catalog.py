@@ -1,6 +1,7 @@
 """Every optimizer of the catalog through the whole worker: it trains, and a stopped run goes on to the same bit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from worker.errors import RunStoppedError
 from worker.protocol import Command
 from worker.record import Point, Verdict
 from worker.reporter import MemoryReporter
-from worker.run import CHECKPOINT_FOLDER, TASKS, Folders, run
-from worker.tasks.pretrain import Pretraining
+from worker.run import CHECKPOINT_FOLDER, Folders, run
+from worker.tasks.pretrain import Pretraining, TokenMicroBatch
 
 STEPS = 20
 STOP = 11
@@ -90,14 +91,14 @@ class WatchedPretraining(Pretraining):
     def _weights(self) -> torch.Tensor:
         return torch.cat([value.detach().flatten() for value in self.model.parameters()])
 
-    def validation_loss(self) -> float:
+    def validation_loss(self, micro_batch_sequences: int) -> float:
         self.evaluated.append(self._weights())
-        return super().validation_loss()
+        return super().validation_loss(micro_batch_sequences)
 
-    def training_loss(self, step: int) -> torch.Tensor:
+    def training_loss(self, micro_batch: TokenMicroBatch) -> torch.Tensor:
         if len(self.trained) < len(self.evaluated):
             self.trained.append(self._weights())
-        return super().training_loss(step)
+        return super().training_loss(micro_batch)
 
 
 WATCHED: list[WatchedPretraining] = []
@@ -108,7 +109,7 @@ def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
     name: str, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which differ for those that the catalog says it of, and for no other."""
-    monkeypatch.setitem(TASKS, "pretrain", WatchedPretraining)
+    monkeypatch.setitem(TASKS, "pretrain", replace(TASKS["pretrain"], task=WatchedPretraining))
     spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate)
     run(spec, MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
     seen = WATCHED[-1]

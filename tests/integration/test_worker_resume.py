@@ -11,10 +11,12 @@ import pytest
 
 from tests.reference.made_dataset import prepare_made_dataset
 from tests.reference.made_spec import made_spec
+from tests.reference.made_stepper import executed
 from worker.protocol import CheckpointNotice
 from worker.record import Point, Result
 from worker.reporter import FileReporter, MemoryReporter, read_points
 from worker.run import Folders, run
+from worker.spec import RunSpec
 
 
 class MortalReporter(FileReporter):
@@ -44,10 +46,18 @@ class MortalReporter(FileReporter):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_in_a_process(optimizer: str, model: str, folder: str, datasets: str, moment: str, step: int) -> None:
+def spec_of(optimizer: str, model: str, accumulated: bool) -> RunSpec:
+    """In bf16 and micro-batches of 3 and 1 sequences, or in fp32 and one piece."""
+    spec = made_spec(optimizer=optimizer, model=model)
+    return executed(spec, "bf16", micro_batch_sequences=3, activation_checkpointing=True) if accumulated else spec
+
+
+def run_in_a_process(
+    optimizer: str, model: str, accumulated: bool, folder: str, datasets: str, moment: str, step: int
+) -> None:
     reporter = MortalReporter(Path(folder), moment, step)
     folders = Folders(run_folder=Path(folder), dataset_folder=Path(datasets))
-    run(made_spec(optimizer=optimizer, model=model), reporter, folders, checkpoint_seconds=0.0)
+    run(spec_of(optimizer, model, accumulated), reporter, folders, checkpoint_seconds=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +83,31 @@ DEATHS = [("reported", 2), ("about to save", 4), ("while saving", 6), ("saved", 
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "model"),
-    [("adamw", "gpt2-tiny"), ("adapm", "gpt2-tiny"), ("adapm-mini", "gpt2-tiny"), ("adapm", "llama-tiny")],
+    ("optimizer", "model", "accumulated"),
+    [
+        ("adamw", "gpt2-tiny", False),
+        ("adapm", "gpt2-tiny", False),
+        ("adapm", "gpt2-tiny", True),
+        ("adapm-mini", "gpt2-tiny", False),
+        ("adapm", "llama-tiny", False),
+    ],
 )
 def test_four_kills_and_a_damaged_checkpoint_change_no_bit(
-    optimizer: str, model: str, processes: ForkServerContext, dataset_folder: Path, tmp_path: Path
+    optimizer: str,
+    model: str,
+    accumulated: bool,
+    processes: ForkServerContext,
+    dataset_folder: Path,
+    tmp_path: Path,
 ) -> None:
     """Killed after a point, before, during and after the writing of a checkpoint; then the newest is damaged."""
     whole = MemoryReporter()
     folders = Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder)
-    expected = run(made_spec(optimizer=optimizer, model=model), whole, folders)
+    expected = run(spec_of(optimizer, model, accumulated), whole, folders)
 
     folder = tmp_path / "killed"
     for moment, step in [*DEATHS, ("never", 0)]:
-        arguments = (optimizer, model, str(folder), str(dataset_folder), moment, step)
+        arguments = (optimizer, model, accumulated, str(folder), str(dataset_folder), moment, step)
         process = processes.Process(target=run_in_a_process, args=arguments)
         process.start()
         process.join()
@@ -103,10 +124,10 @@ def test_four_kills_and_a_damaged_checkpoint_change_no_bit(
     assert result.resumed_from_step == 8
     measured = {
         "peak_memory": result.peak_memory,
-        "step_seconds_median": result.step_seconds_median,
-        "optimizer_seconds_median": result.optimizer_seconds_median,
+        "memory_breakdown": result.memory_breakdown,
+        **{name: value for name, value in result if name.endswith(("_seconds", "_seconds_median"))},
         "tokens_per_second": result.tokens_per_second,
-        "device_seconds": result.device_seconds,
+        "flops_per_second": result.flops_per_second,
         "resumed_from_step": 8,
     }
     assert result == expected.model_copy(update=measured), "all but the times and sizes is equal"

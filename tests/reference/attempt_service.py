@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from worker.protocol import Assignment, CheckpointNotice, Command, Failure, Heartbeat, PointsBatch, Stopped
-from worker.record import Point, Record, Result
+from worker.record import Observation, Point, Record, Result
 
 TOKEN = "token-of-the-lease"
 
@@ -30,6 +30,7 @@ class AttemptService:
     batches: list[PointsBatch] = field(default_factory=list)
     repeated_batches: int = 0
     points: dict[int, Point] = field(default_factory=dict)
+    observations: dict[tuple[int, str], Observation] = field(default_factory=dict)
     checkpoints: list[CheckpointNotice] = field(default_factory=list)
     ending: Result | Stopped | Failure | None = None
     _server: ThreadingHTTPServer | None = None
@@ -105,6 +106,7 @@ class AttemptService:
         assert batch.sequence == len(self.batches), f"batch {batch.sequence} after {len(self.batches)}"
         self.batches.append(batch)
         self.points.update({point.step: point for point in batch.points})
+        self.observations.update({(seen.step, seen.probe): seen for seen in batch.observations})
 
 
 def _handler_of(service: AttemptService) -> type[BaseHTTPRequestHandler]:

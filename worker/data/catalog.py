@@ -5,6 +5,7 @@ What a user adds is called `own/<name>`: it can neither hide an entry of these t
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 OWN_NAME: Final = re.compile(r"own/[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -14,6 +15,17 @@ SMALLEST_TRAINED: Final = 257
 """All bytes and the end-of-text token."""
 LARGEST_TRAINED: Final = 200_000
 """Larger than any published vocabulary of one language; more is a mistake."""
+
+
+class DataKind(StrEnum):
+    """What a dataset holds; each task trains on one kind."""
+
+    TEXT = "text"
+    """Documents, cut into sequences."""
+    CONVERSATIONS = "conversations"
+    """Prompts with their answers."""
+    DRAWN = "drawn samples"
+    """Nothing stored: every sample is drawn when it is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +48,7 @@ class DatasetEntry:
     name: str
     summary: str
     licence: str
+    kind: DataKind = DataKind.TEXT
     hub: HubLocation | None = None
     """Streamed from here by `adapm-bench data prepare`; None: on this machine, and prepared by the first run."""
 
@@ -58,6 +71,24 @@ DATASETS: tuple[DatasetEntry, ...] = (
         name="python-stdlib",
         summary="the Python interpreter's own library source: about 30 MB of text that needs no download",
         licence="PSF-2.0",
+    ),
+    DatasetEntry(
+        name="chats",
+        summary="generated conversations that a tiny model can learn: sums, echoes, opposites; no download",
+        licence="Apache-2.0",
+        kind=DataKind.CONVERSATIONS,
+    ),
+    DatasetEntry(
+        name="ultrafeedback",
+        summary="prompts and chosen answers of HuggingFaceH4/ultrafeedback_binarized: 61,000 conversations",
+        licence="MIT",
+        kind=DataKind.CONVERSATIONS,
+    ),
+    DatasetEntry(
+        name="drawn",
+        summary="samples of the task regression, drawn as they are needed",
+        licence="Apache-2.0",
+        kind=DataKind.DRAWN,
     ),
     DatasetEntry(
         name="openwebtext",
@@ -113,9 +144,16 @@ TOKENIZERS: tuple[TokenizerEntry, ...] = (
 )
 
 
-def dataset_names() -> tuple[str, ...]:
-    """What `dataset` may be: all names, then the pattern of own ones."""
-    return (*(entry.name for entry in DATASETS), "own/<name>")
+def dataset_names(kind: DataKind | None = None) -> tuple[str, ...]:
+    """What `dataset` may be, or what of one kind: all names, then the pattern of own ones, which are text."""
+    own = ("own/<name>",) if kind in (None, DataKind.TEXT) else ()
+    return (*(entry.name for entry in DATASETS if kind in (None, entry.kind)), *own)
+
+
+def dataset_kind(name: str) -> DataKind:
+    """What the dataset of that name holds; own ones hold text. `KeyError` names the known ones."""
+    entry = dataset(name)
+    return DataKind.TEXT if entry is None else entry.kind
 
 
 def tokenizer_names() -> tuple[str, ...]:

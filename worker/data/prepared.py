@@ -56,6 +56,8 @@ def missing(workload: Workload, dataset_folder: Path) -> list[str]:
         place = own_weights_folder(weights, dataset_folder)
         if not place.is_dir():
             found.append(f"there are no weights {weights!r}. Copy a folder that `save_pretrained` wrote to {place}.")
+    if catalog.dataset_kind(data.dataset) is not catalog.DataKind.TEXT:
+        return found  # the run that needs it first prepares it
     if not folder.exists():
         there = on_demand(data.dataset, data.tokenizer)
         return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]

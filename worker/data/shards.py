@@ -52,6 +52,11 @@ class TokenDataset:
     train: TokenShards
     validation: TokenShards
 
+    @property
+    def data_hash(self) -> str:
+        """SHA-256 over all shards."""
+        return self.manifest.data_hash
+
 
 def open_dataset(folder: Path) -> TokenDataset:
     """Open the dataset prepared in `folder`; raises `CorruptShardError` where a shard contradicts the manifest."""

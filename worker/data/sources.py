@@ -20,6 +20,8 @@ def source_of(dataset: str, paths: Sequence[str] = (), column: str = "text") -> 
         entry = catalog.dataset(dataset)
     except KeyError as error:
         raise DataError(f"{error.args[0]}. Choose one of them.") from error
+    if catalog.dataset_kind(dataset) is not catalog.DataKind.TEXT:
+        raise DataError(f"{dataset} holds {catalog.dataset_kind(dataset)}: its tasks prepare it when they first run.")
     if entry is None:
         if not paths:
             raise DataError(f"the dataset {dataset!r} is your own: say with --from which files it is made of.")

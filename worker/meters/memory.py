@@ -2,14 +2,16 @@
 
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from worker.meters.nvml import NvmlMeter
+from worker.meters.nvml import meter_of
 from worker.record import PeakMemory
 
 _STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def host_rss_bytes() -> int:
@@ -23,6 +25,12 @@ def host_rss_peak_bytes() -> int:
     VmHWM, because `ru_maxrss` starts at the size of the process that executed this one.
     """
     return _status_bytes("VmHWM") or _maxrss_bytes()
+
+
+def reset_host_rss_peak() -> None:
+    """Forget the peak so far, which a rehearsal may have raised; does nothing where the system cannot."""
+    with suppress(OSError):
+        _CLEAR_REFS.write_text("5")  # proc(5): resets the peak resident set to its present value
 
 
 def _status_bytes(field: str) -> int | None:
@@ -44,11 +52,16 @@ class MemoryMeter:
     """Make it just before the model: what the process holds then is `host_rss_before_bytes`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._nvml = device, meter_of(device)
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from here: what came before, a rehearsal say, is not the run's."""
+        reset_host_rss_peak()
         self._before_bytes = self._peak_bytes = host_rss_bytes()
-        self._nvml = NvmlMeter(device) if device.type == "cuda" else None
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        if self._nvml is not None:
+            self._nvml.peak_bytes = None
+            torch.cuda.reset_peak_memory_stats(self._device)
 
     def sample(self) -> int:
         """Host resident set now, in bytes; NVML keeps no peak for a process, so its figure is sampled here."""
@@ -68,5 +81,14 @@ class MemoryMeter:
             host_rss_bytes=self._peak_bytes,
             host_rss_before_bytes=self._before_bytes,
             allocator_bytes=torch.cuda.max_memory_allocated(self._device) if cuda else None,
+            allocator_reserved_bytes=torch.cuda.max_memory_reserved(self._device) if cuda else None,
             nvml_process_bytes=self._nvml.peak_bytes if self._nvml is not None else None,
         )
+
+    def note(self) -> str | None:
+        """Why NVML gives less than all its figures."""
+        return None if self._nvml is None else self._nvml.note
+
+    def energy_joules(self) -> float | None:
+        """What the device used since this meter was made; None where nothing counts it."""
+        return None if self._nvml is None else self._nvml.energy_joules()

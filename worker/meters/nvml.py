@@ -1,4 +1,9 @@
-"""Memory of this process on its GPU as NVIDIA's management library sees it: context and workspaces included."""
+"""This process on its GPU as NVIDIA's management library sees it: memory, context and workspaces included, and energy.
+
+In a container NVML counts processes by ids of the host. A run holds its GPU alone, so where it lists one process only,
+that is ours. On a part of a GPU (MIG) memory is the part's; energy is counted for the whole GPU only and is left out.
+What cannot be had has a sentence in `note`, never an error.
+"""
 
 import logging
 import os
@@ -14,36 +19,95 @@ SAMPLE_SECONDS: Final = 0.25
 
 
 class NvmlMeter:
-    """Samples the process's memory; `peak_bytes` stays None, with a logged reason, where NVML cannot say."""
+    """Samples the process's memory and counts the device's energy from its making on."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, uuid: str, library: Any = None) -> None:
+        """Watch the device of that UUID, as torch prints it; `library` is `pynvml`, or what stands in for it."""
         self.peak_bytes: int | None = None
+        self.note: str | None = None
         self._next_sample = 0.0
-        self._nvml: Any = None
+        self._samples = True
         self._handle: Any = None
+        self._library = library
+        self._start_millijoules: int | None = None
         try:
-            import pynvml
+            if library is None:
+                import pynvml
 
-            pynvml.nvmlInit()
-            uuid = torch.cuda.get_device_properties(device).uuid
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-            self._nvml = pynvml
+                self._library = pynvml
+            self._library.nvmlInit()
+            self._handle, whole = self._find(uuid)
         except Exception as error:  # noqa: BLE001 - a missing driver library must not end a training
-            logger.warning("NVML gives no process memory: %s", error)
+            self._samples = False
+            self._say(f"NVML is not available: {error}")
+            return
+        if whole:
+            self._start_millijoules = self._millijoules()
+        else:
+            self._say("NVML counts no energy for a part of a GPU (MIG).")
 
     def sample(self) -> None:
-        """Query NVML, unless it was queried a moment ago."""
+        """Query the process's memory, unless it was queried a moment ago."""
         now = time.monotonic()
-        if self._nvml is None or now < self._next_sample:
+        if not self._samples or now < self._next_sample:
             return
         self._next_sample = now + SAMPLE_SECONDS
         try:
-            processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-        except self._nvml.NVMLError as error:
-            logger.warning("NVML gives no process memory: %s", error)
-            self._nvml = None
+            processes = self._library.nvmlDeviceGetComputeRunningProcesses(self._handle)
+        except self._library.NVMLError as error:
+            self._samples = False
+            self._say(f"NVML lists no processes: {error}")
             return
-        # In a container with its own process ids ours may not be listed: then there is no figure.
-        used = [process.usedGpuMemory for process in processes if process.pid == os.getpid()]
-        if used and used[0] is not None:
-            self.peak_bytes = max(self.peak_bytes or 0, used[0])
+        ours = [process for process in processes if process.pid == os.getpid()]
+        if not ours and len(processes) == 1:
+            ours = processes
+        if not ours:
+            self._say(f"NVML lists {len(processes)} processes by ids of another namespace, and cannot tell ours.")
+        elif ours[0].usedGpuMemory is None:
+            self._say("NVML may not see the memory of processes here.")
+        else:
+            self.peak_bytes = max(self.peak_bytes or 0, int(ours[0].usedGpuMemory))
+
+    def energy_joules(self) -> float | None:
+        """What the device used since this meter was made; None where it has no counter (before Volta, MIG)."""
+        if self._start_millijoules is None:
+            return None
+        now = self._millijoules()
+        return None if now is None else (now - self._start_millijoules) / 1e3
+
+    def _find(self, uuid: str) -> tuple[Any, bool]:
+        """(handle, whether it is a whole GPU)."""
+        try:
+            return self._library.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"), True
+        except self._library.NVMLError:
+            return self._library.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}"), False
+
+    def _millijoules(self) -> int | None:
+        try:
+            return int(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        except self._library.NVMLError as error:
+            self._say(f"NVML counts no energy: {error}")
+            return None
+
+    def _say(self, note: str) -> None:
+        if self.note is None or note not in self.note:
+            logger.warning("%s", note)
+            self.note = note if self.note is None else f"{self.note} {note}"
+
+
+def meter_of(device: torch.device) -> NvmlMeter | None:
+    """The meter of a CUDA device; None for a CPU."""
+    if device.type != "cuda":
+        return None
+    return NvmlMeter(str(torch.cuda.get_device_properties(device).uuid))
+
+
+def driver_version() -> str | None:
+    """The version of NVIDIA's driver, or None where NVML does not say."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except Exception:  # noqa: BLE001 - a missing driver library is no error here
+        return None

@@ -1,6 +1,7 @@
 """The task `pretrain`: next-token cross-entropy of a causal language model."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,16 @@ from worker.data.shards import TokenDataset
 from worker.spec import RunSpec
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenMicroBatch:
+    """Some sequences of a batch, and the batch's tokens."""
+
+    sequences: torch.Tensor
+    """int64, shape (sequences, length + 1), on the CPU."""
+    batch_tokens: int
+    """Targets of the whole batch: what the loss is the mean over."""
+
+
 class Pretraining:
     """Draws batches by (seed, step) and evaluates on sequences that are the same for every run."""
 
@@ -19,34 +30,33 @@ class Pretraining:
         workload, length = spec.workload, spec.workload.data.sequence_length_tokens
         self.model: torch.nn.Module = model
         self.data_hash = dataset.manifest.data_hash
-        self.tokens_per_step = workload.budget.batch_sequences * length
+        self.batch_sequences = workload.budget.batch_sequences
+        self.tokens_per_step = self.batch_sequences * length
         self._device = model.device
-        self._bf16 = workload.precision == "bf16"
-        self._chunk_sequences = workload.budget.batch_sequences
-        self._batches = Batches(dataset.train, seed=spec.seed, sequences=workload.budget.batch_sequences, length=length)
+        self._batches = Batches(dataset.train, seed=spec.seed, sequences=self.batch_sequences, length=length)
         self._validation = validation_sequences(
             dataset.validation, sequences=workload.evaluation.sequences, length=length
         )
 
-    def training_loss(self, step: int) -> torch.Tensor:
-        """Mean cross-entropy over the batch of `step`; scalar."""
-        return self._loss(self._batches.batch(step))
+    def draw(self, step: int, micro_batch_sequences: int) -> Sequence[TokenMicroBatch]:
+        """The batch of `step`, a pure function of (seed, step), in micro-batches."""
+        pieces = torch.split(self._batches.batch(step), micro_batch_sequences)
+        return [TokenMicroBatch(sequences=piece, batch_tokens=self.tokens_per_step) for piece in pieces]
+
+    def training_loss(self, micro_batch: TokenMicroBatch) -> torch.Tensor:
+        """Cross-entropy summed over the micro-batch, divided by the whole batch's tokens; scalar."""
+        return self._loss(micro_batch.sequences) / micro_batch.batch_tokens
 
     @torch.no_grad()
-    def validation_loss(self) -> float:
-        """Mean cross-entropy over all validation tokens, in chunks no larger than a training batch."""
+    def validation_loss(self, micro_batch_sequences: int) -> float:
+        """Mean cross-entropy over all validation tokens."""
         self.model.eval()
-        chunks = torch.split(self._validation, self._chunk_sequences)
-        total = sum(self._loss(chunk).item() * len(chunk) for chunk in chunks)
+        total = sum(self._loss(piece).item() for piece in torch.split(self._validation, micro_batch_sequences))
         self.model.train()
-        return total / len(self._validation)
+        return total / self._validation[:, 1:].numel()
 
     def _loss(self, sequences: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy of sequences, int64 (sequences, length + 1) on the CPU."""
+        """Summed cross-entropy of sequences, int64 (sequences, length + 1) on the CPU."""
         sequences = sequences.to(self._device)
-        with self._autocast():
-            logits = self.model(sequences[:, :-1]).logits  # (sequences, length, vocabulary)
-        return F.cross_entropy(logits.float().flatten(0, 1), sequences[:, 1:].flatten())
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._bf16)
+        logits = self.model(sequences[:, :-1]).logits  # (sequences, length, vocabulary)
+        return F.cross_entropy(logits.float().flatten(0, 1), sequences[:, 1:].flatten(), reduction="sum")

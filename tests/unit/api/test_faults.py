@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from api.faults import Fault, pointer, shown, validation_faults
 from orchestrator.experiments import ComparisonSpec
 from tests.integration.api_service import comparison_fields
+from worker.spec import RunSpec
 
 
 def faults_of(value: Any) -> tuple[Fault, ...]:
@@ -94,3 +95,20 @@ def test_a_deep_value_is_cut_and_not_followed():
     for _ in range(100_000):
         deep = [deep]
     assert shown(deep) == [["[…]"]]
+
+
+@pytest.mark.parametrize(
+    ("task", "pointer", "said"),
+    [
+        ("dpo", "/workload/task", "kind must be one of pretrain, sft, rlhf, regression"),
+        ({"kind": "rlhf", "answer_tokens": 0}, "/workload/task/answer_tokens", "must be greater than or equal to 1"),
+        ({"kind": "sft", "beta": 1}, "/workload/task/beta", "unknown field; known: kind"),
+    ],
+)
+def test_a_fault_of_a_tagged_union_is_placed_without_the_tag(task: object, pointer: str, said: str) -> None:
+    """pydantic puts the tag into the location; the user's document does not have it there."""
+    fields = {"workload": {"task": task, "model": "gpt2-tiny", "budget": {"steps": 2}}}
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate({**fields, "optimizer": {"name": "sgd", "lr": 0.1}, "seed": 1})
+    (fault,) = validation_faults(refused.value, RunSpec)
+    assert (fault.pointer, fault.allowed) == (pointer, said)

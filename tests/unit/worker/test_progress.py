@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from worker.meters.phases import PhaseSeconds
 from worker.progress import Progress, finite
 from worker.record import Verdict
 
@@ -12,7 +13,7 @@ def progress(*losses: float, steps: int = 20, initial: float = 5.0) -> Progress:
     made = Progress(steps=steps)
     made.add_evaluation(initial)
     for loss in losses:
-        made.add_step(loss, step_seconds=0.5, optimizer_seconds=0.1)
+        made.add_step(loss, PhaseSeconds(whole=0.5, data=0.01, forward=0.1, backward=0.2, optimizer=0.1))
     return made
 
 

@@ -4,7 +4,10 @@ import logging
 import math
 import os
 import signal
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from worker.record import Point, Result, Verdict
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.schedule import lr_factor
+from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
 
 
@@ -61,9 +65,13 @@ def test_a_run_reports_every_step_and_its_result_is_complete_and_round_trips(fol
     assert (result.initial_val_loss, result.final_val_loss) == (points[0].val_loss, points[12].val_loss)
     assert result.final_train_loss == points[12].train_loss
     seconds = [point.step_seconds or 0.0 for point in points[1:]]
-    assert result.tokens_per_second == pytest.approx(1536 / sum(seconds))
+    assert result.tokens_per_second == pytest.approx(10 * 128 / sum(seconds[2:])), "the first two are warm-up"
+    assert result.productive_seconds == pytest.approx(sum(seconds))
     assert min(seconds) <= (result.step_seconds_median or 0.0) <= max(seconds)
-    assert all(0 < (p.optimizer_seconds or 0.0) < (p.step_seconds or 0.0) for p in points[1:])
+    for point in points[1:]:
+        parts = [point.data_seconds, point.forward_seconds, point.backward_seconds, point.optimizer_seconds]
+        assert min(part or 0.0 for part in parts) > 0.0
+        assert sum(part or 0.0 for part in parts) < (point.step_seconds or 0.0)
     assert sum(seconds) < result.device_seconds
     assert result.spec_hash == spec.content_hash()
     assert result.data_hash == ensure_dataset("python-stdlib", "byte", folders.dataset_folder).manifest.data_hash
@@ -120,19 +128,24 @@ def test_a_learning_rate_far_too_high_is_a_result_with_its_curve(lr: float, fold
 class _PoisonedTask:
     """Real training, but at one step the loss or its gradient is no number."""
 
-    def __init__(self, task: Task, step: int, kind: str) -> None:
-        self.task, self.step, self.kind = task, step, kind
-        self.model, self.tokens_per_step, self.data_hash = task.model, task.tokens_per_step, task.data_hash
+    def __init__(self, task: Task[Any], step: int, kind: str) -> None:
+        self.task, self.step, self.kind, self.drawn = task, step, kind, -1
+        self.model, self.data_hash = task.model, task.data_hash
+        self.tokens_per_step, self.batch_sequences = task.tokens_per_step, task.batch_sequences
 
-    def training_loss(self, step: int) -> torch.Tensor:
-        loss = self.task.training_loss(step)
-        if step != self.step:
+    def draw(self, step: int, micro_batch_sequences: int) -> Sequence[Any]:
+        self.drawn = step
+        return self.task.draw(step, micro_batch_sequences)
+
+    def training_loss(self, micro_batch: Any) -> torch.Tensor:
+        loss = self.task.training_loss(micro_batch)
+        if self.drawn != self.step:
             return loss
         # The square root's slope at 0 is infinite: a finite loss with a gradient norm that is no number.
         return loss * math.nan if self.kind == "loss" else loss + (loss - loss).sqrt()
 
-    def validation_loss(self) -> float:
-        return self.task.validation_loss()
+    def validation_loss(self, micro_batch_sequences: int) -> float:
+        return self.task.validation_loss(micro_batch_sequences)
 
 
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
@@ -140,11 +153,9 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_the_step(
     kind: str, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three steps are done and kept; the fourth is not taken."""
-    from worker import run as run_module
-
-    real = run_module.TASKS["pretrain"]
-    poisoned = {"pretrain": lambda *arguments: _PoisonedTask(real(*arguments), 3, kind)}
-    monkeypatch.setattr(run_module, "TASKS", poisoned)
+    real = TASKS["pretrain"]
+    poisoned = replace(real, task=lambda *arguments: _PoisonedTask(real.task(*arguments), 3, kind))
+    monkeypatch.setitem(TASKS, "pretrain", poisoned)
     reporter = MemoryReporter()
 
     result = run(made_spec(), reporter, folders)
@@ -156,16 +167,16 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_the_step(
 
 def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real allocation fails inside the third step; what was reached is in the record."""
-    from worker import run as run_module
 
     class Hungry(_PoisonedTask):
-        def training_loss(self, step: int) -> torch.Tensor:
-            if step == self.step:
+        def training_loss(self, micro_batch: Any) -> torch.Tensor:
+            if self.drawn == self.step:
                 torch.empty(2**60, dtype=torch.uint8)
-            return self.task.training_loss(step)
+            return self.task.training_loss(micro_batch)
 
-    real = run_module.TASKS["pretrain"]
-    monkeypatch.setattr(run_module, "TASKS", {"pretrain": lambda *arguments: Hungry(real(*arguments), 2, "")})
+    real = TASKS["pretrain"]
+    hungry = replace(real, task=lambda *arguments: Hungry(real.task(*arguments), 2, ""))
+    monkeypatch.setitem(TASKS, "pretrain", hungry)
     reporter = MemoryReporter()
 
     result = run(made_spec(), reporter, folders)

@@ -51,3 +51,13 @@ def test_ratios_between_parameter_groups_survive_and_a_loaded_state_does_not_shi
 
     factor = lr_factor(8, 10, schedule)
     assert [group["lr"] for group in second.param_groups] == [2e-3 * factor, 1e-3 * factor]
+
+
+def test_phases_quarter_the_rate_as_the_papers_appendix_says() -> None:
+    """delta_t = delta_0 / 4^(l - 1) for K (l - 1) <= t <= K l - 1 with K = floor(T / log2 T), counted from 0."""
+    schedule, steps = Schedule(shape="phases"), 64
+    factors = [lr_factor(step, steps, schedule) for step in range(steps)]
+    assert factors == [4.0 ** -(step // 10) for step in range(64)]  # K = floor(64 / 6) = 10
+    warmed = [lr_factor(step, 66, Schedule(shape="phases", warmup_steps=2)) for step in range(66)]
+    assert warmed == [1 / 3, 2 / 3, *factors]
+    assert [lr_factor(0, 1, schedule), lr_factor(0, 2, schedule)] == [1.0, 1.0]

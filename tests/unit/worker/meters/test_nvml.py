@@ -1,6 +1,9 @@
-"""NVML's meter where there is no NVIDIA driver."""
+"""NVML's meter: without a driver, and against a stand-in for NVML in a container or on a part of a GPU (MIG)."""
 
 import logging
+import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +15,80 @@ from worker.meters.nvml import NvmlMeter
 def test_without_a_driver_it_gives_no_figure_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     """A run goes on without it."""
     with caplog.at_level(logging.WARNING):
-        meter = NvmlMeter(torch.device("cuda", 0))
+        meter = NvmlMeter("00000000-0000-0000-0000-000000000000")
         meter.sample()
 
-    assert meter.peak_bytes is None
-    assert "NVML gives no process memory" in caplog.text
+    assert (meter.peak_bytes, meter.energy_joules()) == (None, None)
+    assert meter.note is not None
+    assert meter.note.startswith("NVML is not available: ")
+    assert meter.note in caplog.text
+
+
+class StandInError(Exception):
+    """As NVML's."""
+
+
+class StandIn:
+    """NVML's functions over one device, a whole one or a part."""
+
+    NVMLError = StandInError
+
+    def __init__(self, kind: str, processes: list[tuple[int, int | None]]) -> None:
+        self.kind, self.processes, self.millijoules = kind, processes, 5_000
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        """There is a driver."""
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        if uuid != f"{self.kind}-device":
+            raise StandInError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in self.processes]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
+        if handle.startswith("MIG"):
+            raise StandInError("Not Supported")
+        return self.millijoules
+
+
+def test_it_takes_our_own_process_and_the_energy_since_it_was_made() -> None:
+    """Millijoules become joules."""
+    library = StandIn("GPU", [(1, 999), (os.getpid(), 70)])
+    meter = NvmlMeter("device", library)
+    library.millijoules = 8_500
+
+    meter.sample()
+
+    assert (meter.peak_bytes, meter.energy_joules(), meter.note) == (70, 3.5, None)
+
+
+@pytest.mark.parametrize(
+    ("processes", "peak_bytes", "note"),
+    [
+        ([(1, 70)], 70, None),
+        ([(1, 70), (2, 80)], None, "NVML lists 2 processes by ids of another namespace, and cannot tell ours."),
+        ([], None, "NVML lists 0 processes by ids of another namespace, and cannot tell ours."),
+        ([(os.getpid(), None)], None, "NVML may not see the memory of processes here."),
+    ],
+)
+def test_in_a_container_the_only_process_is_ours(
+    processes: list[tuple[int, int | None]], peak_bytes: int | None, note: str | None
+) -> None:
+    """A run holds its device alone; where that does not settle it, it says so."""
+    meter = NvmlMeter("device", StandIn("GPU", processes))
+
+    meter.sample()
+
+    assert (meter.peak_bytes, meter.note) == (peak_bytes, note)
+
+
+def test_on_a_part_of_a_gpu_memory_is_the_parts_and_energy_is_left_out() -> None:
+    """MIG devices have identities of their own."""
+    meter = NvmlMeter("device", StandIn("MIG", [(os.getpid(), 70)]))
+
+    meter.sample()
+
+    assert (meter.peak_bytes, meter.energy_joules()) == (70, None)
+    assert meter.note == "NVML counts no energy for a part of a GPU (MIG)."

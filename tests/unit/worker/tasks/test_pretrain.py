@@ -27,48 +27,51 @@ def test_the_training_loss_is_the_mean_cross_entropy_of_the_next_tokens(model: s
     shards = ensure_dataset("python-stdlib", "byte", dataset_folder).train
     batch = Batches(shards, seed=spec.seed, sequences=4, length=32).batch(3)
 
-    loss = task.training_loss(3)
+    (whole,) = task.draw(3, 4)
+    loss = task.training_loss(whole)
 
     assert loss.requires_grad
     log_probabilities = F.log_softmax(task.model(batch).logits[:, :-1], dim=-1)
     expected = -log_probabilities.gather(-1, batch[:, 1:, None]).mean()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     assert loss.item() == pytest.approx(task.model(batch, labels=batch).loss.item(), rel=1e-6)
-    assert task.tokens_per_step == 4 * 32
+    assert (task.tokens_per_step, task.batch_sequences) == (4 * 32, 4)
 
 
-def test_the_validation_loss_is_the_same_for_every_seed_of_data_and_chunking(dataset_folder: Path) -> None:
+@pytest.mark.parametrize("micro_batch_sequences", [1, 2, 3])
+def test_the_shares_of_the_micro_batches_add_up_to_the_batchs_mean(
+    micro_batch_sequences: int, dataset_folder: Path
+) -> None:
+    """Also where the last micro-batch is smaller: the same sequences in the same order, the same loss and gradients."""
+    task = task_of(made_spec(), dataset_folder)
+    (whole,) = task.draw(3, 4)
+    expected = task.training_loss(whole)
+    expected.backward()
+    gradients = [parameter.grad for parameter in task.model.parameters()]
+    task.model.zero_grad(set_to_none=True)
+
+    pieces = task.draw(3, micro_batch_sequences)
+    shares = [task.training_loss(piece) for piece in pieces]
+    for share in shares:
+        share.backward()
+
+    assert torch.equal(torch.cat([piece.sequences for piece in pieces]), whole.sequences)
+    assert {len(piece.sequences) for piece in pieces[:-1]} == {micro_batch_sequences}
+    assert sum(share.item() for share in shares) == pytest.approx(expected.item(), rel=1e-6)
+    for parameter, gradient in zip(task.model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_the_validation_loss_is_the_same_for_every_micro_batch(dataset_folder: Path) -> None:
     """It is the mean over the evenly spread sequences, without gradients, and leaves training mode on."""
-    spec = made_spec()
-    task = task_of(spec, dataset_folder)
+    task = task_of(made_spec(), dataset_folder)
     shards = ensure_dataset("python-stdlib", "byte", dataset_folder).validation
     sequences = validation_sequences(shards, sequences=8, length=32)
 
-    loss = task.validation_loss()
+    loss = task.validation_loss(4)
 
     expected = task.model(sequences, labels=sequences).loss.item()
     assert loss == pytest.approx(expected, rel=1e-6)
     assert task.model.training
     assert all(parameter.grad is None for parameter in task.model.parameters())
-    uneven = made_spec()
-    budget = uneven.workload.budget.model_copy(update={"batch_sequences": 3})
-    uneven = uneven.model_copy(update={"workload": uneven.workload.model_copy(update={"budget": budget})})
-    assert task_of(uneven, dataset_folder).validation_loss() == pytest.approx(loss, rel=1e-6)
-
-
-def test_bf16_is_autocast_and_the_parameters_stay_in_fp32(dataset_folder: Path) -> None:
-    """The loss is close to fp32's and not equal to it; gradients are fp32."""
-    spec = made_spec()
-    half = spec.model_copy(update={"workload": spec.workload.model_copy(update={"precision": "bf16"})})
-    task = task_of(half, dataset_folder)
-
-    loss = task.training_loss(0)
-    loss.backward()
-
-    full = task_of(spec, dataset_folder).training_loss(0).item()
-    assert loss.dtype == torch.float32
-    assert loss.item() != full
-    assert loss.item() == pytest.approx(full, rel=1e-2)
-    assert {parameter.grad.dtype for parameter in task.model.parameters() if parameter.grad is not None} == {
-        torch.float32
-    }
+    assert task.validation_loss(3) == pytest.approx(loss, rel=1e-6)

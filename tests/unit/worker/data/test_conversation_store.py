@@ -1,0 +1,99 @@
+"""Conversations on disk: what was written is read, and what was damaged is refused."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from worker.data.chats import Chats
+from worker.data.conversation_store import (
+    ConversationDataset,
+    ensure_conversations,
+    open_conversations,
+    prepare_conversations,
+)
+from worker.data.conversations import Conversation
+from worker.data.documents import Split
+from worker.data.preparation import ensure_dataset
+from worker.data.sources import source_of
+from worker.errors import CorruptShardError, DataError
+
+
+def texts(dataset: ConversationDataset, split: Split) -> list[tuple[str, str]]:
+    """Prompts and answers of a split, back from its byte tokens."""
+    found = dataset.train if split is Split.TRAIN else dataset.validation
+    return [tuple(bytes(part.tolist()).decode() for part in found[index]) for index in range(len(found))]  # type: ignore[misc]  # two parts
+
+
+def test_every_conversation_comes_back_and_its_answer_ends(tmp_path: Path) -> None:
+    dataset = ensure_conversations("chats", "byte", tmp_path)
+
+    for split in Split:
+        expected = [
+            (f"User: {one.prompt}\nAssistant:", f" {one.answer}\0")
+            for one in Chats().conversations()
+            if one.split is split
+        ]
+        assert texts(dataset, split) == expected
+    assert (dataset.manifest.vocabulary_size, dataset.manifest.end_of_text) == (256, 0)
+    again = ensure_conversations("chats", "byte", tmp_path, dataset.data_hash)
+    assert again.data_hash == dataset.data_hash
+
+
+def test_workers_that_come_together_prepare_once(tmp_path: Path) -> None:
+    hashes: list[str] = []
+    workers = [
+        threading.Thread(target=lambda: hashes.append(ensure_conversations("chats", "byte", tmp_path).data_hash))
+        for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(hashes) == 4
+    assert len(set(hashes)) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chats-byte", "chats-byte.lock"]
+
+
+def test_another_hash_than_the_specs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"asks for 0{64}\. Prepare the same"):
+        ensure_conversations("chats", "byte", tmp_path, "0" * 64)
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "manifest"])
+def test_damage_is_named_with_the_way_out(damage: str, tmp_path: Path) -> None:
+    ensure_conversations("chats", "byte", tmp_path)
+    folder = tmp_path / "chats-byte"
+    path = folder / ("conversations.json" if damage == "manifest" else "train.tokens")
+    if damage == "missing":
+        path.unlink()
+    else:
+        content = bytearray(path.read_bytes())
+        content[10] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(CorruptShardError, match=r"Delete the folder .*chats-byte: the next run prepares it again\."):
+        open_conversations(folder)
+
+
+class Lopsided:
+    """Has nothing to validate on."""
+
+    version = "made"
+    skipped = 0
+
+    def conversations(self) -> Iterator[Conversation]:
+        yield Conversation(prompt="a", answer="b", split=Split.TRAIN)
+
+
+def test_a_dataset_without_validation_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no conversation in its validation split"):
+        prepare_conversations(Lopsided(), "chats", "byte", tmp_path / "chats-byte")
+    assert not (tmp_path / "chats-byte").exists()
+
+
+def test_text_commands_refuse_conversations(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="chats holds conversations: its tasks prepare it when they first run"):
+        source_of("chats")
+    with pytest.raises(DataError, match="chats holds conversations"):
+        ensure_dataset("chats", "byte", tmp_path)

@@ -1,0 +1,65 @@
+"""UltraFeedback through `datasets`, from local files of the published columns: no network."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.data.conversation_store import open_conversations, prepare_conversations
+from worker.data.conversations import Conversation
+from worker.data.documents import Split
+from worker.data.ultrafeedback import UltraFeedback
+from worker.errors import DataError
+
+
+def row(prompt: str, answer: str) -> dict[str, Any]:
+    """A row as `train_sft` has it."""
+    turns = [{"content": prompt, "role": "user"}, {"content": answer, "role": "assistant"}]
+    rejected = [turns[0], {"content": "no", "role": "assistant"}]
+    scores = {"score_chosen": 9.0, "score_rejected": 3.0}
+    return {"prompt": prompt, "prompt_id": "x", "chosen": turns, "rejected": rejected, "messages": turns, **scores}
+
+
+def files(folder: Path, train: list[dict[str, Any]], test: list[dict[str, Any]]) -> dict[str, str]:
+    for name, rows in (("train_sft", train), ("test_sft", test)):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    return {name: str(folder / f"{name}.jsonl") for name in ("train_sft", "test_sft")}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` keeps its cache out of the home folder."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+
+
+def test_prompts_and_chosen_answers_are_read_and_prepared(tmp_path: Path) -> None:
+    """In order; those without a prompt or an answer are counted and left out."""
+    train = [row("Why? ", "Because."), row("Empty", "  "), row("How?", "So."), row(" ", "?")]
+    source = UltraFeedback("json", files(tmp_path, train, [row("When?", "Now.")]))
+
+    assert list(source.conversations()) == [
+        Conversation(prompt="Why?", answer="Because.", split=Split.TRAIN),
+        Conversation(prompt="How?", answer="So.", split=Split.TRAIN),
+        Conversation(prompt="When?", answer="Now.", split=Split.VALIDATION),
+    ]
+    assert source.skipped == 2
+    prepare_conversations(source, "ultrafeedback", "byte", tmp_path / "prepared")
+    manifest = open_conversations(tmp_path / "prepared").manifest
+    assert manifest.conversations == {Split.TRAIN: 2, Split.VALIDATION: 1}
+    assert (manifest.skipped, manifest.source_version) == (2, "json")
+
+
+def test_other_columns_are_refused_by_name(tmp_path: Path) -> None:
+    other = {"question": "Why?", "chosen": "Because."}
+    source = UltraFeedback("json", files(tmp_path, [other], [other]))
+    with pytest.raises(
+        DataError, match=r"row 0 of train_sft in json has the columns question, chosen; needed are prompt"
+    ):
+        list(source.conversations())
+
+
+def test_a_dataset_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    absent = {name: str(tmp_path / "absent.jsonl") for name in ("train_sft", "test_sft")}
+    with pytest.raises(DataError, match=r"cannot be read: .*use the dataset chats, which needs no download"):
+        list(UltraFeedback("json", absent).conversations())

@@ -1,0 +1,152 @@
+"""What the memory of a step is made of."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from optim.state import state_bytes
+from tests.reference.live_bytes import LiveBytes
+from tests.reference.made_spec import made_spec
+from tests.reference.made_stepper import executed, made_stepper
+from worker.meters.allocations import Allocation, Recording, Release
+from worker.meters.breakdown import BreakdownMeter, Observed, Part
+from worker.meters.phases import Phase, mark
+from worker.models import parameter_counts
+from worker.record import MemoryBreakdown
+from worker.step import Stepper
+
+
+def measured(stepper: Stepper, steps: int = 2) -> tuple[MemoryBreakdown, Observed]:
+    meter = BreakdownMeter(stepper.task.model, stepper.optimizer, stepper.device)
+    for step in range(steps):
+        stepper.take(step, meter)
+    return meter.result(steps, stepper.micro_batch_sequences), meter._observed
+
+
+def parts(breakdown: MemoryBreakdown) -> int:
+    return (
+        breakdown.parameters_bytes
+        + breakdown.gradients_bytes
+        + breakdown.optimizer_state_bytes
+        + breakdown.activations_bytes
+        + breakdown.other_bytes
+    )
+
+
+@pytest.mark.parametrize("name", ["adamw", "adapm-mini", "came", "mars"])
+def test_the_parts_are_exact_and_add_up(name: str, dataset_folder: Path) -> None:
+    """Parameters, gradients and state to the byte; after the step nothing is left but what was there before.
+
+    CAME replaces its state in every step; MARS' highest moment is in the update.
+    """
+    stepper = made_stepper(dataset_folder, made_spec(optimizer=name), micro_batch_sequences=2)
+
+    found, observed = measured(stepper)
+
+    parameter_bytes = parameter_counts(stepper.task.model)[1]
+    assert parts(found) == found.peak_bytes
+    assert (found.parameters_bytes, found.gradients_bytes) == (parameter_bytes, parameter_bytes)
+    assert min(found.activations_bytes, found.other_bytes) >= 0
+    if found.phase != Phase.OPTIMIZER:  # state may grow and be replaced within `optimizer.step()`
+        assert found.optimizer_state_bytes == state_bytes(stepper.optimizer).total_bytes
+    kept = sum(block.size_bytes for block in observed.recorded.allocations if block.end_ns is None)
+    returned = sum(release.size_bytes for release in observed._releases())
+    assert kept - returned <= 64, "the loss, and nothing that would grow from step to step"
+
+
+def test_the_peak_is_that_of_a_count_of_every_living_tensor(dataset_folder: Path) -> None:
+    """The slow twin follows each storage that an operator returns; plain attention has none inside an operator."""
+    spec = executed(made_spec(optimizer="sgd"), attention="eager")
+    found, observed = measured(made_stepper(dataset_folder, spec))
+    stepper = made_stepper(dataset_folder, spec)
+    stepper.take(0)
+    before = sum(sum(storages.values()) for storages in observed.before.values())
+
+    with LiveBytes() as twin:
+        stepper.take(1)
+
+    assert found.peak_bytes - before == pytest.approx(twin.peak_bytes, rel=0.01)
+
+
+def test_activations_grow_with_the_micro_batch_and_nothing_else_does(dataset_folder: Path) -> None:
+    """Exactly in proportion: what the forward pass keeps is so much a sequence."""
+    one, two = (measured(made_stepper(dataset_folder, micro_batch_sequences=size))[0] for size in (1, 2))
+
+    assert two.parameters_bytes == one.parameters_bytes
+    assert two.optimizer_state_bytes == one.optimizer_state_bytes
+    assert two.activations_bytes == pytest.approx(2 * one.activations_bytes, rel=0.05)
+
+
+def test_checkpointing_keeps_less_for_the_backward_pass(dataset_folder: Path) -> None:
+    """Each layer's input instead of all that it computed."""
+    plain, checkpointed = (
+        measured(made_stepper(dataset_folder, executed(made_spec(), activation_checkpointing=on)))[0]
+        for on in (False, True)
+    )
+
+    assert checkpointed.activations_bytes < plain.activations_bytes / 2
+    assert checkpointed.peak_bytes < plain.peak_bytes
+
+
+def observed_step(unnamed_bytes: int = 0) -> Observed:
+    """A step of five allocations; forward until 20, backward until 40, update from 50 to 60."""
+    blocks = [(1, 100, 10, 30), (2, 7, 11, 12), (3, 50, 25, None), (4, 9, 51, 59), (5, 30, 52, None)]
+    return Observed(
+        before={Part.PARAMETERS: {90: 1000}, Part.OPTIMIZER_STATE: {91: 40}},
+        unnamed_bytes=unnamed_bytes,
+        gradients={3: 50},
+        state={5: 30},
+        recorded=Recording(
+            allocations=[
+                Allocation(address=address, size_bytes=size, start_ns=start, end_ns=end)
+                for address, size, start, end in blocks
+            ],
+            releases=[Release(address=91, size_bytes=40, at_ns=53), Release(address=77, size_bytes=16, at_ns=26)],
+            marks={mark(Phase.FORWARD): (5, 20), mark(Phase.BACKWARD): (21, 40), mark(Phase.OPTIMIZER): (50, 60)},
+        ),
+    )
+
+
+def test_each_allocation_is_told_apart_by_its_life() -> None:
+    """Kept for the backward pass, a gradient, new state in place of old, and temporaries."""
+    observed = observed_step()
+
+    assert observed.highest_ns() == 25
+    assert observed.phase(25) is Phase.BACKWARD
+    assert observed.parts(25) == {
+        Part.PARAMETERS: 1000,
+        Part.GRADIENTS: 50,
+        Part.OPTIMIZER_STATE: 40,
+        Part.ACTIVATIONS: 100,
+        Part.OTHER: 0,
+    }
+    later = observed.parts(55)
+    assert (later[Part.GRADIENTS], later[Part.OPTIMIZER_STATE], later[Part.ACTIVATIONS]) == (50, 30, 0)
+    assert later[Part.OTHER] == 9
+
+
+def test_a_gpus_allocator_also_counts_what_has_no_name() -> None:
+    """What was there before and belongs to nobody is in `other`, and leaves it when it is freed."""
+    observed = observed_step(unnamed_bytes=200)
+
+    assert observed.parts(25)[Part.OTHER] == 200
+    assert observed.parts(45)[Part.OTHER] == 200 - 16
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_gpu_the_parts_add_up_to_the_allocators_peak(precision: str, dataset_folder: Path) -> None:
+    """Within 2 %, and no part is negative."""
+    spec = executed(made_spec(), "bf16" if precision == "bf16" else "fp32")
+    stepper = made_stepper(dataset_folder, spec, micro_batch_sequences=2, device="cuda")
+    meter = BreakdownMeter(stepper.task.model, stepper.optimizer, stepper.device)
+    stepper.take(0, meter)
+    torch.cuda.reset_peak_memory_stats(stepper.device)
+
+    stepper.take(1, meter)
+
+    found = meter.result(2, 2)
+    assert parts(found) == pytest.approx(torch.cuda.max_memory_allocated(stepper.device), rel=0.02)
+    assert min(found.gradients_bytes, found.optimizer_state_bytes, found.activations_bytes, found.other_bytes) >= 0

@@ -1,0 +1,200 @@
+"""Prepared conversations on disk: tokens and bounds, written once a machine, memory-mapped by every run.
+
+source ──prepare_conversations──► train.tokens, train.bounds, validation.…, conversations.json ──► ConversationDataset
+"""
+
+import hashlib
+import itertools
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from worker.data import catalog
+from worker.data.chats import Chats
+from worker.data.conversations import ConversationSource
+from worker.data.documents import Split
+from worker.data.lock import locked
+from worker.data.shards import file_sha256
+from worker.data.tokens import ByteTokenizer, Tokenizer, Tokens
+from worker.data.ultrafeedback import UltraFeedback
+from worker.errors import CorruptShardError, DataError
+from worker.record import Record
+from worker.spec_base import canonical_json
+
+logger = logging.getLogger(__name__)
+
+MANIFEST_NAME: Final = "conversations.json"
+TOKEN_DTYPE: Final = np.dtype("<u4")
+BOUND_DTYPE: Final = np.dtype("<i8")
+ENCODED_TOGETHER: Final = 1_000
+"""Conversations that are given to a tokenizer at once, which encodes on all cores."""
+SOURCES: Final[dict[str, Callable[[], ConversationSource]]] = {"chats": Chats, "ultrafeedback": UltraFeedback}
+
+
+class ConversationManifest(Record):
+    """All that is known about prepared conversations."""
+
+    dataset: str
+    tokenizer: str
+    vocabulary_size: int
+    end_of_text: int
+    """The token that ends every answer."""
+    source_version: str
+    skipped: int
+    conversations: dict[Split, int]
+    sha256: dict[str, str]
+    """File name → hash."""
+
+    def data_hash(self) -> str:
+        """SHA-256 over the hashes of all files: equal hashes mean equal tokens."""
+        return hashlib.sha256(canonical_json(self.sha256)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """The conversations of one split."""
+
+    tokens: NDArray[np.uint32]
+    """All of them in a row."""
+    bounds: NDArray[np.int64]
+    """Shape (conversations, 2): where each prompt and each answer ends in `tokens`."""
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __getitem__(self, index: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """(prompt, answer with its end-of-document token) of a conversation."""
+        start = int(self.bounds[index - 1, 1]) if index else 0
+        prompt_end, answer_end = self.bounds[index].tolist()
+        return self.tokens[start:prompt_end], self.tokens[prompt_end:answer_end]
+
+
+@dataclass(frozen=True)
+class ConversationDataset:
+    """Prepared conversations, checked and open."""
+
+    manifest: ConversationManifest
+    train: Conversations
+    validation: Conversations
+
+    @property
+    def data_hash(self) -> str:
+        """SHA-256 over all of it."""
+        return self.manifest.data_hash()
+
+
+def ensure_conversations(
+    dataset: str, tokenizer: str, dataset_folder: Path, data_hash: str | None = None
+) -> ConversationDataset:
+    """Open `<dataset_folder>/<dataset>-<tokenizer>`, preparing it first where it is missing; one worker prepares, the
+    others wait.
+
+    Raises `DataError` for a dataset that cannot be read, is empty, or has another hash than `data_hash`,
+    `CorruptShardError` for damaged files.
+    """
+    folder = dataset_folder / catalog.folder_name(dataset, tokenizer)
+    if not folder.exists():
+        dataset_folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f"{folder.name}.lock"), logger.info):
+            if not folder.exists():  # another worker may have prepared it while we waited
+                prepare_conversations(SOURCES[dataset](), dataset, tokenizer, folder)
+    opened = open_conversations(folder)
+    if data_hash not in (None, opened.data_hash):
+        raise DataError(
+            f"{folder} has the data hash {opened.data_hash}; the specification asks for {data_hash}. "
+            "Prepare the same conversations, or leave out data.data_hash."
+        )
+    return opened
+
+
+def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: str, folder: Path) -> None:
+    """Tokenise `source` into `folder`, which appears complete or not at all."""
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    encoder = _tokenizer(tokenizer)
+    counts = _write_tokens(source, encoder, unfinished)
+    for split, count in counts.items():
+        if count == 0:
+            raise DataError(f"the dataset {dataset!r} has no conversation in its {split} split. Check its files.")
+    manifest = ConversationManifest(
+        dataset=dataset,
+        tokenizer=tokenizer,
+        vocabulary_size=encoder.vocabulary_size,
+        end_of_text=encoder.end_of_text,
+        source_version=source.version,
+        skipped=source.skipped,
+        conversations=counts,
+        sha256={path.name: file_sha256(path) for path in sorted(unfinished.iterdir())},
+    )
+    (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
+    unfinished.rename(folder)
+
+
+def _tokenizer(name: str) -> Tokenizer:
+    """A tokenizer of the catalog."""
+    if name == "byte":
+        return ByteTokenizer()
+    from worker.data.bpe import BpeTokenizer, tokenizer_file
+
+    return BpeTokenizer(tokenizer_file(name, None), name=name)
+
+
+def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path) -> dict[Split, int]:
+    """Write both splits; returns how many conversations each has."""
+    bounds = {split: list[tuple[int, int]]() for split in Split}
+    files = {split: (folder / f"{split}.tokens").open("wb") for split in Split}
+    try:
+        for split, prompt, answer in _encoded(source, tokenizer):
+            known = bounds[split]
+            start = known[-1][1] if known else 0
+            known.append((start + len(prompt), start + len(prompt) + len(answer)))
+            files[split].write(np.concatenate((prompt, answer)).astype(TOKEN_DTYPE).tobytes())
+    finally:
+        for file in files.values():
+            file.close()
+    for split, found in bounds.items():
+        (folder / f"{split}.bounds").write_bytes(np.array(found, dtype=BOUND_DTYPE).tobytes())
+    return {split: len(found) for split, found in bounds.items()}
+
+
+def _encoded(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple[Split, Tokens, Tokens]]:
+    """(split, prompt, answer with its end) of every conversation."""
+    conversations = source.conversations()
+    while several := list(itertools.islice(conversations, ENCODED_TOGETHER)):
+        prompts = tokenizer.encode([conversation.prompt_text() for conversation in several])
+        answers = tokenizer.encode([conversation.answer_text() for conversation in several])
+        for conversation, prompt, answer in zip(several, prompts, answers, strict=True):
+            yield conversation.split, prompt[:-1], answer  # a prompt does not end: its answer follows
+
+
+def open_conversations(folder: Path) -> ConversationDataset:
+    """Open what is prepared in `folder`; raises `CorruptShardError` where a file contradicts the manifest."""
+    path = folder / MANIFEST_NAME
+    try:
+        manifest = ConversationManifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
+    for name, expected in manifest.sha256.items():
+        found = file_sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
+        if found != expected:
+            raise CorruptShardError(
+                f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. {_way_out(folder)}"
+            )
+    return ConversationDataset(manifest, _map(folder, Split.TRAIN), _map(folder, Split.VALIDATION))
+
+
+def _map(folder: Path, split: Split) -> Conversations:
+    bounds = np.fromfile(folder / f"{split}.bounds", dtype=BOUND_DTYPE).reshape(-1, 2)
+    return Conversations(np.memmap(folder / f"{split}.tokens", dtype=TOKEN_DTYPE, mode="r"), bounds)
+
+
+def _way_out(folder: Path) -> str:
+    return f"Delete the folder {folder}: the next run prepares it again."

@@ -1,0 +1,164 @@
+"""What the memory of a step is made of, at its highest moment: parameters, gradients, optimizer state, activations.
+
+The last micro-batch of a step and its update are recorded: forward, backward, clipping, `optimizer.step()`. What was
+there before is known by address (the tensors of model and optimizer), what came in between by its recorded life:
+
+    gradient         its memory is a parameter's `grad` when the backward pass is over
+    optimizer state  it is the optimizer's when the step is over
+    activation       allocated in the forward pass and alive at its end
+    other            all else
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import torch
+
+from optim.state import state_tensors
+from worker.meters.allocations import Allocation, Recording, Release, recording
+from worker.meters.phases import Phase, mark
+from worker.record import MemoryBreakdown
+
+
+class Part(StrEnum):
+    """The parts of a breakdown."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATE = "optimizer_state"
+    ACTIVATIONS = "activations"
+    OTHER = "other"
+
+
+Storages = dict[int, int]
+"""Address → bytes."""
+
+
+@dataclass(kw_only=True)
+class Observed:
+    """One step as it was seen; pure, so that it can be told apart without a device."""
+
+    before: dict[Part, Storages]
+    """What was there when the recording began."""
+    unnamed_bytes: int = 0
+    """What was there beyond that: a GPU's allocator knows, a CPU's does not."""
+    gradients: Storages = field(default_factory=dict)
+    """When the backward pass was over."""
+    state: Storages = field(default_factory=dict)
+    """When the step was over."""
+    recorded: Recording = field(default_factory=Recording)
+
+    def highest_ns(self) -> int:
+        """The first moment at which the most memory was held; 0 where that was before anything was allocated."""
+        changes = [(block.start_ns, block.size_bytes) for block in self.recorded.allocations]
+        changes += [
+            (block.end_ns, -block.size_bytes) for block in self.recorded.allocations if block.end_ns is not None
+        ]
+        changes += [(release.at_ns, -release.size_bytes) for release in self._releases()]
+        held = highest = highest_ns = 0
+        for at_ns, change in sorted(changes):
+            held += change
+            if held > highest:
+                highest, highest_ns = held, at_ns
+        return highest_ns
+
+    def parts(self, at_ns: int) -> dict[Part, int]:
+        """The bytes of every part at that moment."""
+        parts = dict.fromkeys(Part, 0)
+        for part, storages in self.before.items():
+            parts[part] += sum(storages.values())
+        parts[Part.OTHER] += self.unnamed_bytes
+        for block in self.recorded.allocations:
+            if block.alive(at_ns):
+                parts[self._part(block)] += block.size_bytes
+        for release in self._releases():
+            if release.at_ns <= at_ns:
+                parts[self._part_before(release.address) or Part.OTHER] -= release.size_bytes
+        return parts
+
+    def phase(self, at_ns: int) -> Phase:
+        """The phase of that moment; clipping, between backward and optimizer, counts to the backward pass."""
+        marks = self.recorded.marks
+        if (update := marks.get(mark(Phase.OPTIMIZER))) is not None and at_ns >= update[0]:
+            return Phase.OPTIMIZER
+        return Phase.BACKWARD if at_ns >= marks[mark(Phase.BACKWARD)][0] else Phase.FORWARD
+
+    def _part(self, block: Allocation) -> Part:
+        """What an allocation of the step was for."""
+        marks = self.recorded.marks
+        if block.address in self.gradients and block.alive(marks[mark(Phase.BACKWARD)][1]):
+            return Part.GRADIENTS
+        if block.address in self.state and block.end_ns is None:
+            return Part.OPTIMIZER_STATE
+        return Part.ACTIVATIONS if block.alive(marks[mark(Phase.FORWARD)][1]) else Part.OTHER
+
+    def _releases(self) -> Iterator[Release]:
+        """Releases of what was counted when the recording began."""
+        for release in self.recorded.releases:
+            if self.unnamed_bytes or self._part_before(release.address):
+                yield release
+
+    def _part_before(self, address: int) -> Part | None:
+        return next((part for part, storages in self.before.items() if address in storages), None)
+
+
+class BreakdownMeter:
+    """Records steps; `result` is about the newest one."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        self._model, self._optimizer, self._device = model, optimizer, device
+        self._observed = Observed(before={})
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what runs inside: forward, backward, then `backward_is_done`, clipping and update."""
+        self._observed = self._stock()
+        with recording(self._device, tuple(mark(phase) for phase in Phase)) as self._observed.recorded:
+            yield
+        self._observed.state = self._storages(state_tensors(self._optimizer))
+
+    def backward_is_done(self) -> None:
+        """Note where the gradients lie, before the optimizer may take them away."""
+        self._observed.gradients = self._storages(self._gradients())
+
+    def result(self, step: int, micro_batch_sequences: int) -> MemoryBreakdown:
+        """The breakdown of the recorded step, which was the `step`-th."""
+        at_ns = self._observed.highest_ns()
+        parts = self._observed.parts(at_ns)
+        return MemoryBreakdown(
+            step=step,
+            phase=self._observed.phase(at_ns),
+            micro_batch_sequences=micro_batch_sequences,
+            peak_bytes=sum(parts.values()),
+            parameters_bytes=parts[Part.PARAMETERS],
+            gradients_bytes=parts[Part.GRADIENTS],
+            optimizer_state_bytes=parts[Part.OPTIMIZER_STATE],
+            activations_bytes=parts[Part.ACTIVATIONS],
+            other_bytes=parts[Part.OTHER],
+        )
+
+    def _stock(self) -> Observed:
+        """What the step finds; a storage that several tensors share is the first part's."""
+        before = {
+            Part.PARAMETERS: self._storages(self._model.parameters()),
+            Part.GRADIENTS: self._storages(self._gradients()),
+            Part.OPTIMIZER_STATE: self._storages(state_tensors(self._optimizer)),
+            Part.OTHER: self._storages(self._model.buffers()),
+        }
+        seen: set[int] = set()
+        for part, storages in before.items():
+            before[part] = {address: size for address, size in storages.items() if address not in seen}
+            seen |= set(storages)
+        named_bytes = sum(sum(storages.values()) for storages in before.values())
+        cuda = self._device.type == "cuda"
+        unnamed_bytes = torch.cuda.memory_allocated(self._device) - named_bytes if cuda else 0
+        return Observed(before=before, unnamed_bytes=unnamed_bytes)
+
+    def _gradients(self) -> Iterator[torch.Tensor]:
+        return (p.grad for p in self._model.parameters() if p.grad is not None)
+
+    def _storages(self, tensors: Iterable[torch.Tensor]) -> Storages:
+        storages = (tensor.untyped_storage() for tensor in tensors if tensor.device == self._device)
+        return {storage.data_ptr(): storage.nbytes() for storage in storages if storage.nbytes()}

@@ -1,0 +1,64 @@
+"""Model FLOPs of a training, and the share of the device's peak that they are: model FLOPs utilisation, MFU.
+
+PaLM's definition (Chowdhery et al. 2022, arXiv 2204.02311, appendix B): a forward and a backward pass need
+
+    6 N + 12 L H Q T   FLOPs a token
+
+with N weights that multiply, L layers of H heads of dimension Q, and T tokens a sequence. Causality is not deducted and
+nothing recomputed is added. Embedding look-ups multiply nothing; a tied embedding does as the head. Of the 6, 2 are the
+forward pass, 2 the gradient of a map's input, and 2 that of its weight, which a frozen weight saves.
+"""
+
+from typing import Final
+
+import torch
+from torch import nn
+from transformers.modeling_utils import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from worker.spec import Precision
+
+PEAK_TERAFLOPS: Final[tuple[tuple[str, float, float], ...]] = (
+    ("H200 NVL", 835.5, 60.0),
+    ("H200", 989.5, 67.0),
+    ("H100 NVL", 835.5, 60.0),
+    ("H100 PCIe", 756.5, 51.0),
+    ("H100", 989.5, 67.0),
+    ("A100", 312.0, 19.5),
+    ("A40", 149.7, 37.4),
+    ("A30", 165.0, 10.3),
+    ("A10", 125.0, 31.2),
+    ("L40S", 362.05, 91.6),
+    ("L40", 181.05, 90.5),
+    ("L4", 121.0, 30.3),
+)
+"""Words of CUDA's name of the device, then the dense peaks for bf16 (tensor cores) and fp32 (without TF32, which the
+bench leaves off), in 1e12 FLOP/s, by NVIDIA's data sheets. Where these print a figure with sparsity, it is halved."""
+
+
+def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | None:
+    """Model FLOPs of training on one token; None where the model is no Transformer of the Hugging Face library."""
+    if not isinstance(model, PreTrainedModel):
+        return None
+    weights = [map_.weight for map_ in model.modules() if isinstance(map_, nn.Linear | Conv1D)]
+    multiplied = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in weights)
+    config = model.config
+    heads = int(config.num_attention_heads)
+    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return float(multiplied + 12 * int(config.num_hidden_layers) * heads * head_size * sequence_length_tokens)
+
+
+def peak_flops_per_second(device_name: str, precision: Precision) -> float | None:
+    """The device's peak for matrix products; None for a part of a GPU (MIG) and for what the table does not know."""
+    words = device_name.replace("-", " ").split()
+    if "MIG" in words:
+        return None
+    for name, bf16, fp32 in PEAK_TERAFLOPS:
+        if set(name.split()) <= set(words):
+            return 1e12 * (bf16 if precision == "bf16" else fp32)
+    return None
+
+
+def device_peak(device: torch.device, precision: Precision) -> float | None:
+    """`peak_flops_per_second` of the run's device."""
+    return peak_flops_per_second(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None

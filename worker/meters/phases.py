@@ -1,0 +1,83 @@
+"""Where the time of a step goes: data, forward, backward, optimizer, each measured on the device that works.
+
+On a GPU the phases are spans between events on its stream, so that nothing has to wait for a measurement; on a CPU
+they are wall-clock time.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+import torch
+
+
+class Phase(StrEnum):
+    """The parts of a step that are timed apart."""
+
+    DATA = "data"
+    """Drawing the batch; the device waits for it."""
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    """Recomputed activations included."""
+    OPTIMIZER = "optimizer"
+    """Inside `optimizer.step()`."""
+
+
+def mark(phase: Phase) -> str:
+    """The phase's name in a profiler's trace."""
+    return f"step/{phase}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSeconds:
+    """One step's times; `whole` is wall-clock and holds, beyond the phases, clipping and reading the loss."""
+
+    whole: float
+    data: float
+    forward: float
+    backward: float
+    optimizer: float
+
+    def without(self, *, optimizer_seconds: float) -> Self:
+        """The same without time inside `optimizer.step()` that was not the optimizer's: that of probes."""
+        return replace(self, whole=self.whole - optimizer_seconds, optimizer=self.optimizer - optimizer_seconds)
+
+
+class PhaseClock:
+    """Starts with the step; phases of one name add up."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._started = time.perf_counter()
+        self._cuda = device.type == "cuda"
+        self._seconds = dict.fromkeys(Phase, 0.0)
+        self._spans: list[tuple[Phase, torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Time what runs inside, and mark it for profilers."""
+        with torch.profiler.record_function(mark(phase)):
+            if self._cuda and phase is not Phase.DATA:
+                start, end = _event(), _event()
+                start.record()
+                yield
+                end.record()
+                self._spans.append((phase, start, end))
+            else:
+                started = time.perf_counter()
+                yield
+                self._seconds[phase] += time.perf_counter() - started
+
+    def seconds(self) -> PhaseSeconds:
+        """The times up to now; the device must have finished its work."""
+        whole = time.perf_counter() - self._started
+        for phase, start, end in self._spans:
+            self._seconds[phase] += start.elapsed_time(end) / 1e3
+        self._spans.clear()
+        return PhaseSeconds(whole=whole, **{phase.value: seconds for phase, seconds in self._seconds.items()})
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch publishes no types for it

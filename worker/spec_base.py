@@ -1,0 +1,53 @@
+"""`Spec`: the base of everything that a user may send, and how its faults are told (torch-free)."""
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+CountOrZero = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+
+Fault = tuple[tuple[str | int, ...], object, str]
+"""Where in the spec, the value found there, and what is allowed."""
+
+
+class Spec(BaseModel):
+    """The base of everything that a user may send: frozen, closed, finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def content_hash(self) -> str:
+        """SHA-256 of the canonical JSON: equal hashes mean equal specs."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces, as UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
+    """Return `value` if it is known; else a fault that names what is allowed."""
+    if value in known:
+        return value
+    raise PydanticCustomError(
+        "unknown_name",
+        "unknown {kind} '{value}'; known: {known}",
+        {"kind": kind, "value": value, "known": ", ".join(known)},
+    )
+
+
+def raise_faults(title: str, faults: list[Fault]) -> None:
+    """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
+    if not faults:
+        return
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError("not_allowed", "{allowed}", {"allowed": allowed}), loc=where, input=value
+        )
+        for where, value, allowed in faults
+    ]
+    raise ValidationError.from_exception_data(title, details)

@@ -1,0 +1,173 @@
+"""The task `rlhf`: ReMax (Li et al., "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for
+Aligning Large Language Models", arXiv 2310.10505, algorithm 1).
+
+For a prompt x, with a sampled from the policy pi and a' its greedy answer:
+
+    advantage   A = r(x, a) - r(x, a')                              the greedy answer's reward is the baseline
+    return      R_t = A - kl_weight sum_{s >= t} log pi(a_s) / pi_ref(a_s)      as in the authors' code, undiscounted
+    loss        - sum_t R_t log pi(a_t), over the answers' tokens of the whole batch by their number
+
+pi_ref is the policy before training. Everything but the last line's gradient happens in `draw`, on the weights before
+the step. The validation loss is the mean reward of sampled answers to held-out prompts, negated, because lower is
+better everywhere; their seeds are the same for every run and evaluation.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers.modeling_utils import PreTrainedModel
+
+from worker.data.answers import drawn_indices, prompt_rows, spread_indices
+from worker.data.conversation_store import ConversationDataset
+from worker.spec import RunSpec
+from worker.tasks.generation import Answers, generate
+from worker.tasks.rewards import reward_of
+from worker.tasks.specs import RlhfTask
+
+VALIDATION_STEP: Final = 2**62
+"""In place of a step, for the seeds of validation answers: no training gets there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardedMicroBatch:
+    """Some answers of a batch with their returns, on the CPU."""
+
+    answers: Answers
+    returns: Tensor
+    """R_t, float32, shape (answers, answer); 0 outside the answers."""
+    log_ratios: Tensor
+    """log pi / pi_ref, alike."""
+    rewards: Tensor
+    """r(x, a), shape (answers,)."""
+    batch_answer_tokens: int
+    """Answer tokens of the whole batch: what the loss is the mean over."""
+
+
+class ReMax:
+    """Draws prompts by (seed, step), answers and rewards them, and evaluates on held-out prompts."""
+
+    def __init__(self, model: PreTrainedModel, dataset: ConversationDataset, spec: RunSpec) -> None:
+        """`model` is on its device already, with its weights from before training."""
+        workload, task = spec.workload, spec.workload.task
+        assert isinstance(task, RlhfTask)
+        self.model: nn.Module = model
+        self._policy, self._task, self._seed = model, task, spec.seed
+        self.data_hash = dataset.data_hash
+        self.batch_sequences = workload.budget.batch_sequences
+        self.tokens_per_step = self.batch_sequences * workload.data.sequence_length_tokens
+        self.figures: Mapping[str, float] = {}
+        """Of the newest `draw`: reward, kl_nats, answer_tokens (fields of `Point`)."""
+        self._prompt_tokens = workload.data.sequence_length_tokens - task.answer_tokens
+        self._end_of_text, self._conversations = dataset.manifest.end_of_text, dataset.train
+        self._reference = copy.deepcopy(model)
+        nn.Module.eval(self._reference).requires_grad_(requires_grad=False)
+        self._reward = reward_of(task, model, self._end_of_text)
+        held_out = spread_indices(dataset.validation, workload.evaluation.sequences)
+        self._validation = prompt_rows(dataset.validation, held_out, self._prompt_tokens)
+
+    def draw(self, step: int, micro_batch_sequences: int) -> Sequence[RewardedMicroBatch]:
+        """The prompts of `step` with sampled answers and their returns; the answers do not depend on the cut."""
+        indices = drawn_indices(self._conversations, seed=self._seed, step=step, count=self.batch_sequences)
+        prompts, mask = prompt_rows(self._conversations, indices, self._prompt_tokens)
+        seeds = answer_seeds(self._seed, step, self.batch_sequences)
+        nn.Module.eval(self._policy)
+        pieces = [
+            self._answered(prompts[start:end], mask[start:end], seeds[start:end])
+            for start, end in _cuts(self.batch_sequences, micro_batch_sequences)
+        ]
+        self._policy.train()
+        counted = sum(int(answers.answer_mask.sum()) for answers, *_ in pieces)
+        batch = [self._rewarded(*piece, counted) for piece in pieces]
+        self.figures = _figures(batch)
+        return batch
+
+    def training_loss(self, micro_batch: RewardedMicroBatch) -> Tensor:
+        """The policy gradient's surrogate, summed over the micro-batch's tokens, by the whole batch's tokens."""
+        log_probabilities = self._log_probabilities(self._policy, _moved(micro_batch.answers, self._policy.device))
+        gains: Tensor = log_probabilities * micro_batch.returns.to(log_probabilities.device)
+        return -gains.sum() / micro_batch.batch_answer_tokens
+
+    @torch.no_grad()
+    def validation_loss(self, micro_batch_sequences: int) -> float:
+        """Minus the mean reward of sampled answers to the held-out prompts; the noise is the same every time."""
+        nn.Module.eval(self._policy)
+        (prompts, mask), seeds = self._validation, answer_seeds(0, VALIDATION_STEP, len(self._validation[0]))
+        total = sum(
+            float(self._reward(self._generated(prompts[start:end], mask[start:end], seeds[start:end])).sum())
+            for start, end in _cuts(len(prompts), micro_batch_sequences)
+        )
+        self._policy.train()
+        return -total / len(prompts)
+
+    def _answered(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int]) -> tuple[Answers, Tensor, Tensor]:
+        """(sampled answers, their rewards, their advantages over the greedy ones), on the CPU."""
+        sampled, greedy = self._generated(prompts, mask, seeds), self._generated(prompts, mask, None)
+        rewards = self._reward(sampled)
+        return _moved(sampled, torch.device("cpu")), rewards.cpu(), (rewards - self._reward(greedy)).cpu()
+
+    def _generated(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int] | None) -> Answers:
+        return generate(
+            self._policy,
+            prompts.to(self._policy.device),
+            mask.to(self._policy.device),
+            most_tokens=self._task.answer_tokens,
+            end_of_text=self._end_of_text,
+            temperature=self._task.temperature,
+            seeds=seeds,
+        )
+
+    @torch.no_grad()
+    def _rewarded(self, answers: Answers, rewards: Tensor, advantages: Tensor, counted: int) -> RewardedMicroBatch:
+        there = _moved(answers, self._policy.device)
+        ratios = self._log_probabilities(self._policy, there) - self._log_probabilities(self._reference, there)
+        log_ratios = ratios.cpu() * answers.answer_mask
+        penalties = self._task.kl_weight * log_ratios.flip(1).cumsum(dim=1).flip(1)  # from each token to the end
+        returns = (advantages[:, None] - penalties) * answers.answer_mask
+        return RewardedMicroBatch(
+            answers=answers, returns=returns, log_ratios=log_ratios, rewards=rewards, batch_answer_tokens=counted
+        )
+
+    def _log_probabilities(self, model: PreTrainedModel, answers: Answers) -> Tensor:
+        """log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""
+        found = model(
+            input_ids=answers.tokens[:, :-1],
+            attention_mask=answers.attention_mask()[:, :-1],
+            position_ids=answers.positions()[:, :-1],
+        )
+        length = answers.answer_mask.shape[1]
+        logits = found.logits[:, -length:].float() / self._task.temperature
+        chosen = answers.tokens[:, -length:, None]
+        return torch.log_softmax(logits, dim=-1).gather(-1, chosen).squeeze(-1)
+
+
+def answer_seeds(seed: int, step: int, count: int) -> list[int]:
+    """One seed for each answer of a step, a function of (seed, step, its place)."""
+    # The key's second word tells this stream from the one that draws the prompts of the same step.
+    raw = np.random.Philox(key=np.array([seed, step + 2**63], dtype=np.uint64)).random_raw(count)
+    return [int(number >> np.uint64(1)) for number in raw]
+
+
+def _cuts(count: int, most: int) -> list[tuple[int, int]]:
+    return [(start, min(count, start + most)) for start in range(0, count, most)]
+
+
+def _moved(answers: Answers, device: torch.device) -> Answers:
+    return Answers(
+        tokens=answers.tokens.to(device),
+        prompt_mask=answers.prompt_mask.to(device),
+        answer_mask=answers.answer_mask.to(device),
+    )
+
+
+def _figures(batch: Sequence[RewardedMicroBatch]) -> dict[str, float]:
+    """Means over the answers of a batch."""
+    return {
+        "reward": torch.cat([piece.rewards for piece in batch]).mean().item(),
+        "kl_nats": torch.cat([piece.log_ratios.sum(dim=1) for piece in batch]).mean().item(),
+        "answer_tokens": torch.cat([piece.answers.lengths() for piece in batch]).float().mean().item(),
+    }
