@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from worker.devices import free_memory, is_out_of_memory
+from worker.execution import forget_compiled
 from worker.memory_cap import MemoryCap, OverMemoryCapError
 from worker.meters.breakdown import BreakdownMeter
 from worker.randomness import load_random_state, random_state
@@ -58,6 +59,10 @@ def largest(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
             fails = probe
         else:
             fits, peaks[size] = probe, peak_bytes
+    # The whole batch at once may need less than its half: no gradients are there in its forward pass.
+    harmless = limit_bytes is None or (len(peaks) > 1 and not _foretold_over(sizes[-1], peaks, limit_bytes))
+    if fails < len(sizes) - 1 and harmless and _peak_or_none(trial, sizes[-1]) is not None:
+        return sizes[-1]
     if fits < 0:
         raise OverMemoryCapError(f"not even a micro-batch of {sizes[0]} sequences fits into the memory.")
     return sizes[fits]
@@ -91,6 +96,8 @@ class Rehearsal:
         except (RuntimeError, MemoryError):
             self._stepper = None  # an update that broke off leaves a state that no further step may rely on
             raise
+        finally:
+            forget_compiled()  # after eight shapes torch.compile gives up, and the training would not be compiled
         if self._limit_bytes is not None and peak_bytes > self._limit_bytes:
             raise OverMemoryCapError(f"{peak_bytes} bytes are over the limit of {self._limit_bytes}.")
         return peak_bytes

@@ -19,7 +19,8 @@ from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
-from worker.execution import prepare
+from worker.errors import DeviceError
+from worker.execution import is_compiler_fault, prepare
 from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
 from worker.meters.flops import device_peak, flops_per_token
@@ -105,6 +106,12 @@ def run(
             try:
                 execution.train(checkpoint)
             except (RuntimeError, MemoryError) as error:
+                if is_compiler_fault(error):
+                    first_line = str(error).partition("\n")[0]
+                    raise DeviceError(
+                        f"torch.compile failed here: {first_line}. It needs a C++ compiler on a CPU and Triton on a "
+                        "GPU; or leave workload.execution.compile off."
+                    ) from error
                 if not is_out_of_memory(error):
                     raise
                 execution.out_of_memory = str(error).partition("\n")[0]
