@@ -1,5 +1,8 @@
 """How a model is run: attention, activation checkpointing, compilation. None of it changes what is computed."""
 
+import sys
+
+import torch
 from transformers.modeling_utils import PreTrainedModel
 
 from worker.spec import Execution
@@ -17,3 +20,14 @@ def prepare(model: PreTrainedModel, execution: Execution) -> None:
         model.activation_checkpointing_enable({"use_reentrant": False})
     if execution.compile:
         model.compile()
+
+
+def forget_compiled() -> None:
+    """Let `torch.compile` begin anew; nothing where it was never used, since its import alone takes seconds."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+
+
+def is_compiler_fault(error: BaseException) -> bool:
+    """Whether `torch.compile` could not compile the model here."""
+    return "torch._dynamo" in sys.modules and isinstance(error, torch._dynamo.exc.TorchDynamoException)

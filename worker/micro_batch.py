@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from worker.devices import free_memory, is_out_of_memory
+from worker.execution import forget_compiled
 from worker.memory_cap import MemoryCap, OverMemoryCapError
 from worker.meters.breakdown import BreakdownMeter
 from worker.randomness import load_random_state, random_state
@@ -48,16 +49,21 @@ def largest(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
         OverMemoryCapError: not even the smallest one fits.
     """
     peaks: dict[int, int] = {}
-    fits, fails = -1, len(sizes)
+    fits, fails, tried_whole = -1, len(sizes), False
     while fits + 1 < fails:
         probe = min(2 * fits + 1, len(sizes) - 1) if fails == len(sizes) and fits >= 0 else (fits + fails) // 2
         probe = 0 if fits < 0 else probe
         size = sizes[probe]
+        tried_whole = tried_whole or size == sizes[-1]
         peak_bytes = None if _foretold_over(size, peaks, limit_bytes) else _peak_or_none(trial, size)
         if peak_bytes is None:
             fails = probe
         else:
             fits, peaks[size] = probe, peak_bytes
+    # The whole batch at once may need less than its half: no gradients are there in its forward pass.
+    harmless = limit_bytes is None or (len(peaks) > 1 and not _foretold_over(sizes[-1], peaks, limit_bytes))
+    if not tried_whole and harmless and _peak_or_none(trial, sizes[-1]) is not None:
+        return sizes[-1]
     if fits < 0:
         raise OverMemoryCapError(f"not even a micro-batch of {sizes[0]} sequences fits into the memory.")
     return sizes[fits]
@@ -91,6 +97,8 @@ class Rehearsal:
         except (RuntimeError, MemoryError):
             self._stepper = None  # an update that broke off leaves a state that no further step may rely on
             raise
+        finally:
+            forget_compiled()  # after eight shapes torch.compile gives up, and the training would not be compiled
         if self._limit_bytes is not None and peak_bytes > self._limit_bytes:
             raise OverMemoryCapError(f"{peak_bytes} bytes are over the limit of {self._limit_bytes}.")
         return peak_bytes

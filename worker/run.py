@@ -16,7 +16,8 @@ from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
-from worker.execution import prepare
+from worker.errors import DeviceError
+from worker.execution import is_compiler_fault, prepare
 from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
 from worker.meters.flops import device_peak, flops_per_token
@@ -101,6 +102,12 @@ def run(
             try:
                 execution.train(checkpoint)
             except (RuntimeError, MemoryError) as error:
+                if is_compiler_fault(error):
+                    first_line = str(error).partition("\n")[0]
+                    raise DeviceError(
+                        f"torch.compile failed here: {first_line}. It needs a C++ compiler on a CPU and Triton on a "
+                        "GPU; or leave workload.execution.compile off."
+                    ) from error
                 if not is_out_of_memory(error):
                     raise
                 execution.out_of_memory = str(error).partition("\n")[0]

@@ -8,8 +8,11 @@ import torch
 
 from tests.reference.made_spec import made_spec
 from tests.reference.made_stepper import executed, made_stepper
-from worker.execution import prepare
+from worker.errors import DeviceError
+from worker.execution import forget_compiled, prepare
 from worker.models import build_model
+from worker.reporter import MemoryReporter
+from worker.run import Folders, run
 from worker.spec import Execution
 
 
@@ -35,6 +38,23 @@ def test_attention_is_the_one_that_was_asked_for() -> None:
         assert model.config._attn_implementation == attention
 
 
+def test_a_model_that_cannot_be_compiled_here_says_so_with_the_way_out(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that is not there, say."""
+
+    def missing(graph: torch.fx.GraphModule, _: object) -> object:
+        raise FileNotFoundError("g++")
+
+    real = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: real(self, backend=missing))
+    try:
+        with pytest.raises(DeviceError, match=r"torch\.compile failed here.*leave workload\.execution\.compile off"):
+            run(executed(made_spec(steps=3), compile=True), MemoryReporter(), folders)
+    finally:
+        forget_compiled()
+
+
 def test_compile_compiles_the_models_own_call(dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its names in checkpoints stay, and the losses do; without code generation, which would take half a minute."""
     compiled = []
@@ -48,7 +68,7 @@ def test_compile_compiles_the_models_own_call(dataset_folder: Path, monkeypatch:
     try:
         losses = three_losses(dataset_folder, compile=True)
     finally:
-        torch.compiler.reset()
+        forget_compiled()
 
     assert compiled
     assert losses == pytest.approx(three_losses(dataset_folder), rel=1e-5)

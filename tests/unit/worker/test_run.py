@@ -202,7 +202,7 @@ def test_a_command_or_sigterm_stops_at_the_next_step_and_a_later_attempt_repeats
         run(made_spec(), first, folders)
     if isinstance(stop.value, RunStoppedError):
         assert (stop.value.stopped.command, stop.value.stopped.step) == (command, step)
-    assert [notice.step for notice in first.checkpoints] == [step]
+    assert first.checkpoints[-1].step == step
     assert first.result is None
 
     second = MemoryReporter()
