@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.spec import RunSpec
+from worker.spec import Resources, RunSpec
 
 
 def spec(**changes: Any) -> dict[str, Any]:
@@ -112,3 +112,10 @@ def test_a_spec_survives_json_and_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         base.seed = 2  # type: ignore[misc]  # the point of the test
     assert base.workload.tokens() == 10 * 8 * 128
+
+
+@pytest.mark.parametrize("gpus", [0.5, 1.0, "1", True])
+def test_a_part_of_a_gpu_cannot_be_asked_for(gpus: object) -> None:
+    """Runs that share a GPU would measure each other."""
+    with pytest.raises(ValidationError, match="valid integer"):
+        Resources.model_validate({"gpus": gpus})
