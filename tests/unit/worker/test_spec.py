@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.spec import RunSpec
+from worker.spec import Resources, RunSpec
 
 
 def spec(**changes: Any) -> dict[str, Any]:
@@ -133,3 +133,10 @@ def test_vocabularies_that_fit_are_taken(model: str, tokenizer: str) -> None:
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
     found = faults(spec(workload__model="llama-60m", workload__data__tokenizer="gpt2"))
     assert found == {"workload.data.tokenizer": "has 50257 tokens, more than the 32000 of llama-60m"}
+
+
+@pytest.mark.parametrize("gpus", [0.5, 1.0, "1", True])
+def test_a_part_of_a_gpu_cannot_be_asked_for(gpus: object) -> None:
+    """Runs that share a GPU would measure each other."""
+    with pytest.raises(ValidationError, match="valid integer"):
+        Resources.model_validate({"gpus": gpus})
