@@ -20,6 +20,7 @@ from worker.record import Point, Verdict
 from worker.reporter import MemoryReporter
 from worker.run import CHECKPOINT_FOLDER, Folders, run
 from worker.tasks.pretrain import Pretraining, TokenMicroBatch
+from worker.tasks.registry import TASKS
 
 STEPS = 20
 STOP = 11
