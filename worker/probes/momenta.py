@@ -7,9 +7,11 @@ For any other parameter a moving average is kept here, in float32: one more tens
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from optim.blocks import Block
 
@@ -29,7 +31,7 @@ class Momenta:
         What an optimizer keeps is known after its first step; until then everything is averaged here.
         """
         for name, parameter in self._parameters.items():
-            if all(self._kept(block, parameter) is not None for block in blocks[name]):
+            if all(self._keeps(block, parameter) for block in blocks[name]):
                 self.own.pop(name, None)
             elif parameter.grad is not None:
                 average = self.own.setdefault(name, torch.zeros_like(parameter, dtype=torch.float32))
@@ -37,14 +39,22 @@ class Momenta:
 
     def of(self, block: Block) -> Tensor:
         """The momentum of a block, m × n, after the optimizer's step; not to be written to."""
-        kept = self._kept(block, self._parameters[block.parameter])
-        return kept if kept is not None else block.view(self.own[block.parameter])
+        parameter = self._parameters[block.parameter]
+        if not self._keeps(block, parameter):
+            return block.view(self.own[block.parameter])
+        kept = _plain(self._state(block, parameter))
+        return kept if kept.shape == block.shape else block.view(kept)
 
-    def _kept(self, block: Block, parameter: Tensor) -> Tensor | None:
+    def _keeps(self, block: Block, parameter: Tensor) -> bool:
+        state = self._state(block, parameter)
+        return isinstance(state, Tensor) and state.shape in (block.shape, parameter.shape)
+
+    def _state(self, block: Block, parameter: Tensor) -> Any:
         state: Mapping[str, object] = self._optimizer.state.get(parameter, {})
-        whole, of_block = state.get("exp_avg"), state.get(block.key("exp_avg"))
-        if isinstance(of_block, Tensor) and of_block.shape == block.shape:
-            return of_block
-        if isinstance(whole, Tensor) and whole.shape == parameter.shape:
-            return block.view(whole)
-        return None
+        return state.get(block.key("exp_avg"), state.get("exp_avg"))
+
+
+def _plain(tensor: Any) -> Tensor:
+    """The tensor itself, or what a quantised one stands for: no part of such can be looked at."""
+    plain: Tensor = tensor.dequantize() if is_traceable_wrapper_subclass(tensor) else tensor
+    return plain
