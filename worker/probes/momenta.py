@@ -56,5 +56,6 @@ class Momenta:
 
 def _plain(tensor: Any) -> Tensor:
     """The tensor itself, or what a quantised one stands for: no part of such can be looked at."""
-    plain: Tensor = tensor.dequantize() if is_traceable_wrapper_subclass(tensor) else tensor
+    quantised: Any = tensor if is_traceable_wrapper_subclass(tensor) else None
+    plain: Tensor = tensor if quantised is None else quantised.dequantize()
     return plain
