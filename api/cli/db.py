@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,9 @@ from api.cli.service import FAILED
 from api.cli.up import Data, read_settings
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
-from orchestrator.store.database import Database
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
 
@@ -74,7 +76,9 @@ def vacuum(data: Data = None) -> None:
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[Database]:
+def _opened(settings: Settings) -> Iterator["Database"]:
+    from orchestrator.store.database import Database
+
     with _failing():
         database = Database(settings.resolved_database_url())
         try:

@@ -1,16 +1,15 @@
 """`adapm-bench export EXPERIMENT`: results and series as Parquet or CSV files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from api.cli.console import complain
 from api.cli.look import Id
 from api.cli.service import FAILED, Url, connected
-from orchestrator.exports import Format
 
-Form = Annotated[Format, typer.Option("--format", help="What the tables are written as.")]
+Form = Annotated[Literal["parquet", "csv"], typer.Option("--format", help="What the tables are written as.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write into; made where it does not exist.")]
 
 
@@ -19,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
 
 
-def export(id: Id, form: Form = Format.PARQUET, out: Out = Path(), url: Url = None) -> None:
+def export(id: Id, form: Form = "parquet", out: Out = Path(), url: Url = None) -> None:
     """Write an experiment's results (a row a run) and series (a row a point) as files."""
     with connected(url) as client:
         client.experiment(id)
