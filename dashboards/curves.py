@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dashboards import formats
-from dashboards.drawing import Figure, figure, layout_of, plain, transparent
+from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, plain, transparent
 from dashboards.palette import Style, ThemeName
 from dashboards.series import Band, Series, across_seeds, numbers, thinned
 from dashboards.viewstate import ViewState
@@ -32,14 +32,17 @@ class Curve:
     seeds: tuple[Series, ...]
 
 
-def loss_curves(curves: Sequence[Curve], view: ViewState, budget: float | None, theme: ThemeName) -> Figure:
+def loss_curves(
+    curves: Sequence[Curve], view: ViewState, budget: float | None, theme: ThemeName, *, title: str = LOSS_IN_NATS
+) -> Figure:
     """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
 
     `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
+    `title` is the loss axis's.
     """
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
     data = [trace for curve in shown for trace in _curve_traces(curve, view, theme)]
-    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title="loss, nats per token")
+    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, budget)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")

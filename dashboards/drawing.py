@@ -14,6 +14,8 @@ Figure = dict[str, Any]
 """`{"data": [...], "layout": {...}}`, as Plotly.react takes it."""
 
 FONT = 'Inter, -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial'
+LOSS_IN_NATS = "loss, nats per token"
+"""The title of a language task's loss axis."""
 
 
 def plain(text: str) -> str:

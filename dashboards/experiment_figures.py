@@ -8,6 +8,7 @@ from dashboards.curves import Curve, loss_curves
 from dashboards.drawing import Figure
 from dashboards.palette import ThemeName
 from dashboards.reader import Reader, Snapshot
+from dashboards.views import loss_title
 from dashboards.viewstate import ViewState
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.records import CandidateRow, RunRecord
@@ -20,7 +21,9 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
     match name:
         case "curves":
             curves = tuple(_curves(reader, snapshot, view))
-            return loss_curves(curves, view, _budget(snapshot.experiment.spec, view), theme)
+            return loss_curves(
+                curves, view, _budget(snapshot.experiment.spec, view), theme, title=loss_title(snapshot.comparison)
+            )
         case "learning-rates":
             return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
         case "memory":

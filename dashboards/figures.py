@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dashboards import formats
-from dashboards.drawing import Figure, axis, figure, heading, layout_of, line, plain
+from dashboards.drawing import LOSS_IN_NATS, Figure, axis, figure, heading, layout_of, line, plain
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.series import Series
 from dashboards.viewstate import ViewState
@@ -72,7 +72,7 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
     return figure([bars] if rows else [], layout, theme, empty="Bytes are measured on each finished run.")
 
 
-def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName) -> Figure:
+def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName, *, title: str = LOSS_IN_NATS) -> Figure:
     """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below."""
     colour, muted = style.colour(theme), THEMES[theme].muted
     data = [
@@ -83,7 +83,7 @@ def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName) ->
         line(one.steps, one.grad_norm, "gradient norm", colour) | {"xaxis": "x3", "yaxis": "y3"},
         line(one.steps, 1000 * one.step_seconds, "step time, ms", colour) | {"xaxis": "x4", "yaxis": "y4"},
     ]
-    layout = layout_of(theme, x_title="", y_title="loss, nats per token")
+    layout = layout_of(theme, x_title="", y_title=title)
     layout["yaxis"] |= {"domain": [0.42, 1.0]}
     layout["xaxis"] |= {"range": [0, 1.015 * steps_total], "anchor": "y"}
     titles = ("learning rate", "gradient norm", "step time, ms")

@@ -145,7 +145,9 @@ class FigureHandlers:
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         one = self._reader.own_series(run)
-        return _json(run_series(one, snapshot.styles[run.candidate], run.steps_total, theme), f'"{snapshot.version}"')
+        title = views.loss_title(snapshot.comparison)
+        drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title)
+        return _json(drawn, f'"{snapshot.version}"')
 
 
 def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:

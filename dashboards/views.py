@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dashboards import formats
+from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
@@ -155,6 +156,11 @@ def best(comparison: Comparison) -> CandidateRow | None:
     return next((row for row in comparison.rows if row.val_loss is not None), None)
 
 
+def loss_title(comparison: Comparison) -> str:
+    """What a figure's loss axis is called."""
+    return LOSS_IN_NATS if comparison.loss_unit else comparison.loss_name
+
+
 def headline(comparison: Comparison) -> str:
     """The answer so far, as a sentence to stand after the first candidate's name; empty before the first result."""
     first = best(comparison)
@@ -165,11 +171,11 @@ def headline(comparison: Comparison) -> str:
         f" ±\N{NO-BREAK SPACE}{formats.loss(half)}" if half is not None else ""
     )
     if not comparison.complete:
-        return f"is first so far, with a validation loss of {measured}. Runs are still to end: this may change."
+        return f"is first so far, with a {comparison.loss_name} of {measured}. Runs are still to end: this may change."
     if first.is_baseline:
-        return f"ranks first, and it is the baseline: validation loss {measured}."
+        return f"ranks first, and it is the baseline: {comparison.loss_name} {measured}."
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
-    return f"ranks first: validation loss {measured}{_memory_clause(first, baseline)}. {first.verdict}"
+    return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"
 
 
 def workload_facts(experiment: ExperimentRecord) -> tuple[str, ...]:

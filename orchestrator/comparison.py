@@ -64,13 +64,16 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         for each, difference, front in zip(found, differences, fronts, strict=True)
     ]
     baseline_row = next(row for row in silent if row.is_baseline)
-    rows = tuple(row.model_copy(update={"verdict": verdict(row, baseline_row)}) for row in silent)
+    task = spec.workload.task
+    rows = tuple(row.model_copy(update={"verdict": verdict(row, baseline_row, task.loss_unit)}) for row in silent)
     return Comparison(
         experiment_id=experiment.id,
         name=experiment.name,
         complete=all(run.status in TERMINAL for run in runs) and not experiment.counts.growing,
         baseline=spec.baseline_name(),
         device=_device(runs),
+        loss_name=task.loss_name,
+        loss_unit=task.loss_unit,
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         rows=rows,
         notes=notes(spec, runs, rows),

@@ -18,21 +18,21 @@ TINY_PARAMETERS = 10_000_000
 """Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
 
 
-def verdict(row: CandidateRow, baseline: CandidateRow) -> str:
-    """One sentence on a candidate, held against the baseline."""
+def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
+    """One sentence on a candidate, held against the baseline; `unit` follows a loss: " nats", or nothing."""
     best = row.best()
     if best is None or row.val_loss is None:
         return _no_loss(row)
     if lost := _lost_seeds(best):
         return f"No stable learning rate: at the best one, {best.lr:g}, {lost}."
     if row.is_baseline:
-        return f"The baseline: {_loss(row)} at lr {best.lr:g}."
+        return f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
     if row.difference is None:
         return _not_compared(baseline)
     rates, baseline_rates = _planned_rates(row), _planned_rates(baseline)
     if rates != baseline_rates:
-        return _unequal(row.difference, baseline.title, rates, baseline_rates)
-    return _difference(row.difference, baseline.title)
+        return _unequal(row.difference, baseline.title, rates, baseline_rates, unit)
+    return _difference(row.difference, baseline.title, unit)
 
 
 def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> tuple[str, ...]:
@@ -93,8 +93,8 @@ def _not_compared(baseline: CandidateRow) -> str:
     return f"Not compared: no seed has a loss both here and for {baseline.title}, the baseline."
 
 
-def _difference(found: Difference, baseline: str) -> str:
-    gap = f"{abs(found.mean):.4f} nats"
+def _difference(found: Difference, baseline: str, unit: str) -> str:
+    gap = f"{abs(found.mean):.4f}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value_holm is None or found.low is None or found.high is None:
         return _untested(found, f"{gap} {side} {baseline}")
@@ -104,9 +104,9 @@ def _difference(found: Difference, baseline: str) -> str:
     return f"No difference to {baseline} shown: {gap} {side} it on average ({evidence})."
 
 
-def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int) -> str:
+def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, unit: str) -> str:
     """More tries find a lower minimum by chance alone, so that no test of the two minima is fair."""
-    gap = f"{abs(found.mean):.4f} nats {'below' if found.mean < 0 else 'above'} {baseline}"
+    gap = f"{abs(found.mean):.4f}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
@@ -118,11 +118,11 @@ def _untested(found: Difference, measured: str) -> str:
     return f"No difference shown: {measured} by the same amount on all {found.n} seeds, without spread to test by."
 
 
-def _loss(row: CandidateRow) -> str:
+def _loss(row: CandidateRow, unit: str) -> str:
     assert row.val_loss is not None
     half = row.val_loss.half_width()
     spread = "" if half is None else f" ± {half:.4f}"
-    return f"{row.val_loss.mean:.4f}{spread} nats (n = {row.val_loss.n})"
+    return f"{row.val_loss.mean:.4f}{spread}{unit} (n = {row.val_loss.n})"
 
 
 def _p(value: float) -> str:
