@@ -61,6 +61,8 @@ class Style:
 
 KNOWN: dict[str, Style] = {
     "adamw": Style(hue="slate", symbol="circle"),
+    "adamw-8bit": Style(hue="slate", dash="dash", symbol="pentagon"),
+    "adamw-4bit": Style(hue="slate", dash="dot", symbol="star"),
     "adapm": Style(hue="blue", symbol="diamond"),
     "adapm-mini": Style(hue="vermillion", symbol="square"),
     "adam-mini": Style(hue="green", symbol="triangle-up"),

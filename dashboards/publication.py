@@ -199,8 +199,8 @@ def _caption(comparison: Comparison) -> str:
     unit = f" in{comparison.loss_unit}" if comparison.loss_unit else ""
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
-        f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, with "
-        "its 95 % interval; p of the paired t-test after Holm's correction; "
+        f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
+        "with its 95 % interval; p of the paired t-test after Holm's correction; "
         f"peak memory: {', '.join(kinds) or 'not measured'}; "
         f"speed-up: how many times fewer tokens to the baseline's loss.{tuned}{unfinished}"
     )
