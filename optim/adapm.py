@@ -202,10 +202,15 @@ class AdaPM(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._refuse_sparse_gradients()
-        compiles = compiled_step.wanted(self.compile, self._elements, self.param_groups[0]["params"][0].device)
+        compiles = compiled_step.wanted(self.compile, self._elements, self._device())
         with compiled_step.room_for_variants() if compiles else nullcontext():
             self._update(Workspace(self._largest_block, compiles=compiles))
         return loss
+
+    def _device(self) -> torch.device:
+        """Where the first parameter is; groups may be empty."""
+        devices = (parameter.device for group in self.param_groups for parameter in group["params"])
+        return next(devices, torch.device("cpu"))
 
     def _update(self, workspace: Workspace) -> None:
         for group in self.param_groups:

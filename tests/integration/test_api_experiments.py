@@ -8,8 +8,10 @@ import httpx2
 import pytest
 
 from optim import catalog
+from orchestrator.experiments import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
 from worker import presets
+from worker.tasks.specs import LINEAR_MODEL
 
 PROBLEM = "application/problem+json"
 
@@ -81,7 +83,7 @@ def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(htt
             {
                 "pointer": "/workload/model",
                 "value": "gpt5",
-                "allowed": f"must be one of {', '.join(presets.names())}",
+                "allowed": f"must be one of {', '.join((*presets.names(), LINEAR_MODEL))}",
                 "source": "body",
             },
             {
@@ -106,8 +108,7 @@ def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(htt
             {
                 "pointer": "/sedes",
                 "value": [1],
-                "allowed": "unknown field; known: kind, name, workload, candidates, seeds, baseline, tuning, "
-                "unequal_grids, resources, priority",
+                "allowed": f"unknown field; known: {', '.join(ComparisonSpec.model_fields)}",
                 "source": "body",
             },
         ],
@@ -295,7 +296,7 @@ def test_the_catalog_is_what_specifications_may_name(http):
 
 
 def test_it_is_healthy_and_describes_itself(http):
-    assert http.get("/healthz").json() == {"status": "ok"}
+    assert http.get("/healthz").json() == {"status": "ok", "hindrance": None}
     document = http.get("/v1/openapi.json").json()
     assert {"/v1/experiments", "/v1/runs/{run_id}", "/v1/attempts/{run_id}/{attempt}/hello", "/healthz"} <= set(
         document["paths"]

@@ -72,9 +72,12 @@ def test_what_is_no_list_is_refused_as_by_torch(params: Any):
 
 def test_a_group_may_be_empty_and_one_parameter_be_a_group():
     weight = nn.Parameter(torch.zeros(4))
-    groups: list[dict[str, Any]] = [{"params": weight}, {"params": []}]
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": weight}]
     optimizer = AdaPM.for_model(nn.ParameterList([weight]), LR, params=groups)
-    assert [group["param_names"] for group in optimizer.param_groups] == [["0"], []]
+    assert [group["param_names"] for group in optimizer.param_groups] == [[], ["0"]]
+    weight.grad = torch.ones(4)
+    optimizer.step()
+    assert (weight < 0).all()
 
 
 def test_parameters_added_late_are_planned_by_names_and_the_others_keep_their_blocks():
