@@ -301,7 +301,7 @@ def test_it_is_healthy_and_describes_itself(http):
     assert {"/v1/experiments", "/v1/runs/{run_id}", "/v1/attempts/{run_id}/{attempt}/hello", "/healthz"} <= set(
         document["paths"]
     )
-    assert all(path.startswith("/v1/") or path == "/healthz" for path in document["paths"])
+    assert all(path.startswith("/v1/") or path in ("/healthz", "/metrics") for path in document["paths"])
 
 
 def test_the_reference_page_lists_every_operation_and_loads_nothing_foreign(http):
