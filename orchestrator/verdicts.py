@@ -187,7 +187,8 @@ def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
         return
     largest = max(result.parameters for result in results)
     if largest < TINY_PARAMETERS:
-        yield f"A model of {largest / 1e6:.1f} M parameters: no evidence for large models."
+        size = f"{largest / 1e6:.1f} M" if largest >= 100_000 else f"{largest:,}"
+        yield f"A model of {size} parameters: no evidence for large models."
     environments = {(result.environment.device, result.environment.device_name) for result in results}
     if any(device == "cpu" for device, _ in environments):
         yield "Measured on a CPU: device-hours are hours of a CPU run, not GPU-hours."
