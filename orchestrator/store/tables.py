@@ -5,7 +5,7 @@
                     └─< events                    (one row a change of state)
     outbox                                        (what other systems still have to be told)
     change_counters                               (how often anything visible has changed)
-    leaders                                       (which dispatcher leads, and until when)
+    leaders                                       (who dispatches, who exports, and until when)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """

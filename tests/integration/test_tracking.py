@@ -11,9 +11,10 @@ import pytest
 from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
 from orchestrator.store.outbox import Outbox
 from orchestrator.store.queue import Queue
-from orchestrator.tracking import Exporter, MlflowCopy
+from orchestrator.tracking import ROLE, Exporter, MlflowCopy, NotOursError
 from tests.stores import claim, comparison_spec, result, sqlite_database
 from worker.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
 from worker.record import Point
@@ -150,7 +151,7 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
 
 def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
     bench = played(database, tmp_path, "whole")
-    exporter = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts")
+    exporter = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="the only one")
     exporter.start()
     exporter.close()
     client = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts")._client
@@ -177,10 +178,43 @@ def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, data
 def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Database, tmp_path: Path) -> None:
     bench = played(database, tmp_path, "away")
     outbox = Outbox(database)
-    exporter = Exporter(bench, database, "http://127.0.0.1:9", tmp_path / "artifacts")
+    exporter = Exporter(bench, database, "http://127.0.0.1:9", tmp_path / "artifacts", holder="the only one")
     exporter.start()
     exporter.close()
     assert outbox.backlog() == 3
     database.clock_offset_seconds += 10
     first = outbox.pending()[0]
     assert first.tries >= 1
+
+
+def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_left(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    """A standby dispatcher exports, too: it must not look for runs in MLflow that the leader is about to make."""
+    bench = played(database, tmp_path, "two")
+    leader = Leadership(database, "the leader", role=ROLE)
+    assert leader.hold() == 1
+    standby = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="a standby")
+    standby.start()
+    standby.close()
+    assert Outbox(database).backlog() == 3
+    leader.resign()
+    heir = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="another standby")
+    heir.start()
+    heir.close()
+    assert Outbox(database).backlog() == 0
+    assert leader.hold() is not None, "who has delivered all and leaves gives the role back"
+
+
+def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    bench = played(database, tmp_path, "replaced", seeds=(1,))
+
+    def lost() -> None:
+        raise NotOursError
+
+    copy = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
+    (_, ended) = Outbox(database).pending()
+    with pytest.raises(NotOursError):
+        copy.write(ended)
