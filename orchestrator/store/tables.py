@@ -62,6 +62,7 @@ experiments = Table(
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
+    Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
 )
 
 runs = Table(
