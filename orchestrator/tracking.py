@@ -5,6 +5,9 @@
 Every delivery may be repeated, and may have been cut anywhere: runs are found again by their `bench.*` tags,
 parameters are written with the values that they have, MLflow ignores a metric that it already holds, and an artifact
 replaces itself. So a delivery is always done from its beginning, and an entry leaves the outbox after its last call.
+
+MLflow keeps every value that it was ever told, by its moment. So a run that has ended again, after a retry, gets a
+new copy, and the one of its earlier ending goes into MLflow's trash: no step has two values, no tag is of yesterday.
 """
 
 import json
@@ -28,6 +31,7 @@ from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outbox import Outbox, OutboxEntry
+from worker.protocol import CheckpointNotice
 
 log = structlog.get_logger(__name__)
 
@@ -198,8 +202,9 @@ class MlflowCopy:
         return folder, parent
 
     def _write_run(self, folder: str, parent: str, run: RunRecord) -> None:
-        tags = {"bench.run_id": run.id, "mlflow.parentRunId": parent}
+        tags = {"bench.run_id": run.id, "bench.ended_at": _moment(run), "mlflow.parentRunId": parent}
         name = f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}"
+        self._discard_earlier(folder, run)
         copy, _ = self._run_id(folder, "bench.run_id", run, name, tags)
         columns = self._bench.series(run.id)
         self._log_metrics(copy, point_metrics(columns, _milliseconds(run.started_at)))
@@ -207,6 +212,12 @@ class MlflowCopy:
         self._log_words(copy, dict(_params(run)), self._tags(run))
         self._log_artifacts(copy, run, columns)
         self._client.set_terminated(copy, ENDED_AS[run.status], end_time=_milliseconds(run.ended_at))
+
+    def _discard_earlier(self, folder: str, run: RunRecord) -> None:
+        """Delete the copies of this run as it ended before; what was cut in making is one of them, too."""
+        earlier = f"tags.`bench.run_id` = '{run.id}' and tags.`bench.ended_at` != '{_moment(run)}'"
+        for found in self._client.search_runs([folder], filter_string=earlier):
+            self._client.delete_run(found.info.run_id)
 
     def _folder(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)
@@ -250,11 +261,15 @@ class MlflowCopy:
             (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
             if run.result is not None:
                 (files / "result.json").write_text(run.result.model_dump_json(indent=2))
-            for checkpoint in self._bench.checkpoints(run.id)[-1:]:
+            for checkpoint in self._kept_checkpoint(run):
                 (files / "checkpoint.json").write_text(checkpoint.model_dump_json(indent=2))
             with (files / "series.parquet").open("wb") as file:
                 write_series(_Known(columns), [run], file, Format.PARQUET)
             self._client.log_artifacts(run_id, folder)
+
+    def _kept_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
+        """The last one; none of a run that succeeded, whose checkpoints are deleted."""
+        return () if run.status is RunStatus.SUCCEEDED else self._bench.checkpoints(run.id)[-1:]
 
     def _tags(self, run: RunRecord) -> dict[str, str]:
         """Provenance, and what MLflow's own states cannot say."""
@@ -264,7 +279,7 @@ class MlflowCopy:
             "bench.attempts": str(run.attempt),
             "bench.spec_hash": run.spec.content_hash(),
         }
-        for checkpoint in self._bench.checkpoints(run.id)[-1:]:
+        for checkpoint in self._kept_checkpoint(run):
             tags["bench.checkpoint"] = f"{checkpoint.path} (step {checkpoint.step}, sha256 {checkpoint.sha256})"
         if run.result is None:
             return tags | ({"bench.reason": run.reason} if run.reason else {})
@@ -314,6 +329,11 @@ def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
     """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
     for name, value in leaves(run.spec.model_dump(mode="json")):
         yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _moment(run: RunRecord) -> str:
+    """Which of its endings a run has had: no two are at the same moment."""
+    return repr(run.ended_at)
 
 
 def _milliseconds(seconds: float | None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from orchestrator.jobs import Lease, LeasePolicy
+from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
@@ -92,7 +92,8 @@ def contents(client: Any, name: str) -> list[dict[str, Any]]:
     told = []
     for run in runs:
         tags = {key: value for key, value in run.data.tags.items() if key.startswith("bench.")}
-        tags.pop("bench.experiment_id", None), tags.pop("bench.run_id", None)
+        for own in ("bench.experiment_id", "bench.run_id", "bench.ended_at"):
+            tags.pop(own, None)
         history = {
             key: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, key))
             for key in run.data.metrics
@@ -218,3 +219,36 @@ def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
     (_, ended) = Outbox(database).pending()
     with pytest.raises(NotOursError):
         copy.write(ended)
+
+
+def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_its_failure(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    """The second attempt goes on behind the checkpoint of the first, at another pace; each ending is exported."""
+    bench = played(database, tmp_path, "retried")
+    copy, outbox = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts"), Outbox(database)
+    deliver(copy, outbox)
+    (broken,) = (run for run in bench.runs() if run.status is RunStatus.FAILED)
+    bench.wish_run(broken.id, Wish.RETRY)
+    (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
+    bench.hello(lease.run_id, 2, lease.token)
+    slower = tuple(
+        Point(step=n, tokens=n * 1024, train_loss=6.0 - n, val_loss=None, step_seconds=0.9) for n in (2, 3, 4)
+    )
+    bench.append_points(lease.run_id, 2, lease.token, PointsBatch(sequence=0, points=slower))
+    bench.finish(lease.run_id, 2, lease.token, result())
+    deliver(copy, outbox)
+    (again,) = (run for run in contents(copy._client, "retried") if run["tags"].get("bench.attempts") == "2")
+    assert again["status"] == "FINISHED"
+    assert again["metrics"]["train_loss"] == [(0, 5.0), (1, 4.0), (2, 4.0), (3, 3.0), (4, 2.0)]
+    assert again["metrics"]["step_seconds"] == [(0, 0.5), (1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]
+    assert len(again["metrics"]["device_hours"]) == 1
+    assert not {"bench.reason", "bench.checkpoint"} & again["tags"].keys()
+    assert again["files"] == ["result.json", "series.parquet", "spec.json"]
+    assert len(contents(copy._client, "retried")) == 3, "the parent and two children, none twice"
+
+
+def deliver(copy: MlflowCopy, outbox: Outbox) -> None:
+    for entry in outbox.pending():
+        copy.write(entry)
+        outbox.delivered([entry.id])
