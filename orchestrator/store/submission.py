@@ -130,7 +130,7 @@ def insert_runs(
     connection.execute(
         sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
     )
-    begun = {"sequence": 1, "at": now, "from_status": None, "attempt": 0}
+    begun: dict[str, object] = {"sequence": 1, "at": now, "from_status": None, "attempt": 0}
     begun |= {"to_status": state["status"], "reason": state["reason"]}
     connection.execute(sa.insert(events), [{"run_id": id, **begun} for id in ids])
 
