@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import threading
+from contextlib import ExitStack
 from functools import partial
 
 import structlog
@@ -28,8 +29,8 @@ log = structlog.get_logger(__name__)
 def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
     """Dispatch and export until told to end; then let the workers write checkpoints and leave.
 
-    Of several dispatchers on one database one leads; one that is started again under the `name` of a dead one goes on
-    at once instead of waiting for its lease to run out.
+    Of several dispatchers on one database one leads, and one exports. One that is started again under the `name` of a
+    dead one goes on at once instead of waiting for its lease to run out.
     """
     configure_logs("dispatcher")
     stop = threading.Event()
@@ -45,28 +46,30 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         datasets_folder=settings.datasets_folder(),
         free_bytes=settings.free_bytes,
     )
-    exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), settings.data_folder.resolve() / "mlflow")
-    exporter.start()
-    retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
-    retention.start()
-    start_ray(settings)
-    # After Ray, which installs handlers of its own.
-    stop_on_signals(stop.set)
-    dispatcher = Dispatcher(
-        Queue(database, policy),
-        RayRunner(service_url, detached=settings.ray_address is not None),
-        Leadership(database, name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"),
-        service_answers=partial(answers, service_url),
-        hindrance=bench.hindrance,
-    )
-    log.info("dispatching", service_url=service_url)
-    try:
+    holder = name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
+    mlflow_folder = settings.data_folder.resolve() / "mlflow"
+    # One that cannot be closed, because the database is away, does not keep the others open.
+    with ExitStack() as stack:
+        exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), mlflow_folder, holder=holder)
+        exporter.start()
+        stack.callback(exporter.close)
+        retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
+        retention.start()
+        stack.callback(retention.close)
+        start_ray(settings)
+        stack.callback(stop_embedded_ray, settings.data_folder)
+        # After Ray, which installs handlers of its own.
+        stop_on_signals(stop.set)
+        dispatcher = Dispatcher(
+            Queue(database, policy),
+            RayRunner(service_url, detached=settings.ray_address is not None),
+            Leadership(database, holder),
+            service_answers=partial(answers, service_url),
+            hindrance=bench.hindrance,
+        )
+        stack.callback(dispatcher.close)
+        log.info("dispatching", service_url=service_url)
         dispatcher.run(stop)
-    finally:
-        dispatcher.close()
-        retention.close()
-        exporter.close()
-        stop_embedded_ray(settings.data_folder)
 
 
 def start_ray(settings: Settings) -> None:

@@ -24,21 +24,23 @@ START_SECONDS = 180.0
 DISPATCHER_WITHOUT_RAY = """
 import sys, threading
 from pathlib import Path
-from orchestrator.dispatcher import Capacity, Dispatcher
+from orchestrator.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 from orchestrator.tracking import Exporter
 
 class Nothing:
-    def capacity(self): return Capacity(cpus=0, gpus=0)
+    def nodes(self): return ()
     def ended(self): return ()
+    def adopt(self, live): return ()
 
 database, folder = Database(sys.argv[1]), Path(sys.argv[2])
 bench = Bench(database, LeasePolicy(), folder, folder)
-Exporter(bench, database, f"sqlite:///{folder}/mlflow.sqlite3", folder)
-dispatcher = Dispatcher(Queue(database, LeasePolicy()), Nothing())
+Exporter(bench, database, f"sqlite:///{folder}/mlflow.sqlite3", folder, holder="idle")
+dispatcher = Dispatcher(Queue(database, LeasePolicy()), Nothing(), Leadership(database, "idle"))
 for _ in range(8):
     dispatcher.tick()
 print("idle", flush=True)

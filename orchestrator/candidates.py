@@ -66,6 +66,11 @@ class CandidateSummary:
         grid = tuple(run for rate in self.rates for run in rate.runs)
         return grid if self.final is None else (*grid, *self.final.runs)
 
+    def overtaken_by(self) -> float | None:
+        """The rate that leads the grid now, where runs that were retried have changed it since phase 2 began."""
+        moved = self.final is not None and self.chosen.standing is not Standing.EMPTY
+        return self.chosen.lr if moved and self.final and self.chosen.lr != self.final.lr else None
+
     def key(self) -> tuple[int, float, int, float]:
         """Sorts the best first; while nothing can be compared, by what tuning found so far."""
         return *self.best.key(), *self.chosen.key()

@@ -65,6 +65,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     ]
     baseline_row = next(row for row in silent if row.is_baseline)
     task = spec.workload.task
+    overtaken = {each.candidate.name(): lr for each in found if (lr := each.overtaken_by()) is not None}
     rows = tuple(row.model_copy(update={"verdict": verdict(row, baseline_row, task.loss_unit)}) for row in silent)
     return Comparison(
         experiment_id=experiment.id,
@@ -76,7 +77,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         loss_unit=task.loss_unit,
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         rows=rows,
-        notes=notes(spec, runs, rows),
+        notes=notes(spec, runs, rows, overtaken),
     )
 
 

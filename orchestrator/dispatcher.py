@@ -124,7 +124,8 @@ class Dispatcher:
         self._settle(self._runner.ended())
         self._reap()
         self._end_overdue()
-        if not self._is_hindered():
+        # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
+        if not self._is_hindered() and self._lead():
             self._fill()
 
     def close(self, grace_seconds: float = 10.0) -> None:

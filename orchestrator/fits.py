@@ -123,7 +123,10 @@ def fit_experiments(
     draws: int = DRAWS,
 ) -> FitReport:
     """The law of each candidate. `predict`: (parameters, tokens) to say the loss at; without tokens, as many for each
-    parameter as the largest model had. Raises `FitError` for experiments that have no candidate in common."""
+    parameter as the largest model had. An experiment that is given twice counts once. Raises `FitError` for
+    experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
+    measured = tuple({experiment.id: (experiment, runs) for experiment, runs in measured}.values())
+    _require_nats(experiment for experiment, _ in measured)
     samples = _samples(measured)
     baseline = measured[0][0].spec.baseline_name()
     if baseline not in {each.candidate for each in samples}:
@@ -146,6 +149,17 @@ def fit_experiments(
             [experiment for experiment, _ in measured], ranked, chosen, {s.title: s.left_out for s in samples}
         ),
     )
+
+
+def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
+    """A power law with a floor is one of cross-entropies: an excess risk has no floor, a reward may be negative."""
+    for each in experiments:
+        task = each.spec.workload.task
+        if not task.loss_unit:
+            raise FitError(
+                f"experiment {each.id} measures {task.loss_name}, which has no scaling law in nats; "
+                "fit experiments whose task is trained on a cross-entropy"
+            )
 
 
 def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:

@@ -15,6 +15,7 @@ import structlog
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.store.database import Database
+from orchestrator.store.moves import lock_run
 from orchestrator.store.tables import checkpoints, runs
 
 log = structlog.get_logger(__name__)
@@ -59,29 +60,48 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     with database.reading() as connection:
         ended = runs.c.id.in_(folders), runs.c.status.in_(TERMINAL)
         status = {row.id: row.status for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))}
-    pruned = [run_id for run_id in status if _prune_folder(folders[run_id], _kept(status[run_id], keep))]
+    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], _kept(status[run_id], keep))]
+    pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
     if pruned:
-        with database.writing() as connection:
-            for run_id in pruned:
-                _forget(connection, run_id, _kept(status[run_id], keep))
         log.info("checkpoints of ended runs deleted", runs=len(pruned))
-    return tuple(pruned)
+    return pruned
 
 
 def _kept(status: RunStatus, keep: Keep) -> int:
     return 0 if status is RunStatus.SUCCEEDED or keep == "none" else 1
 
 
-def _prune_folder(folder: Path, kept: int) -> bool:
-    """Whether anything was deleted; notices go first, for a state without one is no checkpoint."""
+def _has_surplus(folder: Path, kept: int) -> bool:
+    return kept == 0 or len(_notices(folder)) > kept
+
+
+def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
+    """Whether it has still ended: it may have been retried since it was looked at, and needs its checkpoint then.
+
+    The files go under the run's lock, before anybody can retry it. Their number is small.
+    """
+    with database.writing() as connection:
+        found = lock_run(database, connection, run_id)
+        if found is None or found[0].status not in TERMINAL:
+            return False
+        kept = _kept(found[0].status, keep)
+        _prune_folder(folder, kept)
+        _forget(connection, run_id, kept)
+        return True
+
+
+def _prune_folder(folder: Path, kept: int) -> None:
+    """Notices go first, for a state without one is no checkpoint."""
     if kept == 0:
         shutil.rmtree(folder, ignore_errors=True)
-        return True
-    old = sorted(folder.glob("step-*.json"))[:-kept]
-    for notice in old:
+        return
+    for notice in _notices(folder)[:-kept]:
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)
-    return bool(old)
+
+
+def _notices(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.json"))
 
 
 def _forget(connection: sa.Connection, run_id: str, kept: int) -> None:

@@ -216,7 +216,7 @@ class Bench:
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        return profiles([self.compare(each) for each in experiment_ids])
+        return profiles([self.compare(each) for each in dict.fromkeys(experiment_ids)])
 
     def fit(
         self,
@@ -226,7 +226,9 @@ class Bench:
         predict: Sequence[tuple[int, int | None]] = (),
     ) -> FitReport:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
-        return fit_experiments([self._measured(each) for each in experiment_ids], form=form, predict=predict)
+        return fit_experiments(
+            [self._measured(each) for each in dict.fromkeys(experiment_ids)], form=form, predict=predict
+        )
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""

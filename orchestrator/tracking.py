@@ -5,13 +5,17 @@
 Every delivery may be repeated, and may have been cut anywhere: runs are found again by their `bench.*` tags,
 parameters are written with the values that they have, MLflow ignores a metric that it already holds, and an artifact
 replaces itself. So a delivery is always done from its beginning, and an entry leaves the outbox after its last call.
+
+MLflow keeps every value that it was ever told, by its moment. So a run that has ended again, after a retry, gets a
+new copy, and the one of its earlier ending goes into MLflow's trash: no step has two values, no tag is of yesterday.
 """
 
 import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -25,7 +29,9 @@ from orchestrator.jobs import RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
 from orchestrator.store.outbox import Outbox, OutboxEntry
+from worker.protocol import CheckpointNotice
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +40,11 @@ LONGEST_PAUSE_SECONDS = 60.0
 """While nothing can be delivered, one entry is tried this often."""
 DRAIN_SECONDS = 10.0
 """How long a stop waits for what is ready to be exported; the rest is exported after the next start."""
+ROLE = "mlflow export"
+"""Of all exporters on one database one delivers: two at once would both miss a run in MLflow, and both make it."""
+LEASE_SECONDS = 120.0
+"""Longer than the longest call to MLflow: a try and another one, each given up after 20 s."""
+RENEW_SECONDS = 5.0
 BATCH = 1000
 """MLflow's own limit of metrics in one `log_batch`."""
 PARAM_BATCH = 100
@@ -53,11 +64,19 @@ ENVIRONMENT = {
 }
 
 
+class NotOursError(OrchestratorError):
+    """Another exporter delivers."""
+
+
 class Exporter:
     """A thread that delivers the outbox to MLflow. MLflow may be away for hours: entries wait."""
 
-    def __init__(self, bench: Bench, database: Database, uri: str, artifacts_folder: Path) -> None:
+    def __init__(self, bench: Bench, database: Database, uri: str, artifacts_folder: Path, *, holder: str) -> None:
+        """`holder` names this exporter among those on the database, as in `Leadership`."""
         self._outbox = Outbox(database)
+        self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
+        self._renewed_at = -RENEW_SECONDS
+        self._leads = False
         self._bench = bench
         self._uri = uri
         self._artifacts_folder = artifacts_folder
@@ -80,6 +99,7 @@ class Exporter:
             stopping = self._stop.is_set()
             told, failed = self._deliver_some()
             if stopping and (failed or not told):
+                self._resign()
                 return
             # Nothing is gained by trying a thousand entries while MLflow is away.
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS) if failed else POLL_SECONDS
@@ -90,20 +110,46 @@ class Exporter:
         """How many entries were delivered, and whether one could not be, which ends the round."""
         try:
             entries = self._outbox.pending(limit=20)
+            if not entries or not self._lead():
+                return 0, False
         except OrchestratorError as error:
             log.warning("the outbox cannot be read", error=str(error))
             return 0, True
         for told, entry in enumerate(entries):
             try:
-                self._copy = self._copy or MlflowCopy(self._bench, self._uri, self._artifacts_folder)
+                self._require_lead()
+                self._copy = self._copy or self._new_copy()
                 self._copy.write(entry)
                 self._outbox.delivered([entry.id])
+            except NotOursError:
+                return told, False
             except Exception as error:  # noqa: BLE001 - it stays in the outbox and is tried again later
                 ids = {"experiment": entry.experiment_id, "run": entry.run_id, "entry": entry.id}
                 log.warning("export failed, will be tried again", **ids, tries=entry.tries, error=str(error))
                 self._put_back(entry, error)
                 return told, True
         return len(entries), False
+
+    def _new_copy(self) -> "MlflowCopy":
+        return MlflowCopy(self._bench, self._uri, self._artifacts_folder, before_batch=self._require_lead)
+
+    def _lead(self) -> bool:
+        """Whether this exporter delivers; renews its lease, or looks whether it is free, every few seconds."""
+        now = time.monotonic()
+        if now - self._renewed_at >= RENEW_SECONDS:
+            self._leads = self._leadership.hold() is not None
+            self._renewed_at = now
+        return self._leads
+
+    def _require_lead(self) -> None:
+        if not self._lead():
+            raise NotOursError
+
+    def _resign(self) -> None:
+        try:
+            self._leadership.resign()
+        except OrchestratorError as error:
+            log.warning("another exporter has to wait for this one's lease to run out", error=str(error))
 
     def _put_back(self, entry: OutboxEntry, error: Exception) -> None:
         try:
@@ -115,13 +161,18 @@ class Exporter:
 class MlflowCopy:
     """Writes experiments and runs to one MLflow store."""
 
-    def __init__(self, bench: Bench, uri: str, artifacts_folder: Path) -> None:
+    def __init__(
+        self, bench: Bench, uri: str, artifacts_folder: Path, before_batch: Callable[[], None] = lambda: None
+    ) -> None:
+        """`before_batch` is called every thousand metrics, so that its caller can renew a lease; what it raises ends
+        the delivery."""
         # MLflow takes a second to import and 100 MB: only a process that exports pays for it.
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
         self._bench = bench
+        self._before_batch = before_batch
         self._client = MlflowClient(tracking_uri=uri)
         # A server keeps artifacts where its operator said; the embedded store keeps them beside its database.
         self._artifacts = artifacts_folder.as_uri() if uri.startswith("sqlite") else None
@@ -151,8 +202,9 @@ class MlflowCopy:
         return folder, parent
 
     def _write_run(self, folder: str, parent: str, run: RunRecord) -> None:
-        tags = {"bench.run_id": run.id, "mlflow.parentRunId": parent}
+        tags = {"bench.run_id": run.id, "bench.ended_at": _moment(run), "mlflow.parentRunId": parent}
         name = f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}"
+        self._discard_earlier(folder, run)
         copy, _ = self._run_id(folder, "bench.run_id", run, name, tags)
         columns = self._bench.series(run.id)
         self._log_metrics(copy, point_metrics(columns, _milliseconds(run.started_at)))
@@ -160,6 +212,12 @@ class MlflowCopy:
         self._log_words(copy, dict(_params(run)), self._tags(run))
         self._log_artifacts(copy, run, columns)
         self._client.set_terminated(copy, ENDED_AS[run.status], end_time=_milliseconds(run.ended_at))
+
+    def _discard_earlier(self, folder: str, run: RunRecord) -> None:
+        """Delete the copies of this run as it ended before; what was cut in making is one of them, too."""
+        earlier = f"tags.`bench.run_id` = '{run.id}' and tags.`bench.ended_at` != '{_moment(run)}'"
+        for found in self._client.search_runs([folder], filter_string=earlier):
+            self._client.delete_run(found.info.run_id)
 
     def _folder(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)
@@ -186,6 +244,7 @@ class MlflowCopy:
         from mlflow.entities import Metric
 
         while batch := [Metric(*metric) for metric in islice(metrics, BATCH)]:
+            self._before_batch()
             self._client.log_batch(run_id, metrics=batch)
 
     def _log_words(self, run_id: str, params: dict[str, str], tags: dict[str, str]) -> None:
@@ -202,11 +261,15 @@ class MlflowCopy:
             (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
             if run.result is not None:
                 (files / "result.json").write_text(run.result.model_dump_json(indent=2))
-            for checkpoint in self._bench.checkpoints(run.id)[-1:]:
+            for checkpoint in self._kept_checkpoint(run):
                 (files / "checkpoint.json").write_text(checkpoint.model_dump_json(indent=2))
             with (files / "series.parquet").open("wb") as file:
                 write_series(_Known(columns), [run], file, Format.PARQUET)
             self._client.log_artifacts(run_id, folder)
+
+    def _kept_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
+        """The last one; none of a run that succeeded, whose checkpoints are deleted."""
+        return () if run.status is RunStatus.SUCCEEDED else self._bench.checkpoints(run.id)[-1:]
 
     def _tags(self, run: RunRecord) -> dict[str, str]:
         """Provenance, and what MLflow's own states cannot say."""
@@ -216,7 +279,7 @@ class MlflowCopy:
             "bench.attempts": str(run.attempt),
             "bench.spec_hash": run.spec.content_hash(),
         }
-        for checkpoint in self._bench.checkpoints(run.id)[-1:]:
+        for checkpoint in self._kept_checkpoint(run):
             tags["bench.checkpoint"] = f"{checkpoint.path} (step {checkpoint.step}, sha256 {checkpoint.sha256})"
         if run.result is None:
             return tags | ({"bench.reason": run.reason} if run.reason else {})
@@ -266,6 +329,11 @@ def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
     """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
     for name, value in leaves(run.spec.model_dump(mode="json")):
         yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _moment(run: RunRecord) -> str:
+    """Which of its endings a run has had: no two are at the same moment."""
+    return repr(run.ended_at)
 
 
 def _milliseconds(seconds: float | None) -> int:

@@ -97,10 +97,3 @@ def follow_up(spec: ComparisonSpec, candidate: Candidate, trials: Sequence[Trial
         if rate is not None:
             return tuple((rate, seed) for seed in tuning.seeds)
     return tuple((best, seed) for seed in spec.seeds)
-
-
-def settled(spec: ComparisonSpec, trials: Sequence[Trial]) -> bool:
-    """Whether no run of the candidate will ever be added: phase 2 is there, or tuning ended without a winner."""
-    if any(trial.seed in spec.seeds for trial in trials):
-        return True
-    return all(trial.ended for trial in trials) and winner(trials) is None

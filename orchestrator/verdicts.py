@@ -3,7 +3,7 @@
 A verdict never says more than the interval supports: without a corrected p-value below 0.05 no difference is shown.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import TERMINAL, RunStatus
@@ -35,14 +35,21 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     return _difference(row.difference, baseline.title, unit)
 
 
-def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> tuple[str, ...]:
-    """What limits the answer, the gravest first."""
+def notes(
+    spec: ComparisonSpec,
+    runs: Sequence[RunRecord],
+    rows: Sequence[CandidateRow],
+    overtaken: Mapping[str, float] | None = None,
+) -> tuple[str, ...]:
+    """What limits the answer, the gravest first. `overtaken`: for each candidate whose grid is led by another rate now
+    than that of its final runs, that other rate."""
     results = [run.result for run in runs if run.result]
     found = (
         *_about_progress(runs, rows),
         *_about_losses(rows),
         *_about_seeds(spec, rows),
         *_about_grid(spec, rows),
+        *_about_overtaken(rows, overtaken or {}),
         *_about_measurement(results),
     )
     return tuple(found)
@@ -180,6 +187,15 @@ def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield f"Best learning rate at the edge of the grid, a better one may lie outside: {', '.join(at_edge)}."
     if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1:
         yield "The candidates have grids of different sizes: they are not tuned equally."
+
+
+def _about_overtaken(rows: Iterable[CandidateRow], overtaken: Mapping[str, float]) -> Iterator[str]:
+    for row in rows:
+        if row.candidate in overtaken and row.final is not None:
+            yield (
+                f"{row.title} is judged at lr {row.final.lr:g}, which led its grid when the final runs were chosen; "
+                f"runs that ended later put {overtaken[row.candidate]:g} ahead."
+            )
 
 
 def _about_measurement(results: Sequence[Result]) -> Iterator[str]:

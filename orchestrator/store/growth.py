@@ -7,7 +7,7 @@ then sees both ended; one that is killed has ended no run and added none. Locks 
 the experiment.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,72 +15,90 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
-from orchestrator.jobs import TERMINAL, ExperimentId
-from orchestrator.store.moves import known_id
+from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
+from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs
 from orchestrator.store.tables import experiments, results, runs
-from orchestrator.tuning import Trial, follow_up, settled
+from orchestrator.tuning import Trial, follow_up
 from worker.record import Verdict
 
 
-def grow(connection: Connection, ended_in: Iterable[ExperimentId], now: float) -> None:
-    """Queue the runs that follow in these experiments, whose ended runs are locked by this transaction."""
-    for row in _locked(connection, ended_in, experiments.c.growing):
-        _grow_one(connection, row, now)
+def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
+    """Queue what follows for the candidates whose runs these are; they have just ended, locked by this transaction.
+
+    Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
+    """
+    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing):
+        _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
     for row in _locked(connection, revived_in, ~experiments.c.growing):
         spec = ComparisonSpec.model_validate_json(row.spec)
-        trials = _trials(connection, row.number) if spec.tuning else {}
-        if spec.tuning and not all(settled(spec, trials[candidate.name()]) for candidate in spec.candidates):
+        if spec.tuning and _is_tuned_still(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
-def close(connection: Connection, experiment_id: str) -> None:
-    """Let nothing be added from here on. Raises `NotFoundError`.
+def heed(connection: Connection, experiment_id: str, wish: Wish) -> None:
+    """A cancel lets nothing be added from here on, a pause lets it wait for a resume. Raises `NotFoundError`.
 
-    To be committed before the runs are cancelled: then none can slip in behind the ones that were found.
+    To be committed before the runs get the wish: then none can slip in behind the ones that were found.
     """
     mine = experiments.c.id == known_id(experiment_id)
-    if connection.execute(sa.update(experiments).where(mine).values(growing=False)).rowcount == 0:
+    if connection.execute(sa.update(experiments).where(mine).values(HEEDED[wish])).rowcount == 0:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
+
+
+HEEDED: dict[Wish, dict[str, object]] = {
+    Wish.CANCEL: {"growing": False, "paused": False},
+    Wish.PAUSE: {"paused": experiments.c.growing},
+    Wish.RESUME: {"paused": False},
+}
+"""What a wish for a whole experiment means for the runs that it has not got yet."""
 
 
 def _locked(
     connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
-    query: sa.Select[Any] = sa.select(experiments.c.id, experiments.c.number, experiments.c.spec)
+    query: sa.Select[Any] = sa.select(*[experiments.c[name] for name in ("id", "number", "spec", "paused")])
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
     return connection.execute(found.with_for_update(key_share=True)).all()
 
 
-def _grow_one(connection: Connection, row: sa.Row[Any], now: float) -> None:
+def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     spec = ComparisonSpec.model_validate_json(row.spec)
-    trials = _trials(connection, row.number)
-    planned: list[PlannedRun] = []
-    growing = False
-    for candidate in spec.candidates:
-        mine = trials.get(candidate.name(), [])
-        following = _following(spec, candidate, mine)
-        planned += following
-        growing |= not settled(spec, [*mine, *(_planned_trial(each) for each in following)])
+    trials = _trials(connection, row.number, ended)
+    planned = [
+        run
+        for candidate in spec.candidates
+        if candidate.name() in trials
+        for run in _following(spec, candidate, trials[candidate.name()])
+    ]
     if planned:
-        first = sum(len(each) for each in trials.values())
-        insert_runs(connection, ExperimentId(row.id), row.number, tuple(planned), now, rank=-spec.priority, first=first)
-    if not growing:
+        insert_runs(
+            connection,
+            ExperimentId(row.id),
+            row.number,
+            tuple(planned),
+            now,
+            rank=-spec.priority,
+            first=_next_position(connection, row.number),
+            paused=row.paused,
+        )
+    if not _is_tuned_still(connection, row.number, spec):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 
 
-def _trials(connection: Connection, number: int) -> dict[str, list[Trial]]:
-    """All runs of the experiment by candidate, as of now: asked after the lock, so that no end is missed."""
+def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> dict[str, list[Trial]]:
+    """All runs of the candidates of these runs, as of now: asked after the lock, so that no end is missed."""
+    concerned = sa.select(runs.c.candidate).where(runs.c.id.in_(ended))
     query = (
         sa.select(runs.c.candidate, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
         .select_from(runs.outerjoin(results, results.c.run_id == runs.c.id))
-        .where(runs.c.experiment_number == number)
+        .where(runs.c.experiment_number == number, runs.c.candidate.in_(concerned))
     )
     found: dict[str, list[Trial]] = {}
     for row in connection.execute(query):
@@ -90,9 +108,22 @@ def _trials(connection: Connection, number: int) -> dict[str, list[Trial]]:
     return found
 
 
+def _is_tuned_still(connection: Connection, number: int, spec: ComparisonSpec) -> bool:
+    """Whether anything can follow by itself: a run of phase 1 has not ended, and its candidate has no phase 2 yet.
+
+    A candidate whose runs have all ended gets more only in the transaction that ended the last of them.
+    """
+    mine, in_phase_two = runs.c.experiment_number == number, runs.c.seed.in_(spec.seeds)
+    waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
+    done = sa.select(runs.c.candidate).where(mine, in_phase_two)
+    query = sa.select(runs.c.id).where(waiting, runs.c.candidate.not_in(done)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _next_position(connection: Connection, number: int) -> int:
+    query = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == number)
+    return int(connection.execute(query).scalar_one()) + 1
+
+
 def _following(spec: ComparisonSpec, candidate: Candidate, trials: list[Trial]) -> list[PlannedRun]:
     return [planned_run(spec, candidate, lr, seed) for lr, seed in follow_up(spec, candidate, trials)]
-
-
-def _planned_trial(run: PlannedRun) -> Trial:
-    return Trial(lr=run.spec.optimizer.lr, seed=run.spec.seed, ended=False, verdict=None, loss=None)

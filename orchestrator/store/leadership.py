@@ -1,9 +1,10 @@
-"""`Leadership`: which of several dispatchers leads. A lease in the database, by the database's clock.
+"""`Leadership`: which of several processes has a role. A lease in the database, by the database's clock.
 
     standby ──the lease is free or has run out──► leads (a new term) ──renews every few seconds──► resigns, or dies
 
-It keeps two dispatchers from doing the same work and from ending each other's attempts. What keeps a run from being
-doubled does not depend on it: a claim locks the run's row, and a result needs the newest attempt's token.
+It keeps two dispatchers from doing the same work and from ending each other's attempts, and two exporters from making
+the same run in MLflow twice. What keeps a run of ours from being doubled does not depend on it: a claim locks the run's
+row, and a result needs the newest attempt's token.
 """
 
 import sqlalchemy as sa
@@ -15,16 +16,20 @@ from orchestrator.store.tables import leaders
 
 LEADER_TTL_SECONDS = 10.0
 """A standby takes over within this long of the leader's death; three renewals may be late before that."""
-ROLE = "dispatcher"
+DISPATCHER = "dispatcher"
 
 
 class Leadership:
-    """One candidate. `holder` names it; who comes back under the same name goes on at once, so names must differ."""
+    """One candidate for a role. `holder` names it; who comes back under the same name goes on at once, so names must
+    differ."""
 
-    def __init__(self, database: Database, holder: str, ttl_seconds: float = LEADER_TTL_SECONDS) -> None:
+    def __init__(
+        self, database: Database, holder: str, ttl_seconds: float = LEADER_TTL_SECONDS, role: str = DISPATCHER
+    ) -> None:
         self._database = database
         self._holder = holder
         self._ttl_seconds = ttl_seconds
+        self._role = role
 
     def hold(self) -> int | None:
         """Take or renew the lease: the term that we lead in, or None while another one leads.
@@ -37,22 +42,22 @@ class Leadership:
 
     def resign(self) -> None:
         """Let the next one lead at once."""
-        query = sa.update(leaders).where(leaders.c.role == ROLE, leaders.c.holder == self._holder)
+        query = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.holder == self._holder)
         with self._database.writing(durable=False) as connection:
             connection.execute(query.values(expires_at=0.0))
 
     def _renew(self, connection: Connection) -> int | None:
-        mine = sa.update(leaders).where(leaders.c.role == ROLE, leaders.c.holder == self._holder)
+        mine = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.holder == self._holder)
         return _term(connection, mine.values(expires_at=self._until()))
 
     def _take_over(self, connection: Connection) -> int | None:
-        free = sa.update(leaders).where(leaders.c.role == ROLE, leaders.c.expires_at <= self._database.now())
+        free = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.expires_at <= self._database.now())
         taken = free.values(holder=self._holder, term=leaders.c.term + 1, expires_at=self._until())
         return _term(connection, taken)
 
     def _begin(self, connection: Connection) -> int | None:
         dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        first = dialect.insert(leaders).values(role=ROLE, holder=self._holder, term=1, expires_at=self._until())
+        first = dialect.insert(leaders).values(role=self._role, holder=self._holder, term=1, expires_at=self._until())
         return _term(connection, first.on_conflict_do_nothing(index_elements=["role"]))
 
     def _until(self) -> sa.ColumnElement[float]:

@@ -273,7 +273,7 @@ def _grow(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]], now: f
     revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
     if revived:
         growth.reopen(connection, revived)
-    ended = {after.experiment_id for _, after in pairs if after.status in TERMINAL}
+    ended = [after for _, after in pairs if after.status in TERMINAL]
     if ended:
         growth.grow(connection, ended, now)
 

@@ -73,9 +73,9 @@ class Queue:
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> None:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
-        if wish is Wish.CANCEL:  # committed first: no run can slip in behind those that are found and cancelled
+        if wish in growth.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
-                growth.close(connection, experiment_id)
+                growth.heed(connection, experiment_id, wish)
         wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     # The dispatcher's side

@@ -31,6 +31,8 @@ from worker.spec import canonical_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: no letter that looks like a digit."""
+QUEUED = {"status": RunStatus.QUEUED, "reason": None}
+PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
 ID_LENGTH = 10
 """50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 
@@ -112,12 +114,15 @@ def insert_runs(
     *,
     rank: int,
     first: int = 0,
+    paused: bool = False,
 ) -> None:
-    """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank."""
+    """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
+    let them wait for the experiment's resume."""
     ids = [f"{experiment_id}-{first + offset:04d}" for offset in range(len(planned))]
     turn = _turn(connection, rank)
+    state = PAUSED if paused else QUEUED
     rows = [
-        _run_row(run, experiment_id, number, first + offset, now) | {"rank": rank, "turn": turn + offset}
+        _run_row(run, experiment_id, number, first + offset, now) | state | {"rank": rank, "turn": turn + offset}
         for offset, run in enumerate(planned)
     ]
     connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, rows, strict=True)])
@@ -125,7 +130,8 @@ def insert_runs(
     connection.execute(
         sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
     )
-    begun = {"sequence": 1, "at": now, "from_status": None, "to_status": RunStatus.QUEUED, "attempt": 0, "reason": None}
+    begun: dict[str, object] = {"sequence": 1, "at": now, "from_status": None, "attempt": 0}
+    begun |= {"to_status": state["status"], "reason": state["reason"]}
     connection.execute(sa.insert(events), [{"run_id": id, **begun} for id in ids])
 
 
@@ -150,7 +156,6 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
         "gpus": spec.resources.gpus,
         "steps_total": spec.workload.budget.steps,
         "created_at": now,
-        "status": RunStatus.QUEUED,
         "available_at": now,
         "last_event": 1,
     }

@@ -5,7 +5,7 @@
                     └─< events                    (one row a change of state)
     outbox                                        (what other systems still have to be told)
     change_counters                               (how often anything visible has changed)
-    leaders                                       (which dispatcher leads, and until when)
+    leaders                                       (who dispatches, who exports, and until when)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
@@ -62,6 +62,7 @@ experiments = Table(
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
+    Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
 )
 
 runs = Table(

@@ -201,3 +201,69 @@ def test_a_cancelled_tuning_that_is_retried_goes_on_to_phase_two(store: Store) -
     store.bench.cancel_experiment(experiment.id)
     store.bench.wish_experiment(experiment.id, Wish.RETRY)
     assert not store.bench.experiment(experiment.id).counts.growing, "phase 2 is there, and is retried itself"
+
+
+def test_what_follows_in_a_paused_experiment_waits_for_its_resume(store: Store) -> None:
+    """The last run of phase 1 ends although it was asked to pause: what is done is done, and nothing new begins."""
+    experiment = store.bench.submit(tuned()).experiment
+    leases = begin(store, 3)
+    store.bench.wish_experiment(experiment.id, Wish.PAUSE)
+    for lease in leases:
+        finish(store, lease)
+    second = store.bench.runs(experiment_id=experiment.id)[3:]
+    assert grid_of(second) == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
+    assert [(run.status, run.reason) for run in second] == [(RunStatus.PAUSED, "the experiment is paused")] * 2
+    assert store.bench.events(second[0].id)[0].to_status is RunStatus.PAUSED
+    assert store.claim(cpus=2, gpus=0, limit=2) == ()
+    store.bench.wish_experiment(experiment.id, Wish.RESUME)
+    for lease in begin(store, 2):
+        finish(store, lease)
+    assert store.bench.experiment(experiment.id).counts.done()
+
+
+@pytest.mark.parametrize("wish", [Wish.RESUME, Wish.CANCEL])
+def test_a_pause_is_forgotten_by_what_ends_it(store: Store, wish: Wish) -> None:
+    experiment = store.bench.submit(tuned()).experiment
+    store.bench.wish_experiment(experiment.id, Wish.PAUSE)
+    store.bench.wish_experiment(experiment.id, wish)
+    if wish is Wish.CANCEL:
+        store.bench.wish_experiment(experiment.id, Wish.RETRY)
+    for lease in begin(store, 3):
+        finish(store, lease)
+    assert len(begin(store, 2)) == 2
+
+
+def test_a_pause_that_meets_the_end_of_tuning_leaves_no_run_waiting_to_start(store: Store) -> None:
+    for _ in range(ROUNDS):
+        experiment = store.bench.submit(tuned()).experiment
+        first, second, last = begin(store, 3)
+        finish(store, first)
+        finish(store, second)
+        together(partial(finish, store, last), partial(store.bench.wish_experiment, experiment.id, Wish.PAUSE))
+        assert store.bench.experiment(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.PAUSED: 2}
+
+
+def test_retrying_one_run_of_a_cancelled_tuning_revives_its_candidate_alone(store: Store) -> None:
+    experiment = store.bench.submit(tuned(optimizers=("adamw", "adapm"))).experiment
+    for lease in begin(store, 6):
+        if lease.spec.optimizer.lr != 4e-3:
+            finish(store, lease)
+    store.bench.cancel_experiment(experiment.id)
+    store.database.clock_offset_seconds += 100
+    for run_id, attempt in store.queue.overdue_cancels():
+        store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
+    assert store.bench.experiment(experiment.id).counts.done()
+    (retried,) = (
+        run for run in store.bench.runs(experiment_id=experiment.id) if (run.candidate, run.lr) == ("adapm", 4e-3)
+    )
+    store.bench.wish_run(retried.id, Wish.RETRY)
+    assert store.bench.experiment(experiment.id).counts.growing
+    (lease,) = store.claim(cpus=9, gpus=0, limit=9)
+    store.bench.hello(lease.run_id, 2, lease.token)
+    store.bench.finish(lease.run_id, 2, lease.token, result(final_val_loss=loss(lease)))
+    grown = store.bench.experiment(experiment.id).counts
+    assert (grown.total, grown.growing) == (8, False), "AdamW was cancelled and stays so"
+    assert grid_of(store.bench.runs(experiment_id=experiment.id))[6:] == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
+    for second in begin(store, 2):
+        finish(store, second)
+    assert store.bench.experiment(experiment.id).counts.done()

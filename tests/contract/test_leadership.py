@@ -63,3 +63,10 @@ def test_of_many_candidates_at_once_exactly_one_leads(database: Database) -> Non
             thread.join()
         assert len([term for term in terms if term is not None]) == 1
         database.clock_offset_seconds += TTL + 0.1
+
+
+def test_roles_are_held_apart(database: Database) -> None:
+    first, second = Leadership(database, "a", TTL), Leadership(database, "b", TTL, role="another")
+    assert (first.hold(), second.hold()) == (1, 1)
+    first.resign()
+    assert Leadership(database, "c", TTL, role="another").hold() is None

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from orchestrator import retention
 from orchestrator.errors import StoreError
-from orchestrator.jobs import AttemptOutcome, RunStatus
+from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
 from orchestrator.retention import prune
 from orchestrator.store import maintenance
 from orchestrator.store.database import Database
@@ -94,6 +95,35 @@ def test_a_backup_of_postgresql_is_pg_dumps(monkeypatch: pytest.MonkeyPatch, tmp
 def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
     store: Store, tmp_path: Path, keep: str, left: list[int]
 ) -> None:
+    ended, live = one_cancelled_of_two(store, tmp_path)
+    assert prune(store.database, tmp_path, keep) == (ended,)  # type: ignore[arg-type]
+    assert [notice.step for notice in store.bench.checkpoints(ended)] == left
+    assert sorted(path.name for path in (tmp_path / ended).glob("checkpoints/*.pt")) == [
+        f"step-{step:09d}.pt" for step in left
+    ]
+    assert len(list((tmp_path / live).glob("checkpoints/*"))) == 4
+    again = prune(store.database, tmp_path, keep)  # type: ignore[arg-type]
+    assert again == ()
+
+
+def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, _ = one_cancelled_of_two(store, tmp_path)
+    kept = retention._kept
+
+    def retried_meanwhile(status: RunStatus, keep: retention.Keep) -> int:
+        store.bench.wish_run(ended, Wish.RETRY)
+        return kept(status, keep)
+
+    monkeypatch.setattr(retention, "_kept", retried_meanwhile)
+    assert prune(store.database, tmp_path, "none") == ()
+    assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
+    assert [notice.step for notice in store.bench.checkpoints(ended)] == [20, 40]
+
+
+def one_cancelled_of_two(store: Store, tmp_path: Path) -> tuple[str, str]:
+    """Two runs with two checkpoints each: the one that was cancelled, and the one that is live."""
     store.bench.submit(comparison_spec(seeds=(1, 2), steps=100))
     leases = store.claim(cpus=2, gpus=0, limit=2)
     for lease in leases:
@@ -111,11 +141,4 @@ def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
     assert store.bench.run(ended).status is RunStatus.CANCELLED
-    assert prune(store.database, tmp_path, keep) == (ended,)  # type: ignore[arg-type]
-    assert [notice.step for notice in store.bench.checkpoints(ended)] == left
-    assert sorted(path.name for path in (tmp_path / ended).glob("checkpoints/*.pt")) == [
-        f"step-{step:09d}.pt" for step in left
-    ]
-    assert len(list((tmp_path / live).glob("checkpoints/*"))) == 4
-    again = prune(store.database, tmp_path, keep)  # type: ignore[arg-type]
-    assert again == ()
+    return ended, live

@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from orchestrator.jobs import Lease, LeasePolicy
+from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
 from orchestrator.store.outbox import Outbox
 from orchestrator.store.queue import Queue
-from orchestrator.tracking import Exporter, MlflowCopy
+from orchestrator.tracking import ROLE, Exporter, MlflowCopy, NotOursError
 from tests.stores import claim, comparison_spec, result, sqlite_database
 from worker.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
 from worker.record import Point
@@ -91,7 +92,8 @@ def contents(client: Any, name: str) -> list[dict[str, Any]]:
     told = []
     for run in runs:
         tags = {key: value for key, value in run.data.tags.items() if key.startswith("bench.")}
-        tags.pop("bench.experiment_id", None), tags.pop("bench.run_id", None)
+        for own in ("bench.experiment_id", "bench.run_id", "bench.ended_at"):
+            tags.pop(own, None)
         history = {
             key: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, key))
             for key in run.data.metrics
@@ -150,7 +152,7 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
 
 def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
     bench = played(database, tmp_path, "whole")
-    exporter = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts")
+    exporter = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="the only one")
     exporter.start()
     exporter.close()
     client = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts")._client
@@ -177,10 +179,76 @@ def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, data
 def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Database, tmp_path: Path) -> None:
     bench = played(database, tmp_path, "away")
     outbox = Outbox(database)
-    exporter = Exporter(bench, database, "http://127.0.0.1:9", tmp_path / "artifacts")
+    exporter = Exporter(bench, database, "http://127.0.0.1:9", tmp_path / "artifacts", holder="the only one")
     exporter.start()
     exporter.close()
     assert outbox.backlog() == 3
     database.clock_offset_seconds += 10
     first = outbox.pending()[0]
     assert first.tries >= 1
+
+
+def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_left(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    """A standby dispatcher exports, too: it must not look for runs in MLflow that the leader is about to make."""
+    bench = played(database, tmp_path, "two")
+    leader = Leadership(database, "the leader", role=ROLE)
+    assert leader.hold() == 1
+    standby = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="a standby")
+    standby.start()
+    standby.close()
+    assert Outbox(database).backlog() == 3
+    leader.resign()
+    heir = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="another standby")
+    heir.start()
+    heir.close()
+    assert Outbox(database).backlog() == 0
+    assert leader.hold() is not None, "who has delivered all and leaves gives the role back"
+
+
+def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    bench = played(database, tmp_path, "replaced", seeds=(1,))
+
+    def lost() -> None:
+        raise NotOursError
+
+    copy = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
+    (_, ended) = Outbox(database).pending()
+    with pytest.raises(NotOursError):
+        copy.write(ended)
+
+
+def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_its_failure(
+    mlflow_uri: str, database: Database, tmp_path: Path
+) -> None:
+    """The second attempt goes on behind the checkpoint of the first, at another pace; each ending is exported."""
+    bench = played(database, tmp_path, "retried")
+    copy, outbox = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts"), Outbox(database)
+    deliver(copy, outbox)
+    (broken,) = (run for run in bench.runs() if run.status is RunStatus.FAILED)
+    bench.wish_run(broken.id, Wish.RETRY)
+    (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
+    bench.hello(lease.run_id, 2, lease.token)
+    slower = tuple(
+        Point(step=n, tokens=n * 1024, train_loss=6.0 - n, val_loss=None, step_seconds=0.9) for n in (2, 3, 4)
+    )
+    bench.append_points(lease.run_id, 2, lease.token, PointsBatch(sequence=0, points=slower))
+    bench.finish(lease.run_id, 2, lease.token, result())
+    deliver(copy, outbox)
+    (again,) = (run for run in contents(copy._client, "retried") if run["tags"].get("bench.attempts") == "2")
+    assert again["status"] == "FINISHED"
+    assert again["metrics"]["train_loss"] == [(0, 5.0), (1, 4.0), (2, 4.0), (3, 3.0), (4, 2.0)]
+    assert again["metrics"]["step_seconds"] == [(0, 0.5), (1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]
+    assert len(again["metrics"]["device_hours"]) == 1
+    assert not {"bench.reason", "bench.checkpoint"} & again["tags"].keys()
+    assert again["files"] == ["result.json", "series.parquet", "spec.json"]
+    assert len(contents(copy._client, "retried")) == 3, "the parent and two children, none twice"
+
+
+def deliver(copy: MlflowCopy, outbox: Outbox) -> None:
+    for entry in outbox.pending():
+        copy.write(entry)
+        outbox.delivered([entry.id])

@@ -269,6 +269,29 @@ def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch:
     assert [each.message for each in desk.bench.attempts(desk.bench.runs()[0].id)][1:] == [None]
 
 
+def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its look at the service takes so long that another one leads meanwhile, and has started one of three runs."""
+    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
+    successor = desk.new_dispatcher("another", runner=TableRunner(cpus=1))
+    late: list[bool] = []
+
+    def answers_late() -> bool:
+        if late:
+            desk.database.clock_offset_seconds += 2 * LEADER_TTL_SECONDS
+            successor.tick()
+        return True
+
+    slow = desk.new_dispatcher("slow", answers=answers_late)
+    slow.tick()
+    desk.submit(seeds=3)
+    late.append(True)
+    slow.tick()
+    assert desk.runner.running == {}
+    assert sorted(desk.statuses()) == ["leased", "queued", "queued"]
+
+
 def _database_away(*_: object) -> bool:
     raise StoreError("the database is away")
 

@@ -14,6 +14,7 @@ from orchestrator.profiles import profiles
 from tests.reference.made_comparison import Outcome, falling, records
 from tests.stores import comparison_spec, result
 from worker.record import Verdict
+from worker.spec import Workload
 
 LawOf = Callable[[str, float, float], float]
 
@@ -144,3 +145,18 @@ def test_a_profile_scores_the_candidates_over_their_workloads() -> None:
     assert 0 < report.rows[1].score_tokens < 1
     assert report.rows[1].times[0].tokens is not None
     assert "2 workloads: a profile over so few" in profiles(comparisons[:2]).notes[0]
+
+
+def test_an_experiment_that_is_given_twice_counts_once() -> None:
+    experiments = measured(SIZES, power)
+    once, twice = fit_experiments(experiments, draws=50), fit_experiments([*experiments, experiments[0]], draws=50)
+    assert twice == once
+    assert of(twice, "adamw").points[0].n == 3
+
+
+def test_a_loss_that_is_no_cross_entropy_is_refused() -> None:
+    base = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3))
+    regression = Workload.model_validate({"task": {"kind": "regression"}, "budget": {"steps": 10}})
+    experiments = measured(SIZES, power, spec=base.model_copy(update={"workload": regression}))
+    with pytest.raises(FitError, match="measures excess risk, which has no scaling law in nats"):
+        fit_experiments(experiments)

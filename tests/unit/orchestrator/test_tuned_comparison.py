@@ -146,3 +146,17 @@ def test_the_pareto_front_holds_who_is_not_beaten_on_loss_and_bytes() -> None:
 
     found = compare(*records(of, outcome))
     assert {each.candidate for each in found.rows if each.on_pareto_front} == {"adapm", "adapm-mini"}
+
+
+def test_a_rate_that_a_later_end_overtook_is_said() -> None:
+    """Phase 2 ran at 2e-3; a retried run of the grid then came out lower at 1e-3."""
+    experiment, runs = records(
+        spec(),
+        lambda name, lr, seed: 1.0 if (name, lr, seed) == ("adapm", 1e-3, 0) else bowl(name, lr, seed),
+        planned=(*expand(spec()), *second_phase(spec(), 2e-3)),
+    )
+    told = [note for note in compare(experiment, runs).notes if "is judged at" in note]
+    assert told == [
+        "AdaPM is judged at lr 0.002, which led its grid when the final runs were chosen; runs that ended later put "
+        "0.001 ahead."
+    ]

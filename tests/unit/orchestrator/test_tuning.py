@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.experiments import Candidate, ComparisonSpec, Tuning, expand
-from orchestrator.tuning import Standing, Trial, beyond_edge, follow_up, settled, standing, winner
+from orchestrator.tuning import Standing, Trial, beyond_edge, follow_up, standing, winner
 from tests.stores import comparison_spec
 from worker.record import Verdict
 
@@ -39,7 +39,6 @@ def test_phase_two_is_submitted_once() -> None:
     trials = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, 2.4)]
     second = [Trial(lr=lr, seed=seed, ended=False, verdict=None, loss=None) for lr, seed in follow(spec(), *trials)]
     assert follow(spec(), *trials, *second) == ()
-    assert settled(spec(), [*trials, *second])
 
 
 def test_a_rate_that_diverged_on_one_tuning_seed_does_not_win() -> None:
@@ -51,10 +50,9 @@ def test_a_rate_that_diverged_on_one_tuning_seed_does_not_win() -> None:
     assert follow(of, *steady, *shaky)[0][0] == 1e-3
 
 
-def test_without_any_loss_nothing_follows_and_the_candidate_is_settled() -> None:
+def test_without_any_loss_nothing_follows() -> None:
     trials = [ended(lr, None, verdict=Verdict.DIVERGED) for lr in GRID]
     assert follow(spec(extend_grid=2), *trials) == ()
-    assert settled(spec(extend_grid=2), trials)
 
 
 def test_a_grid_grows_at_the_edge_of_the_optimum_until_it_is_interior() -> None:
@@ -85,7 +83,7 @@ def test_the_next_rate_keeps_the_grids_factor_and_the_bounds(
 
 @given(st.integers(0, 4), st.lists(st.one_of(st.none(), st.floats(1, 9)), min_size=7, max_size=7), st.integers(1, 2))
 def test_every_course_ends_within_its_budget(extend: int, losses: list[float | None], tuning_seeds: int) -> None:
-    """Whatever the losses are, the runs stay within `run_count()`, and the candidate is settled at the end."""
+    """Whatever the losses are, the runs stay within `run_count()`."""
     of = spec(extend, tuple(range(100, 100 + tuning_seeds)))
     pending = [(run.spec.optimizer.lr, run.spec.seed) for run in expand(of)]
     trials: list[Trial] = []
@@ -95,7 +93,6 @@ def test_every_course_ends_within_its_budget(extend: int, losses: list[float | N
             trials.append(ended(lr, loss, seed, Verdict.CONVERGED if loss is not None else Verdict.DIVERGED))
         pending = list(follow(of, *trials))
     assert len(trials) <= of.run_count()
-    assert settled(of, trials)
     assert len({(each.lr, each.seed) for each in trials}) == len(trials)
 
 
