@@ -96,6 +96,7 @@ def run(
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
+            initial_weights_sha256=weights.sha256 if weights else None,
         )
         execution = _Execution(spec, data, weights, around)
         with around.cap.applied():
