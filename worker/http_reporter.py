@@ -14,9 +14,8 @@ from worker.meters.clock import DeviceClock
 from worker.outbox import Outbox
 from worker.protocol import CheckpointNotice, Command, Failure, Heartbeat, Stopped
 from worker.record import Observation, Point, Record, Result
-from worker.reporter import still_valid
 from worker.service import CHECKPOINT, FAIL, FINISH, STOPPED, ServiceClient, Verb
-from worker.spool import Spool, read_batch
+from worker.spool import Spool, reports
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +64,11 @@ class HttpReporter:
     def begin(self, after_step: int | None) -> None:
         """Take over the unsent points of earlier attempts that still count, and drop the others."""
         inherited = self._spool.inherited()
-        batches = [batch for path in inherited if (batch := read_batch(path)) is not None]
-        for observation in still_valid([seen for batch in batches for seen in batch.observations], after_step):
-            self._outbox.add_observation(observation)
-        for point in still_valid([point for batch in batches for point in batch.points], after_step):
-            self._outbox.add_point(point)
+        for report in reports(inherited, after_step):
+            if isinstance(report, Point):
+                self._outbox.add_point(report)
+            else:
+                self._outbox.add_observation(report)
         self._outbox.persist()  # under this attempt's name, before the old files go
         for path in inherited:
             path.unlink(missing_ok=True)

@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 BATCH_POINTS: Final = 1_000
 """A batch of this size is about 250 kB of JSON; the protocol allows ten times as much."""
 BATCH_OBSERVATIONS: Final = 100
-"""Of a model of a hundred blocks about 3 MB; the service reads 16 MiB."""
+"""Of a model of a hundred blocks about 3 MB."""
+BATCH_OBSERVED_BYTES: Final = 4 * 2**20
+"""JSON of a batch's observations, beyond it those of one step at most; the service reads 16 MiB."""
 MEMORY_MESSAGES: Final = 16
 """Sealed messages kept in memory; later ones wait on disk."""
 
@@ -54,6 +56,7 @@ class Outbox:
         self._post, self._spool, self._flush_seconds = post, spool, flush_seconds
         self._points: list[Point] = []
         self._observations: list[Observation] = []
+        self._observed_bytes = 0
         self._messages: deque[_Message] = deque()
         self._next_sequence = 0
         self._flush_now = self._closed = False
@@ -68,13 +71,15 @@ class Outbox:
         """Queue a point."""
         with self._changed:
             self._points.append(point)
-            if len(self._points) >= BATCH_POINTS or len(self._observations) >= BATCH_OBSERVATIONS:
-                self._seal()
+            self._seal_if_full()
 
     def add_observation(self, observation: Observation) -> None:
-        """Queue an observation; it travels with the next point."""
+        """Queue an observation; it travels with its step's point, or before it."""
+        size_bytes = len(observation.model_dump_json())
         with self._changed:
             self._observations.append(observation)
+            self._observed_bytes += size_bytes
+            self._seal_if_full()
 
     def add(self, verb: Verb, body: bytes) -> None:
         """Queue a message behind all points so far."""
@@ -117,6 +122,12 @@ class Outbox:
         if self.error is None:
             self.persist()
 
+    def _seal_if_full(self) -> None:
+        """Keep every batch far below what the service takes; the caller holds the lock."""
+        observed = len(self._observations) >= BATCH_OBSERVATIONS or self._observed_bytes >= BATCH_OBSERVED_BYTES
+        if observed or len(self._points) >= BATCH_POINTS:
+            self._seal()
+
     def _seal(self) -> None:
         """Turn the waiting points into a message; the caller holds the lock."""
         if not self._points:
@@ -126,7 +137,7 @@ class Outbox:
         )
         message = _Message(POINTS, batch.model_dump_json().encode(), batch.sequence)
         self._next_sequence += 1
-        self._points, self._observations = [], []
+        self._points, self._observations, self._observed_bytes = [], [], 0
         self._messages.append(message)
         if len(self._messages) > MEMORY_MESSAGES:
             self._to_disk(message)

@@ -163,9 +163,10 @@ class Result(Record):
     backward_seconds_median: Finite | None = None
     optimizer_seconds_median: Finite | None
     tokens_per_second: Finite | None
-    """Training tokens by time in steps, evaluation and checkpoints excluded, each attempt's two warm-up steps too."""
+    """Training tokens by time in steps, evaluation and checkpoints excluded, each attempt's two warm-up steps too.
+    Padding and prompts are counted (`sft`, `rlhf`), and the time of `rlhf` includes that of generating."""
     flops_per_token: Finite | None = None
-    """Model FLOPs of forward and backward pass, by PaLM's formula."""
+    """Model FLOPs of forward and backward pass, by PaLM's formula; null for `rlhf` and `regression`."""
     flops_per_second: Finite | None = None
     """Achieved: `flops_per_token` × `tokens_per_second`."""
     model_flops_utilization: Finite | None = None

@@ -96,6 +96,7 @@ def run(
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
+            initial_weights_sha256=weights.sha256 if weights else None,
         )
         execution = _Execution(spec, data, weights, around)
         with around.cap.applied():
@@ -198,11 +199,12 @@ class _Execution:
         )
 
     def _speed(self) -> dict[str, float | None]:
-        """Tokens and model FLOPs by the time of the steps."""
+        """Tokens and model FLOPs by the time of the steps; no FLOPs where a step is more than the passes they count."""
         workload = self._spec.workload
         steps_per_second = self._progress.steps_per_second()
         tokens_per_second = None if steps_per_second is None else steps_per_second * self._tokens_per_step()
-        flops = flops_per_token(self._model(), workload.data.sequence_length_tokens)
+        length = workload.data.sequence_length_tokens
+        flops = flops_per_token(self._model(), length) if workload.task.only_passes else None
         achieved = flops * tokens_per_second if flops and tokens_per_second else None
         peak = device_peak(self._around.device, workload.precision)
         return {

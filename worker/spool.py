@@ -3,12 +3,15 @@
 import logging
 import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
 from worker.protocol import PointsBatch
+from worker.record import Observation, Point
+from worker.reporter import still_valid
 
 logger = logging.getLogger(__name__)
 
@@ -31,19 +34,38 @@ class Spool:
         return path
 
     def inherited(self) -> list[Path]:
-        """The batches that earlier attempts left, in the order of attempts and sequences."""
+        """The batches that earlier attempts left, in the order of their sequences; the newest attempt's first.
+
+        There are several attempts' where one was killed while it took over: it left copies, and it counts.
+        """
         found = []
         for path in self._folder.glob("a*.json"):
             match = _NAME.fullmatch(path.name)
             if match and int(match[1]) < self._attempt:
-                found.append((int(match[1]), int(match[2]), path))
+                found.append((-int(match[1]), int(match[2]), path))
         return [path for _, _, path in sorted(found)]
 
 
-def read_batch(path: Path) -> PointsBatch | None:
-    """A spooled batch; None, with a warning, where the file is damaged."""
+def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Observation | Point]:
+    """What still counts in spooled batches, one file in memory at a time; of what stands in several the first."""
+    seen = set()
+    for path in paths:
+        for report in _valid(path, after_step):
+            key = report.step, report.probe if isinstance(report, Observation) else None
+            if key not in seen:
+                seen.add(key)
+                yield report
+
+
+def _valid(path: Path, after_step: int | None) -> list[Observation | Point]:
+    """Of one file, each step's observations before its point; nothing, with a warning, where the file is damaged."""
     try:
-        return PointsBatch.model_validate_json(path.read_bytes())
+        batch = PointsBatch.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         logger.warning("passed over the damaged spooled batch %s: %s", path, error)
-        return None
+        return []
+    observations, points = (
+        still_valid(list(batch.observations), after_step),
+        still_valid(list(batch.points), after_step),
+    )
+    return sorted([*observations, *points], key=lambda report: (report.step, isinstance(report, Point)))

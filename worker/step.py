@@ -57,7 +57,7 @@ class Stepper:
 
         Args:
             step: Whose batch.
-            meter: Records the last micro-batch and the update.
+            meter: Records the last micro-batch, which is a full one, and the update.
             most_micro_batches: Leaves out the batch's further ones: a trial that stands for the whole step.
 
         An error leaves no gradients; where `updating` is still false, weights and optimizer are as they were.
@@ -65,7 +65,7 @@ class Stepper:
         self.updating = False
         clock = PhaseClock(self.device)
         with clock.phase(Phase.DATA), self.precision():
-            *earlier, last = self.task.draw(step, self.micro_batch_sequences)[:most_micro_batches]
+            *earlier, last = self._pieces(step)[:most_micro_batches]
         try:
             losses = [self._gradients(micro_batch, clock) for micro_batch in earlier]
             with meter.recording() if meter else nullcontext():
@@ -82,6 +82,12 @@ class Stepper:
             self.optimizer.zero_grad(set_to_none=True)
         synchronize(self.device)
         return StepTaken(loss=train_loss, grad_norm=grad_norm, seconds=clock.seconds())
+
+    def _pieces(self, step: int) -> list[Any]:
+        """The step's micro-batches; what an uneven cut leaves over comes first: the highest moment is in a full one."""
+        pieces = list(self.task.draw(step, self.micro_batch_sequences))
+        uneven = self.task.batch_sequences % self.micro_batch_sequences
+        return [pieces[-1], *pieces[:-1]] if uneven else pieces
 
     def _gradients(self, micro_batch: Any, clock: PhaseClock) -> torch.Tensor:
         with clock.phase(Phase.FORWARD), self.precision():

@@ -14,7 +14,7 @@ import torch
 from optim.modes import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
 from worker.devices import free_memory, is_out_of_memory
-from worker.errors import RunStoppedError, TerminatedError
+from worker.errors import CheckpointError, RunStoppedError, TerminatedError
 from worker.memory_cap import MemoryCap, OverMemoryCapError
 from worker.meters.breakdown import BreakdownMeter
 from worker.meters.clock import DeviceClock
@@ -47,6 +47,8 @@ class Surroundings:
     clock: DeviceClock
     termination: Termination
     cap: MemoryCap
+    initial_weights_sha256: str | None = None
+    """Of the files that training starts from; None where weights are drawn."""
 
 
 RECORDED_STEPS: Final = 2
@@ -71,9 +73,13 @@ class Training:
         self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
 
     def resume(self, notice: CheckpointNotice | None) -> int:
-        """Load the newest good checkpoint, if there is one; returns the step to go on from, 0 for a fresh start."""
+        """Load the newest good checkpoint, if there is one; returns the step to go on from, 0 for a fresh start.
+
+        Raises `CheckpointError` where it comes from other data or other initial weights than there are now.
+        """
         state = self._around.checkpoints.newest(notice)
         if state is not None:
+            self._require_same_origin(state["origin"])
             self._task.model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
             self.progress.load_state(state["progress"])
@@ -231,8 +237,22 @@ class Training:
         notice = self._around.checkpoints.save(self.progress.step, self._state())
         self._around.reporter.checkpoint(notice)
 
+    def _origin(self) -> dict[str, str | None]:
+        """What training is made from beside its specification, which names but does not hold it."""
+        return {"data": self._task.data_hash, "initial weights": self._around.initial_weights_sha256}
+
+    def _require_same_origin(self, before: dict[str, str | None]) -> None:
+        now = self._origin()
+        different = [f"{name}: {before[name]}, now {now[name]}" for name in now if now[name] != before[name]]
+        if different:
+            raise CheckpointError(
+                f"the checkpoints in {self._around.checkpoints.folder} come from something else than there is now "
+                f"(SHA-256; {'; '.join(different)}). Put back what the run began with, or submit it anew."
+            )
+
     def _state(self) -> dict[str, Any]:
         return {
+            "origin": self._origin(),
             "model": self._task.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "progress": self.progress.state(),

@@ -32,6 +32,8 @@ SAME_FIELDS: Final = (
     "rope_theta",
 )
 """What no shape shows, and makes another model of the same weights."""
+OTHER_NAMES: Final = {"gelu_new": "gelu_pytorch_tanh"}
+"""Of one function: published GPT-2s call the tanh approximation of the GELU by the left one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,8 @@ def require_same_architecture(weights: InitialWeights, expected: dict[str, Any])
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with its rotation's base at the top, where earlier versions of transformers wrote it."""
+    """A configuration with its rotation's base at the top, where earlier versions of transformers wrote it, and one
+    name for each function."""
     rotation = config.get("rope_parameters") or {}
-    return {**({"rope_theta": rotation["rope_theta"]} if "rope_theta" in rotation else {}), **config}
+    flat = {**({"rope_theta": rotation["rope_theta"]} if "rope_theta" in rotation else {}), **config}
+    return {name: OTHER_NAMES.get(value, value) if isinstance(value, str) else value for name, value in flat.items()}

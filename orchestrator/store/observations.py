@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 import zstandard
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.store.tables import observations
@@ -12,7 +13,7 @@ from worker.record import Observation
 
 
 def append(connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation]) -> None:
-    """Add what a batch brought; the batch itself was not accepted before (`series.append`)."""
+    """Add what a batch brought; what the attempt brought before stays as it is."""
     rows = [
         {
             "run_id": run_id,
@@ -24,7 +25,8 @@ def append(connection: Connection, run_id: str, attempt: int, seen: Sequence[Obs
         for one in seen
     ]
     if rows:
-        connection.execute(sa.insert(observations), rows)
+        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        connection.execute(dialect.insert(observations).on_conflict_do_nothing(), rows)
 
 
 def read(

@@ -168,3 +168,11 @@ def test_observations_are_read_by_step_and_probe_from_the_newest_attempt(store: 
     assert store.bench.observations(lease.run_id, after_step=2) == (first[2],)
     assert store.bench.observations(lease.run_id, most_steps=1) == (first[1], again)
     assert store.bench.observations(lease.run_id, after_step=4) == ()
+
+
+def test_an_observation_that_comes_twice_is_kept_once(store: Store, lease: Lease) -> None:
+    """In one batch and in two of one attempt; what is new beside it arrives."""
+    first, second = observed(1, 0.5), observed(2, 0.6)
+    send(store, lease, batch(0, [1]).model_copy(update={"observations": (first, first)}))
+    send(store, lease, batch(1, [2]).model_copy(update={"observations": (first, second)}))
+    assert store.bench.observations(lease.run_id) == (first, second)

@@ -6,11 +6,13 @@ so that going on after an interruption opens the right file and not all of those
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from worker.data.catalog import HubLocation
 from worker.data.documents import Cursor, Document, named_by_content
 from worker.errors import DataError, HubError
+
+AGAIN: Final = "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."
 
 
 class HubSource:
@@ -28,7 +30,7 @@ class HubSource:
     def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
         """Yield the rows with text from `cursor` on; raises `HubError` where the hub cannot be read."""
         self.skipped_documents = int(cursor["skipped"]) if cursor else 0
-        with _explained(self.location):
+        with explained(f"{self.location.repository} ({self.location.subset})", AGAIN):
             self._stream = _open(self.location)
             if cursor:
                 self._stream.load_state_dict(cursor["stream"])
@@ -60,15 +62,14 @@ def _open(location: HubLocation) -> Any:
 
 
 @contextmanager
-def _explained(location: HubLocation) -> Iterator[None]:
-    """What network and files raise becomes a `HubError` with the way out."""
+def explained(what: str, way_out: str) -> Iterator[None]:
+    """What network and files raise becomes a `HubError` that says what could not be read, and the way out."""
     import httpx2
+    from datasets.exceptions import DatasetsError
 
     try:
         yield
-    except (OSError, EOFError, ValueError, httpx2.HTTPError) as error:
+    except (OSError, EOFError, ValueError, httpx2.HTTPError, DatasetsError) as error:
         raise HubError(
-            f"cannot read {location.repository} ({location.subset}) from the Hugging Face hub: "
-            f"{type(error).__name__}: {str(error).rstrip('.')}. "
-            "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."
+            f"cannot read {what} from the Hugging Face hub: {type(error).__name__}: {str(error).rstrip('.')}. {way_out}"
         ) from error

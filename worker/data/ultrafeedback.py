@@ -10,9 +10,13 @@ from typing import Any, Final
 
 from worker.data.conversations import Conversation
 from worker.data.documents import Split
+from worker.data.hub import explained
 from worker.errors import DataError
 
 REPOSITORY: Final = "HuggingFaceH4/ultrafeedback_binarized"
+REVISION: Final = "3949bf5f8c17c394422ccfab0c31ea9c20bdeb85"
+"""The commit: what is read does not change under a comparison."""
+AGAIN: Final = "Check the network, HF_ENDPOINT and HF_HOME; the next attempt tries again. `chats` needs no download."
 SPLITS: Final = {Split.TRAIN: "train_sft", Split.VALIDATION: "test_sft"}
 
 
@@ -22,14 +26,16 @@ class UltraFeedback:
     def __init__(self, path: str = REPOSITORY, data_files: Mapping[str, str] | None = None) -> None:
         """Read the repository `path`, or {split: file} by `datasets`' loader of that name ("json", "parquet")."""
         self._path, self._data_files = path, data_files
-        self.version = path
+        self._revision = None if data_files else REVISION
+        self.version = f"{path} at {self._revision}" if self._revision else path
         self.skipped = 0
 
     def conversations(self) -> Iterator[Conversation]:
         """Yield the training split, then the test split, in their order.
 
         Raises:
-            DataError: the dataset cannot be read (no network, say), or has other columns.
+            HubError: the dataset cannot be read (no network, say).
+            DataError: it has other columns.
         """
         self.skipped = 0
         for split, name in SPLITS.items():
@@ -41,16 +47,11 @@ class UltraFeedback:
                     yield conversation
 
     def _rows(self, split: str) -> Iterator[Mapping[str, Any]]:
-        import datasets  # a second of imports, for those who read it
+        from datasets import load_dataset  # a second of imports, for those who read it
 
-        try:
-            files = dict(self._data_files) if self._data_files else None
-            yield from datasets.load_dataset(self._path, data_files=files, split=split, streaming=True)
-        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            raise DataError(
-                f"the dataset {self._path} (split {split}) cannot be read: {error}. Check that this machine reaches "
-                "huggingface.co or has it in its cache (HF_HOME), or use the dataset chats, which needs no download."
-            ) from error
+        files = dict(self._data_files) if self._data_files else None
+        with explained(f"{self._path} (split {split})", AGAIN):
+            yield from load_dataset(self._path, data_files=files, split=split, streaming=True, revision=self._revision)
 
 
 def _conversation(row: Mapping[str, Any], split: Split, where: str) -> Conversation | None:

@@ -56,7 +56,7 @@ def generate(
         prompts: Token ids.
         prompt_mask: 1 where a prompt's tokens are.
         most_tokens: Every answer ends here, finished or not.
-        end_of_text: The token that ends an answer; behind it there is padding.
+        end_of_text: The token that ends an answer, also as its first and only one; behind it there is padding.
         temperature: Of sampled answers.
         seeds: One for each answer; None answers greedily.
     """
@@ -66,7 +66,6 @@ def generate(
         input_ids=prompts,
         attention_mask=prompt_mask,
         max_new_tokens=most_tokens,
-        min_new_tokens=1,
         do_sample=False,
         use_cache=True,
         eos_token_id=end_of_text,

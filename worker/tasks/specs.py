@@ -32,6 +32,8 @@ class TaskSpec(Spec):
     loss_name: ClassVar[str] = "validation loss"
     """What the validation loss is called where people read of it."""
     loss_unit: ClassVar[str] = " nats"
+    only_passes: ClassVar[bool] = True
+    """Whether a step computes no more than forward and backward pass of its batch: else its FLOPs are not known."""
 
     @abstractmethod
     def misfits(self, workload: "Workload") -> list[Fault]:
@@ -106,6 +108,7 @@ class RlhfTask(ConversationTask):
     temperature: Annotated[float, Field(strict=True, gt=0, le=10)] = 1.0
     """Of the sampled answers and of the policy that is trained."""
     loss_name, loss_unit = "negated reward of held-out answers", ""
+    only_passes = False  # it generates, rewards and scores answers too
 
     def misfits(self, workload: "Workload") -> list[Fault]:
         """Besides a language task's, answers that leave no room for a prompt."""

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,17 +13,21 @@ from typing import Any
 import pytest
 import torch
 
+from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.reference.made_spec import made_spec
 from worker.checkpoint import CheckpointStore
-from worker.data.preparation import ensure_dataset
+from worker.data.preparation import ensure_dataset, prepare
 from worker.errors import CheckpointError, RunStoppedError, TerminatedError
+from worker.models import build_model
 from worker.protocol import Command
 from worker.record import Point, Result, Verdict
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.schedule import lr_factor
+from worker.spec import RunSpec
 from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
+from worker.weights import find_weights
 
 
 class StoppingReporter(MemoryReporter):
@@ -236,3 +241,38 @@ def test_the_folder_of_another_spec_is_refused(folders: Folders) -> None:
 
     with pytest.raises(CheckpointError, match="another spec"):
         run(made_spec(steps=3), MemoryReporter(), folders)
+
+
+def stop_at_3(spec: RunSpec, folders: Folders) -> None:
+    """The first of two attempts."""
+    with pytest.raises(RunStoppedError):
+        run(spec, StoppingReporter(3, Command.PAUSE), folders)
+
+
+def test_data_that_were_prepared_anew_between_two_attempts_are_refused(tmp_path: Path) -> None:
+    """The result would be of neither; the message names both."""
+    before = prepare_made_dataset(tmp_path).data_hash
+    folders = Folders(run_folder=tmp_path / "run", dataset_folder=tmp_path)
+    stop_at_3(made_spec(), folders)
+    shutil.rmtree(tmp_path / "python-stdlib-byte")
+    now = prepare(MadeSource(count=290), made_recipe(), tmp_path / "python-stdlib-byte").data_hash
+
+    with pytest.raises(CheckpointError, match=f"data: {before}, now {now}.*Put back what the run began with"):
+        run(made_spec(), MemoryReporter(), folders)
+
+
+def test_initial_weights_that_were_replaced_between_two_attempts_are_refused(tmp_path: Path) -> None:
+    """As for data."""
+    prepare_made_dataset(tmp_path)
+    fields = made_spec().model_dump()
+    fields["workload"]["initial_weights"] = "own/mine"
+    spec, folders = RunSpec.model_validate(fields), Folders(run_folder=tmp_path / "run", dataset_folder=tmp_path)
+    hashes = []
+    for seed in (7, 8):
+        build_model("gpt2-tiny", seed).save_pretrained(tmp_path / "weights" / "mine")
+        hashes.append(find_weights("own/mine", tmp_path).sha256)
+        if seed == 7:
+            stop_at_3(spec, folders)
+
+    with pytest.raises(CheckpointError, match=f"initial weights: {hashes[0]}, now {hashes[1]}"):
+        run(spec, MemoryReporter(), folders)

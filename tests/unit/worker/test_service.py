@@ -1,7 +1,6 @@
 """The client of the service: what each answer means."""
 
 import itertools
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,15 +62,13 @@ def test_every_answer_has_its_meaning(service: AttemptService, status: int, erro
 
 
 def test_a_service_that_is_not_there_is_unavailable_after_the_patience(service: AttemptService) -> None:
-    """The address is in the message, and the waiting is bounded."""
+    """The address is in the message, and the waiting ends."""
     service.stop()
-    started = time.monotonic()
     with (
         ServiceClient(service.url, "r1", 1, TOKEN) as client,
         pytest.raises(ServiceUnavailableError, match=r"hello did not reach http://127\.0\.0\.1.*Check that"),
     ):
         client.hello(patience_seconds=0.3)
-    assert time.monotonic() - started < 60
 
 
 def test_pauses_double_up_to_a_bound_and_are_jittered() -> None:

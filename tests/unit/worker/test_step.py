@@ -10,7 +10,9 @@ import torch
 
 from tests.reference.made_spec import made_spec
 from tests.reference.made_stepper import executed, made_stepper
+from worker.meters.breakdown import BreakdownMeter
 from worker.meters.phases import PhaseClock
+from worker.spec import RunSpec
 
 
 def losses(dataset_folder: Path, micro_batch_sequences: int) -> list[tuple[float, float]]:
@@ -26,6 +28,30 @@ def test_accumulated_steps_are_those_of_the_whole_batch(micro_batch_sequences: i
 
     for found, whole in zip(losses(dataset_folder, micro_batch_sequences), expected, strict=True):
         assert found == pytest.approx(whole, rel=2e-4)
+
+
+@pytest.mark.parametrize("most_micro_batches", [None, 2])
+def test_what_is_recorded_of_an_uneven_cut_is_a_full_micro_batch(
+    most_micro_batches: int | None, dataset_folder: Path
+) -> None:
+    """Four sequences as one and three, in trials too: the memory that is found is that of three."""
+    stepper = made_stepper(dataset_folder, long_spec(), micro_batch_sequences=3)
+    meter = BreakdownMeter(stepper.task.model, stepper.optimizer, stepper.device)
+    seen = []
+    head: torch.nn.Module = stepper.task.model.get_submodule("lm_head")
+    head.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    stepper.take(0, meter, most_micro_batches=most_micro_batches)
+
+    assert [shape[0] for shape in seen] == [1, 3]
+    logits_bytes = 4 * seen[-1].numel()
+    assert meter.result(1, 3).activations_bytes > 10 * logits_bytes
+
+
+def long_spec() -> RunSpec:
+    """Sequences so long that a step holds the most in its backward pass, not in its update."""
+    spec = made_spec()
+    data = spec.workload.data.model_copy(update={"sequence_length_tokens": 256})
+    return spec.model_copy(update={"workload": spec.workload.model_copy(update={"data": data})})
 
 
 def test_bf16_is_autocast_and_parameters_and_gradients_stay_in_fp32(dataset_folder: Path) -> None:

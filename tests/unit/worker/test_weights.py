@@ -39,6 +39,23 @@ def test_a_model_starts_from_exactly_these_weights(model: str, tmp_path: Path) -
     assert loaded.config._attn_implementation == "sdpa"
 
 
+def test_weights_that_say_gelu_new_are_those_of_gpt2(tmp_path: Path) -> None:
+    """As OpenAI's are published: saved by transformers with its own defaults, and computing the same logits."""
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+
+    ours = build_model("gpt2-tiny", 0).config
+    names = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    plain = GPT2LMHeadModel(GPT2Config(**{name: getattr(ours, name) for name in names}))
+    torch.nn.Module.eval(plain)
+    plain.save_pretrained(tmp_path / "weights" / "published")
+    assert json.loads((tmp_path / "weights/published/config.json").read_text())["activation_function"] == "gelu_new"
+
+    loaded = build_model("gpt2-tiny", 1, weights=find_weights("own/published", tmp_path))
+    tokens = torch.arange(64).reshape(2, 32)
+    assert torch.allclose(loaded(tokens).logits, plain(tokens).logits, atol=1e-5)
+
+
 def test_the_hash_is_over_the_tensors_files(tmp_path: Path) -> None:
     """Equal weights have equal hashes; others have others."""
     assert saved(tmp_path / "a").sha256 == saved(tmp_path / "b").sha256 != saved(tmp_path / "c", seed=8).sha256

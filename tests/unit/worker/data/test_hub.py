@@ -104,12 +104,14 @@ OFFLINE = """
 from pathlib import Path
 from worker.data.bpe import tokenizer_file
 from worker.data.sources import source_of
+from worker.data.ultrafeedback import UltraFeedback
 from worker.errors import HubError
 from worker.weights import find_weights
 for what in (
     lambda: next(source_of("c4").documents()),
     lambda: tokenizer_file("gpt2", None),
     lambda: find_weights("openai-community/gpt2", Path(".")),
+    lambda: next(UltraFeedback().conversations()),
 ):
     try:
         what()
@@ -119,14 +121,18 @@ for what in (
 
 
 def test_a_hub_that_cannot_be_reached_is_said_with_the_way_out(tmp_path: Path) -> None:
-    """Dataset, tokenizer and weights; another attempt may find the network again."""
+    """Dataset, tokenizer, weights and conversations; another attempt may find the network again."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     result = subprocess.run(
         [sys.executable, "-c", OFFLINE], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
     )
-    data, tokenizer, weights = result.stdout.splitlines()
+    data, tokenizer, weights, conversations = result.stdout.splitlines()
     assert data.startswith("infrastructure cannot read allenai/c4 (en) from the Hugging Face hub: ")
     assert data.endswith("Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept.")
     assert tokenizer.startswith("infrastructure cannot fetch the tokenizer 'gpt2' from openai-community/gpt2: ")
     assert tokenizer.endswith("or give the file with --tokenizer-file.")
     assert weights.startswith("infrastructure cannot fetch the weights openai-community/gpt2: ")
+    assert conversations.startswith(
+        "infrastructure cannot read HuggingFaceH4/ultrafeedback_binarized (split train_sft) from the Hugging Face hub: "
+    )
+    assert conversations.endswith("the next attempt tries again. `chats` needs no download.")

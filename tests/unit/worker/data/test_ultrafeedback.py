@@ -1,6 +1,7 @@
 """UltraFeedback through `datasets`, from local files of the published columns: no network."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 from worker.data.conversation_store import open_conversations, prepare_conversations
 from worker.data.conversations import Conversation
 from worker.data.documents import Split
-from worker.data.ultrafeedback import UltraFeedback
-from worker.errors import DataError
+from worker.data.ultrafeedback import REPOSITORY, REVISION, UltraFeedback
+from worker.errors import DataError, HubError
 
 
 def row(prompt: str, answer: str) -> dict[str, Any]:
@@ -61,5 +62,10 @@ def test_other_columns_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_dataset_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     absent = {name: str(tmp_path / "absent.jsonl") for name in ("train_sft", "test_sft")}
-    with pytest.raises(DataError, match=r"cannot be read: .*use the dataset chats, which needs no download"):
+    with pytest.raises(HubError, match=r"cannot read json \(split train_sft\) .*`chats` needs no download"):
         list(UltraFeedback("json", absent).conversations())
+
+
+def test_what_is_published_is_pinned_to_a_commit() -> None:
+    assert UltraFeedback().version == f"{REPOSITORY} at {REVISION}"
+    assert re.fullmatch(r"[0-9a-f]{40}", REVISION)

@@ -1,5 +1,7 @@
 """Generated answers: greedy ones are argmaxes, sampled ones follow the model and depend on nothing but their seed."""
 
+import math
+
 import pytest
 import torch
 from transformers.modeling_utils import PreTrainedModel
@@ -81,3 +83,23 @@ def test_an_answer_ends_with_its_first_end_and_padding_is_no_part_of_it() -> Non
     assert answers.answer_mask[0].tolist() == [True, True, True, False, False, False]
     assert answers.lengths().tolist() == [3]
     assert answers.positions()[0].tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 6, 6]
+
+
+@torch.no_grad()
+def test_the_first_token_follows_the_policy_its_end_included() -> None:
+    """A model that ends at once half of the time: sampled answers are those of the very policy that is trained."""
+    built = build_model("gpt2-tiny", 0)
+    logits = torch.zeros(256)
+    logits[END] = math.log(255)  # as probable as the other 255 together
+
+    class Undecided(torch.nn.Module):
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return logits.expand(*hidden.shape[:2], -1)
+
+    built.lm_head = Undecided()
+    prompts = PROMPTS[2:3].expand(400, -1)
+    sampled = generate(built, prompts, torch.ones_like(prompts), most_tokens=3, end_of_text=END, seeds=list(range(400)))
+    assert 150 < int((sampled.lengths() == 1).sum()) < 250
+    greedy = generate(built, prompts[:2], torch.ones_like(prompts[:2]), most_tokens=3, end_of_text=END)
+    assert greedy.tokens[:, 4:].tolist() == [[END] * 3] * 2
+    assert greedy.answer_mask.tolist() == [[True, False, False]] * 2

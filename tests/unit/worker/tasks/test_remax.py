@@ -1,5 +1,6 @@
 """ReMax: its gradient against the paper's formula written out, and that it learns."""
 
+import math
 from typing import Any
 
 import pytest
@@ -120,6 +121,32 @@ def test_every_reward_tells_answers_apart_and_repeats_itself(reward: str, chats:
     else:
         expected = 1 - (batch.answers.lengths() - 1) / (ANSWER - 1)
         assert torch.allclose(batch.rewards, expected)
+
+
+@pytest.mark.parametrize("reward", ["model", "brevity", "printable"])
+def test_answers_that_are_nothing_but_their_end_are_rewarded_and_trained_on(
+    reward: str, chats: ConversationDataset
+) -> None:
+    """One token each, which counts; `brevity` gives them all that it has."""
+    task = task_of(spec_of(reward=reward), chats)
+    head, end_of_text = task.model.get_submodule("lm_head"), chats.manifest.end_of_text
+
+    class Ending(torch.nn.Module):
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            pushed: torch.Tensor = head(hidden) + 50.0 * torch.nn.functional.one_hot(torch.tensor(end_of_text), 256)
+            return pushed
+
+    task.model.lm_head = Ending()
+    (batch,) = task.draw(0, 4)
+    loss = task.training_loss(batch)
+    loss.backward()
+
+    assert batch.answers.lengths().tolist() == [1] * 4
+    assert batch.batch_answer_tokens == 4
+    assert torch.isfinite(batch.rewards).all()
+    assert math.isfinite(loss.item())
+    if reward != "model":
+        assert batch.rewards.tolist() == [1.0 if reward == "brevity" else 0.0] * 4
 
 
 def test_the_reward_rises(chats: ConversationDataset) -> None:
