@@ -50,7 +50,7 @@ def ls(json: Json = False) -> None:
 
     folder = environment_settings().datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in catalog.DATASETS]
-    there = _prepared(folder)
+    there = _prepared(folder) + _prepared_conversations(folder)
     if json:
         print_json({"datasets": known, "prepared": there})
         return
@@ -92,6 +92,43 @@ def _prepared(folder: Path) -> list[dict[str, Any]]:
                 "size_bytes": manifest.size_bytes(),
                 "data_hash": manifest.data_hash,
                 "source_version": manifest.recipe.source_version,
+                "folder": path,
+            }
+        )
+    return found
+
+
+def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
+    """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
+    from worker.data.conversation_store import MANIFEST_NAME, TOKEN_DTYPE, read_conversation_manifest
+    from worker.data.documents import Split
+    from worker.data.prepared import UNFINISHED
+    from worker.errors import CorruptShardError
+
+    found: list[dict[str, Any]] = []
+    for path in sorted(each.parent for each in folder.glob(f"*/{MANIFEST_NAME}")):
+        if path.suffix == UNFINISHED:
+            continue
+        try:
+            manifest = read_conversation_manifest(path)
+            sizes = {name: (path / name).stat().st_size for name in manifest.sha256}
+        except (OSError, CorruptShardError) as error:
+            found.append({"folder": path, "error": str(error)})
+            continue
+        tokens = {split: sizes[f"{split}.tokens"] // TOKEN_DTYPE.itemsize for split in Split}
+        found.append(
+            {
+                "dataset": manifest.dataset,
+                "tokenizer": manifest.tokenizer,
+                "vocabulary_size": manifest.vocabulary_size,
+                "training_tokens": tokens[Split.TRAIN],
+                "validation_tokens": tokens[Split.VALIDATION],
+                "documents": sum(manifest.conversations.values()),
+                "skipped_documents": manifest.skipped,
+                "shards": len(tokens),
+                "size_bytes": sum(sizes.values()),
+                "data_hash": manifest.data_hash(),
+                "source_version": manifest.source_version,
                 "folder": path,
             }
         )

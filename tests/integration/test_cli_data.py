@@ -19,6 +19,7 @@ from tests.integration.api_service import comparison_fields, serving
 from tests.reference.made_dataset import MadeSource, prepare_made_dataset
 from tests.reference.made_repository import make_repository
 from worker.data import catalog
+from worker.data.conversation_store import ensure_conversations
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -184,3 +185,17 @@ def test_the_service_refuses_an_experiment_on_data_that_it_has_not(tmp_path: Pat
             client.submit(fields)
         assert refused.value.status == 422
         assert client.experiments() == ()
+
+
+def test_conversations_that_a_run_has_prepared_are_listed(data_folder: Path) -> None:
+    """Beside texts; damaged ones are said to be, with the way out."""
+    opened = ensure_conversations("chats", "byte", data_folder)
+    (entry,) = listed()
+    assert (entry["dataset"], entry["tokenizer"]) == ("chats", "byte")
+    assert entry["training_tokens"] == len(opened.train.tokens)
+    assert entry["documents"] == len(opened.train) + len(opened.validation)
+    assert entry["data_hash"] == opened.data_hash
+    assert opened.data_hash[:12] in bench("ls").stdout
+
+    (data_folder / "chats-byte" / "conversations.json").write_text("{")
+    assert "Delete the folder" in bench("ls").stderr

@@ -177,11 +177,7 @@ def _encoded(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple
 
 def open_conversations(folder: Path) -> ConversationDataset:
     """Open what is prepared in `folder`; raises `CorruptShardError` where a file contradicts the manifest."""
-    path = folder / MANIFEST_NAME
-    try:
-        manifest = ConversationManifest.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
+    manifest = read_conversation_manifest(folder)
     for name, expected in manifest.sha256.items():
         found = file_sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
         if found != expected:
@@ -189,6 +185,15 @@ def open_conversations(folder: Path) -> ConversationDataset:
                 f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. {_way_out(folder)}"
             )
     return ConversationDataset(manifest, _map(folder, Split.TRAIN), _map(folder, Split.VALIDATION))
+
+
+def read_conversation_manifest(folder: Path) -> ConversationManifest:
+    """The manifest in `folder`; raises `CorruptShardError` with the way out."""
+    path = folder / MANIFEST_NAME
+    try:
+        return ConversationManifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
 
 
 def _map(folder: Path, split: Split) -> Conversations:
