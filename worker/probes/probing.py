@@ -10,7 +10,7 @@ can be left out of the step's.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -33,6 +33,8 @@ class Probing:
         self.seconds = 0.0
         """What the probes took within the newest step."""
         self._probes, self._step, self._observed = probes, 0, list[Observation]()
+        self._awaited: Literal["before", "after"] | None = None
+        """The next hook of the step under watch: a `step` that is wrapped twice calls each hook twice."""
         plan = optimizer.plan if isinstance(optimizer, Planned) else plan_blocks(model, unknown="full")
         self._blocks = _matrices(plan)
         names = {block.parameter for block in self._blocks}
@@ -47,11 +49,11 @@ class Probing:
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
         """Within, the optimizer's step counts as `step`, from 1; steps outside are nobody's business."""
-        self._step, self.seconds = step, 0.0
+        self._step, self._awaited, self.seconds = step, "before", 0.0
         try:
             yield
         finally:
-            self._step = 0
+            self._awaited = None
 
     def taken(self) -> list[Observation]:
         """What was observed since the last call."""
@@ -67,13 +69,19 @@ class Probing:
         self._momenta.own = {name: value.to(self._parameters[name].device) for name, value in state.items()}
 
     def _before(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
+        if self._awaited != "before":
+            return
+        self._awaited = "after"
         with self._timed():
-            if self._step and self._keeps_momenta:
+            if self._keeps_momenta:
                 self._momenta.take(self._by_parameter)
             if self._probes.due(self._step):
                 self._observe_gradients()
 
     def _after(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
+        if self._awaited != "after":
+            return
+        self._awaited = None
         with self._timed():
             if self._probes.due(self._step):
                 self._observe_momenta()

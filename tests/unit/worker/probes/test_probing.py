@@ -136,3 +136,18 @@ def test_every_optimizer_of_the_catalog_can_be_observed(name: str) -> None:
             stepped(optimizer, model, step)
     assert [seen.probe for seen in probing.taken()] == ALL
     assert probing.seconds > 0.0
+
+
+def test_a_step_that_is_wrapped_twice_is_observed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by torch itself, where some library has replaced the `step` of an optimizer's class."""
+    model = build_model("gpt2-tiny", 1)
+    optimizer = build("sgd", model, lr=1e-3)
+    again = torch.optim.Optimizer.profile_hook_step(type(optimizer).step)
+    monkeypatch.setattr(type(optimizer), "step", again)
+    calls: list[str] = []
+    optimizer.register_step_post_hook(lambda *_: calls.append("hook"))
+    probing = Probing(model, optimizer, Probes(every_steps=1))
+    with probing.watching(1):
+        stepped(optimizer, model, 1)
+    assert len(calls) > 1
+    assert [seen.probe for seen in probing.taken()] == ALL
