@@ -1,12 +1,17 @@
-"""The real embedded service, once for all tests that only submit to it."""
+"""What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from api.supervisor import Supervisor
 from orchestrator.settings import Settings
+
+# What passed once passes again, on a busy machine too; `--hypothesis-profile default` looks for new examples.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
