@@ -146,8 +146,10 @@ def _three_digits(value: float) -> str:
 
 
 def standing(place: Standing) -> str:
-    """`3 of 120, starts in about 4 min`; the estimate only where there is one."""
+    """`3 of 120, starts in about 4 min`; the estimate only where there is one, and the quota that it waits for."""
     text = f"{count(place.position)} of {count(place.waiting)}"
+    if place.waits_for is not None:
+        return f"{text}, {place.waits_for}"
     if place.starts_in_seconds is None:
         return text
     return f"{text}, starts in about {duration(place.starts_in_seconds)}"

@@ -52,6 +52,8 @@ class ExperimentRecord(Record):
     ended_at: float | None
     counts: StateCounts
     progress: Progress
+    key_id: str | None = None
+    """The key that submitted it; null where the service had none."""
 
 
 class Submission(Record):
@@ -146,6 +148,8 @@ class Standing(Record):
     """Runs in the queue, of all experiments."""
     starts_in_seconds: float | None
     """Estimated from the duration of the last runs and the number at work; null while nothing is known."""
+    waits_for: str | None = None
+    """The quota that keeps it from starting, in a sentence; null where none does."""
 
 
 class AttemptRecord(Record):

@@ -36,8 +36,10 @@ from orchestrator.records import (
     Submission,
 )
 from orchestrator.store import observations, reads, series, standing
+from orchestrator.store.audit import AuditLog
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
+from orchestrator.store.keyring import Keyring
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from worker.attempt_log import log_path
@@ -79,17 +81,21 @@ class Bench:
         self._free_bytes = free_bytes
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
+        self.keyring = Keyring(database)
+        """Who may call."""
+        self.audit = AuditLog(database)
+        """What callers changed."""
         self._curves: dict[str, ValidationCurve] = {}
 
     # Users
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None) -> Submission:
+    def submit(self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None) -> Submission:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
-        `MissingDataError`."""
+        `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
         if found := missing(spec.workload, self._datasets_folder):
             raise MissingDataError(" ".join(found))
-        experiment_id, created = self._queue.submit(spec, key)
+        experiment_id, created = self._queue.submit(spec, key, by=by)
         return Submission(experiment=self.experiment(experiment_id), created=created)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:

@@ -9,7 +9,9 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "ADAPM_BENCH_"
-OTHER_VARIABLES = frozenset({"ADAPM_BENCH_URL", "ADAPM_BENCH_COMMIT", "ADAPM_BENCH_CHROMIUM"})
+OTHER_VARIABLES = frozenset(
+    {"ADAPM_BENCH_URL", "ADAPM_BENCH_KEY", "ADAPM_BENCH_KEY_FILE", "ADAPM_BENCH_COMMIT", "ADAPM_BENCH_CHROMIUM"}
+)
 """Read elsewhere: by the command line, by workers, and by the tests of pages."""
 
 
@@ -27,6 +29,12 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)
     """0 takes any free port."""
+    allowed_hosts: str = ""
+    """Further names, with commas between them, that the service is called by: those of a reverse proxy."""
+    requests_a_second: float = Field(default=100.0, gt=0, le=1e6)
+    """What one key may ask for in the long run; three times as many at once."""
+    audit_days: float = Field(default=365.0, gt=0, le=36_500)
+    """How long the audit log remembers."""
     slots: int | None = Field(default=None, ge=1, le=4096)
     """CPUs that runs may occupy at once; default: all of them."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)

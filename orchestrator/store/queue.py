@@ -28,7 +28,7 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.placement import Node, NodeId, Room, largest
-from orchestrator.store import growth, submission, wishes
+from orchestrator.store import growth, quotas, submission, wishes
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
 from orchestrator.store.moves import (
@@ -63,9 +63,11 @@ class Queue:
 
     # The user's side
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None) -> tuple[ExperimentId, bool]:
+    def submit(
+        self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None
+    ) -> tuple[ExperimentId, bool]:
         """Queue an experiment; see `submission.submit`."""
-        return submission.submit(self._database, spec, key)
+        return submission.submit(self._database, spec, key, by=by)
 
     def wish_run(self, run_id: str, wish: Wish) -> None:
         """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
@@ -85,14 +87,13 @@ class Queue:
 
         It ends at `limit` or at the first run that does not fit: that one is waited for and not overtaken, so that a
         large run is not starved by small ones. Runs that the cluster can never hold are passed over; see
-        `mark_unschedulable`.
+        `mark_unschedulable`; so are those whose key has used up its quota (`quotas.py`).
         """
         if limit < 1 or not self._anything(self._due):
             return ()
         with self._database.writing() as connection:
-            locked = lock(self._database, connection, self._due.limit(limit), wait=False)
-            fitting = _fitting(locked.runs, room)
-            return self._lease(connection, fitting, locked.now)
+            waiting, now = quotas.lock_within(self._database, connection, self._due, limit)
+            return self._lease(connection, _fitting(waiting, room), now)
 
     def live(self) -> tuple[LiveAttempt, ...]:
         """Every attempt that holds a lease."""
@@ -204,6 +205,7 @@ class Queue:
         waiting = [run for run, _ in fitting]
         leased = [replace(run, status=RunStatus.LEASED, attempt=run.attempt + 1, reason=None) for run in waiting]
         tokens = [Token(secrets.token_urlsafe(TOKEN_BYTES)) for _ in leased]
+        charged = quotas.keys_of(connection, leased)
         rows = [
             {
                 "run_id": run.id,
@@ -212,6 +214,7 @@ class Queue:
                 "node": node,
                 "leased_at": now,
                 "expires_at": now + self._policy.ttl_seconds,
+                "key_id": charged[run.experiment_id],
             }
             for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
         ]

@@ -231,6 +231,7 @@ def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> Exper
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
         counts=counts,
         progress=_progress(totals),
+        key_id=row.key_id,
     )
 
 

@@ -8,7 +8,8 @@ from orchestrator.jobs import LIVE, RunStatus
 from orchestrator.records import Standing
 from orchestrator.store.database import Database
 from orchestrator.store.moves import known_id
-from orchestrator.store.tables import QUEUE_ORDER, is_claimable, runs
+from orchestrator.store.quotas import quotas
+from orchestrator.store.tables import QUEUE_ORDER, experiments, is_claimable, runs
 
 RECENT_RUNS = 50
 """Runs whose durations make the estimate: enough to be steady, few enough to follow a change of workload."""
@@ -28,9 +29,19 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
     pause = max(row.available_at - database.read_clock(connection), 0.0)
     pace = _seconds_between_starts(connection)
-    return Standing(
-        position=position, waiting=total, starts_in_seconds=None if pace is None else max(position * pace, pause)
-    )
+    hold = _quota_hold(database, connection, row.experiment_number)
+    starts_in = None if pace is None or hold is not None else max(position * pace, pause)
+    return Standing(position=position, waiting=total, starts_in_seconds=starts_in, waits_for=hold)
+
+
+def _quota_hold(database: Database, connection: Connection, experiment_number: int) -> str | None:
+    """Why the experiment's key may begin nothing now; None where it may, or the experiment is nobody's."""
+    query = sa.select(experiments.c.key_id).where(experiments.c.number == experiment_number)
+    key_id = connection.execute(query).scalar_one()
+    if key_id is None:
+        return None
+    quota = quotas(connection, database.read_clock(connection)).get(key_id)
+    return quota.reason() if quota is not None and quota.runs_left() == 0 else None
 
 
 def _seconds_between_starts(connection: Connection) -> float | None:

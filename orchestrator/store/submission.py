@@ -37,8 +37,10 @@ ID_LENGTH = 10
 """50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 
 
-def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[ExperimentId, bool]:
-    """Store the experiment and its runs; returns its id and whether it is new.
+def submit(
+    database: Database, spec: ComparisonSpec, key: str | None, *, by: str | None = None
+) -> tuple[ExperimentId, bool]:
+    """Store the experiment and its runs; returns its id and whether it is new. Its runs are charged to the key `by`.
 
     The same `key` with the same specification is answered with the experiment that it made the first time; with
     another one it raises `IdempotencyError`. When this returns, nothing short of a lost disk loses the experiment.
@@ -47,7 +49,7 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
     with database.writing() as connection:
         now = database.read_clock(connection)
         experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
-        number = _insert_experiment(connection, experiment_id, spec, key, now)
+        number = _insert_experiment(connection, experiment_id, spec, key, now, by)
         if number is None:
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
@@ -58,7 +60,12 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
 
 
 def _insert_experiment(
-    connection: Connection, experiment_id: ExperimentId, spec: ComparisonSpec, key: str | None, now: float
+    connection: Connection,
+    experiment_id: ExperimentId,
+    spec: ComparisonSpec,
+    key: str | None,
+    now: float,
+    by: str | None,
 ) -> int | None:
     """The experiment's number; None where its key is taken (on PostgreSQL: after the other submitter has committed)."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -73,6 +80,7 @@ def _insert_experiment(
             idempotency_key=key,
             created_at=now,
             growing=spec.tuning is not None,
+            key_id=by,
         )
         .on_conflict_do_nothing(index_elements=["idempotency_key"])
         .returning(experiments.c.number)

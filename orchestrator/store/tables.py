@@ -6,6 +6,7 @@
     outbox                                        (what other systems still have to be told)
     change_counters                               (how often anything visible has changed)
     leaders                                       (who dispatches, who exports, and until when)
+    keys ─< sessions, audit                       (who may call, and what they changed)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
@@ -16,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Table
 
 from orchestrator.jobs import CLAIMABLE, AttemptOutcome, RunStatus
+from orchestrator.key_records import Scope
 
 metadata = sa.MetaData(
     naming_convention={
@@ -63,6 +65,7 @@ experiments = Table(
     Column("created_at", sa.Double, nullable=False),
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
+    Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
 )
 
 runs = Table(
@@ -150,6 +153,7 @@ attempts = Table(
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),
     Column("last_batch", sa.BigInteger, nullable=False, server_default="-1"),
     Column("node", sa.Text, nullable=True),  # of the cluster, as the dispatcher placed it
+    Column("key_id", sa.Text, nullable=True),  # whom it is charged to: the experiment's key
     CheckConstraint("attempt >= 1", name="counts_from_one"),
     CheckConstraint("(outcome is null) = (ended_at is null)", name="ends_with_an_outcome"),
 )
@@ -157,6 +161,15 @@ attempts = Table(
 _is_live = attempts.c.ended_at.is_(None)
 Index("uq_attempts_live", attempts.c.run_id, unique=True, sqlite_where=_is_live, postgresql_where=_is_live)
 Index("ix_attempts_expiry", attempts.c.expires_at, sqlite_where=_is_live, postgresql_where=_is_live)
+
+_is_charged = attempts.c.key_id.is_not(None)
+Index(
+    "ix_attempts_charged",
+    attempts.c.key_id,
+    attempts.c.ended_at,
+    sqlite_where=_is_charged,
+    postgresql_where=_is_charged,
+)
 
 results = Table(
     "results",
@@ -250,4 +263,41 @@ leaders = Table(
     Column("holder", sa.Text, nullable=False),
     Column("term", sa.BigInteger, nullable=False),  # rises each time that another holder takes over
     Column("expires_at", sa.Double, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", sa.Text, primary_key=True),
+    Column("label", sa.Text, nullable=False),
+    Column("scope", _words(Scope, "scope"), nullable=False),
+    Column("secret_hash", sa.Text, nullable=False),  # SHA-256 of the whole key, which is kept nowhere
+    Column("created_at", sa.Double, nullable=False),
+    Column("expires_at", sa.Double, nullable=True),
+    Column("revoked_at", sa.Double, nullable=True),
+    Column("last_used_at", sa.Double, nullable=True),
+    Column("runs_at_once", sa.Integer, nullable=True),
+    Column("device_hours_a_day", sa.Double, nullable=True),
+)
+"""Never deleted: a service that once had keys stays closed, and old lines of the audit log keep their names."""
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("token_hash", sa.Text, primary_key=True),  # SHA-256 of the cookie's value
+    Column("key_id", sa.Text, ForeignKey("keys.id"), nullable=False),
+    Column("expires_at", sa.Double, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", BigSerial, primary_key=True),
+    Column("at", sa.Double, nullable=False),
+    Column("key_id", sa.Text, nullable=True),
+    Column("address", sa.Text, nullable=False),
+    Column("action", sa.Text, nullable=False),
+    Column("target", sa.Text, nullable=False),
+    Column("outcome", sa.Integer, nullable=False),
+    Index("ix_audit_at", "at"),
 )
