@@ -1,6 +1,6 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Unforeseen → HostAndOrigin → BodyLimit → routes → Bench (the orchestrator's verbs)
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → routes → Bench (the verbs)
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -10,15 +10,33 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter, FastAPI
 
+from api.access_document import access_described
+from api.auditing import Audited
+from api.auth import Doors, Guard
+from api.callers import Callers
 from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
 from api.meters import Metered, Meters
 from api.problems import Unforeseen, handle_errors
-from api.routes import attempts, catalog, experiments, exports, fits, health, metrics, points, reference, runs
+from api.routes import (
+    attempts,
+    catalog,
+    experiments,
+    exports,
+    fits,
+    health,
+    keys,
+    login,
+    metrics,
+    points,
+    reference,
+    runs,
+)
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
 
 DISTRIBUTION = "adapm-bench"
+REQUESTS_A_SECOND = 100.0
 
 
 def create_app(
@@ -26,10 +44,12 @@ def create_app(
     *,
     allowed_hosts: tuple[str, ...] = LOOPBACK,
     stopping: Callable[[], bool] = lambda: False,
+    requests_a_second: float = REQUESTS_A_SECOND,
 ) -> FastAPI:
     """The application over `bench`, for requests that name one of `allowed_hosts`.
 
-    `stopping` tells open streams that the process is about to end, so that they end first.
+    `requests_a_second` is what one key may ask for, where the service has keys. `stopping` tells open streams that the
+    process is about to end, so that they end first.
     """
     app = FastAPI(
         title="AdaPM Bench",
@@ -44,24 +64,29 @@ def create_app(
     app.state.pulse = Pulse(bench.experiment_version)
     app.state.stopping = stopping
     app.state.meters = Meters(bench)
+    app.state.doors = Doors(Callers(bench.keyring), requests_a_second)
     app.include_router(_v1())
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.include_router(reference.router)
+    app.include_router(login.router)
     app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
+    app.add_middleware(Guard, doors=app.state.doors)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
     app.add_middleware(Unforeseen)
+    app.add_middleware(Audited, audit=bench.audit)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Metered, meters=app.state.meters)
+    app.openapi = access_described(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
     return app
 
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, points, exports, fits, attempts, catalog):
+    for noun in (experiments, runs, points, exports, fits, attempts, catalog, keys):
         router.include_router(noun.router)
     return router
 

@@ -17,11 +17,13 @@ import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.faults import Fault, Problem
+from api.own_key import checked, own_key
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.publication import TableFormat
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.jobs import RunStatus, Wish
+from orchestrator.key_records import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.profile_records import ProfileReport
 from orchestrator.records import (
     AttemptRecord,
@@ -71,7 +73,11 @@ class Client:
     Reading, and submitting under an idempotency key, is tried again when the connection fails.
     """
 
-    def __init__(self, url: str, *, timeout_seconds: float = 30.0, retries: int = RETRIES) -> None:
+    def __init__(
+        self, url: str, *, key: str | None = None, timeout_seconds: float = 30.0, retries: int = RETRIES
+    ) -> None:
+        """`key`: default is that of the environment, $ADAPM_BENCH_KEY or the file $ADAPM_BENCH_KEY_FILE."""
+        key = checked(key, "key") if key is not None else own_key()
         self.url = url.rstrip("/")
         self._retries = retries
         try:
@@ -83,7 +89,8 @@ class Client:
         if base.scheme not in ("http", "https") or not base.host:
             raise ClientError(f"{url!r} is not a URL of a service; give one like http://127.0.0.1:8321", status=None)
         # A proxy from the environment is not meant for this machine's own addresses.
-        self._http = httpx2.Client(base_url=base, timeout=timeout_seconds, trust_env=base.host not in LOOPBACK)
+        local, headers = base.host in LOOPBACK, {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx2.Client(base_url=base, timeout=timeout_seconds, trust_env=not local, headers=headers)
 
     def __enter__(self) -> Self:
         return self
@@ -266,6 +273,24 @@ class Client:
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """The datasets that the service can train on."""
         return self._get("/v1/datasets", Page[DatasetInfo]).items
+
+    def create_key(self, wanted: KeyRequest) -> NewKey:
+        """Make a key (admins); its secret is in the answer and nowhere else."""
+        content, headers = wanted.model_dump_json(), {"Content-Type": "application/json"}
+        return _read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
+
+    def keys(self) -> tuple[KeyRecord, ...]:
+        """All keys, the newest first (admins)."""
+        return self._get("/v1/keys", Page[KeyRecord]).items
+
+    def revoke_key(self, key_id: str) -> KeyRecord:
+        """Let a key open nothing any more (admins)."""
+        path = f"/v1/keys/{_segment(key_id)}"
+        return _read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
+
+    def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
+        """Who changed what, the newest first (admins)."""
+        return self._get("/v1/audit", Page[AuditRecord], _given(limit=limit, key_id=key_id)).items
 
     def _all(
         self, path: str, page: type[Page[Answer]], cursor: str, parameters: dict[str, str | int]

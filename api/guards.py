@@ -15,6 +15,7 @@ from dashboards.policy import CONTENT_SECURITY_POLICY
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+UNKNOWN_HOST = "This service is not known by that host name; its operator can name it in ADAPM_BENCH_ALLOWED_HOSTS."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MIB = 2**20
@@ -69,7 +70,7 @@ class HostAndOrigin:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host_name(host) not in self.allowed_hosts:
-            return RefusedError(400, "unknown-host", "This service is not known by that host name.")
+            return RefusedError(400, "unknown-host", UNKNOWN_HOST)
         origin = headers.get("origin")
         if origin is None or scope.get("method") in SAFE_METHODS or _same_place(origin, host):
             return None

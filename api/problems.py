@@ -27,6 +27,9 @@ from orchestrator.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 
+UNREADABLE = "There was an error parsing the body"
+"""FastAPI's words for a body at which its parser gave up."""
+
 log = structlog.get_logger("api")
 
 KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
@@ -112,6 +115,9 @@ def _http(request: Request, error: Exception) -> Response:
     detail = str(error.detail)
     if error.status_code == 404:
         detail = f"There is nothing at {request.url.path}."
+    if error.status_code == 400 and detail == UNREADABLE:
+        fault = Fault(pointer="", allowed="must be JSON, nested no deeper than a few hundred levels")
+        return problem_response(422, "invalid", "The body cannot be read; nothing was changed.", errors=(fault,))
     if error.status_code == 405:
         detail = f"{request.method} is not possible here."
     return problem_response(error.status_code, kind, detail, headers=dict(error.headers or {}))

@@ -6,6 +6,7 @@ import uvicorn
 
 from api.app import create_app
 from api.lifetime import stop_with_parent
+from api.open_door import require_keys
 from orchestrator.jobs import LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.service import Bench
@@ -29,7 +30,14 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         free_bytes=settings.free_bytes,
     )
     server: uvicorn.Server
-    app = create_app(bench, allowed_hosts=allowed_hosts(settings), stopping=lambda: server.should_exit)
+    require_keys(settings, bench.keyring)
+    bench.audit.keep_days = settings.audit_days
+    app = create_app(
+        bench,
+        allowed_hosts=allowed_hosts(settings),
+        stopping=lambda: server.should_exit,
+        requests_a_second=settings.requests_a_second,
+    )
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -48,5 +56,5 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:
-    """Names that a browser may call us by: loopback and the address that we listen on."""
-    return tuple(dict.fromkeys(["127.0.0.1", "localhost", "[::1]", settings.host]))
+    """Names that a browser may call us by: loopback, the address that we listen on, and what the operator names."""
+    return tuple(dict.fromkeys(["127.0.0.1", "localhost", "[::1]", settings.host, *settings.further_hosts()]))

@@ -22,9 +22,12 @@ from typing import Self
 from api.data_folder import lock_data_folder, remove_note, write_note
 from api.health import answers
 from api.log_files import cap
+from api.open_door import require_keys
+from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
+from orchestrator.store.keyring import Keyring
 
 READY_SECONDS = 60.0
 GOOD_SECONDS = 60.0
@@ -34,6 +37,9 @@ BACKOFF_SECONDS = (0.0, 2.0, 5.0)
 """Pause before the second, third and fourth start in a row."""
 STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
 """In this order: the workers of the dispatcher still report to the api while they leave."""
+
+ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+"""How this machine reaches a service that listens on all of its addresses."""
 
 
 class ServiceError(OrchestratorError):
@@ -73,6 +79,7 @@ class Supervisor:
             os.close(self._lock)
             raise
         host, port = self._socket.getsockname()[:2]
+        host = ON_THIS_MACHINE.get(host, host)
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._children = [self._api(), self._dispatcher()]
         for child in self._children:
@@ -114,6 +121,7 @@ class Supervisor:
         database = Database(self._settings.resolved_database_url())
         try:
             database.migrate()
+            require_keys(self._settings, Keyring(database))
         finally:
             database.close()
 
@@ -138,7 +146,11 @@ class Supervisor:
         return _Child(name=name, command=command, pass_fds=pass_fds, log_path=logs / f"{name}.log")
 
     def _start(self, child: _Child) -> None:
-        environment = os.environ | {"ADAPM_BENCH_SLOTS": str(self._settings.slots)} if self._settings.slots else None
+        # The host is the one that the socket listens on: the api asks for keys, and answers to its name.
+        # A caller's own key is nothing for the service, and even less for the programs that it runs.
+        inherited = {name: text for name, text in os.environ.items() if name not in (KEY_VARIABLE, KEY_FILE_VARIABLE)}
+        environment = inherited | {"ADAPM_BENCH_HOST": self._settings.host}
+        environment |= {"ADAPM_BENCH_SLOTS": str(self._settings.slots)} if self._settings.slots else {}
         with child.log_path.open("ab") as log:
             child.process = subprocess.Popen(
                 child.command,

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dashboards import assets, formats, measured, views
 from dashboards.palette import style
+from dashboards.visitor import may_change, visitor
 
 FILTERS = {
     name: getattr(formats, name)
@@ -40,4 +41,5 @@ def environment() -> Environment:
     made.filters["ago"] = lambda then: formats.ago(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": views, "measured": measured, "style": style}
+    made.globals |= {"visitor": visitor, "may_change": may_change}
     return made

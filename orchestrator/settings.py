@@ -45,6 +45,10 @@ class Settings(BaseSettings):
     ray_address: str | None = None
     """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
 
+    def further_hosts(self) -> tuple[str, ...]:
+        """The names in `allowed_hosts`."""
+        return tuple(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+
     def resolved_database_url(self) -> str:
         """The database in use."""
         return self.database_url or f"sqlite:///{self.data_folder.resolve() / 'bench.sqlite3'}"

@@ -1,6 +1,8 @@
 """`adapm-bench`: every verb registers itself here; none imports anything heavy before it is called."""
 
+import os
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +15,7 @@ from api.cli import (
     doctor,
     export,
     fit,
+    keys,
     logs,
     look,
     memory,
@@ -24,6 +27,7 @@ from api.cli import (
     watch,
     wishes,
 )
+from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE
 
 main = typer.Typer(
     name="adapm-bench",
@@ -45,11 +49,17 @@ def _options(
     say_version: Annotated[
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and leave.")
     ] = False,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help=f"A file with the key to the service; default: ${KEY_VARIABLE}.")
+    ] = None,
 ) -> None:
     """What stands before a verb."""
+    if key_file is not None:
+        os.environ.pop(KEY_VARIABLE, None)
+        os.environ[KEY_FILE_VARIABLE] = str(key_file)
 
 
 USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
-BESIDE = (run, data, catalogs, plan, memory, db, doctor)
+BESIDE = (run, data, catalogs, plan, memory, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

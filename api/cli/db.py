@@ -31,7 +31,7 @@ def upgrade(data: Data = None) -> None:
 
     settings = read_settings(data=data)
     settings.data_folder.mkdir(parents=True, exist_ok=True)
-    with _opened(settings) as database:
+    with opened(settings) as database:
         before, newest = maintenance.revision(database)
         database.migrate()
     print(f"the schema was {before or 'missing'} and is {newest}" if before != newest else f"the schema is {newest}")
@@ -42,7 +42,7 @@ def check(data: Data = None) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
     from orchestrator.store import maintenance
 
-    with _opened(read_settings(data=data)) as database:
+    with opened(read_settings(data=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:
         complain(fault)
@@ -70,13 +70,14 @@ def vacuum(data: Data = None) -> None:
     """Give the space of what was deleted back to the disk; writers wait meanwhile."""
     from orchestrator.store import maintenance
 
-    with _opened(read_settings(data=data)) as database:
+    with opened(read_settings(data=data)) as database:
         maintenance.vacuum(database)
     print("done")
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator["Database"]:
+def opened(settings: Settings) -> Iterator["Database"]:
+    """The settings' database; what it raises ends the command with a sentence."""
     from orchestrator.store.database import Database
 
     with _failing():

@@ -63,12 +63,16 @@ def service_url(given: str | None) -> str:
 def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
     from api.client import Client, ClientError
+    from api.own_key import KeyUnreadableError
 
     try:
         with Client(service_url(url), retries=retries) as client:
             yield client
     except ClientError as error:
         fail(error)
+    except KeyUnreadableError as error:
+        complain(plain(str(error)))
+        raise typer.Exit(BAD_INPUT) from None
 
 
 def fail(error: "ClientError") -> Never:
@@ -78,4 +82,6 @@ def fail(error: "ClientError") -> Never:
     if error.status is None:
         complain("start one with `adapm-bench up`, or name another with --url")
         raise typer.Exit(UNREACHABLE)
+    if error.status == 401:
+        complain("give the key in $ADAPM_BENCH_KEY, or a file with it: adapm-bench --key-file FILE …")
     raise typer.Exit(BAD_INPUT if error.status in (400, 413, 422) else FAILED)

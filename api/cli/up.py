@@ -8,20 +8,18 @@ from typing import Annotated
 import typer
 
 from api.cli.console import complain
-from api.cli.service import BAD_INPUT, FAILED, environment_settings
+from api.cli.service import FAILED, environment_settings
 from api.lifetime import stop_on_signals
 from api.supervisor import Supervisor
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
 
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
-Host = Annotated[str | None, typer.Option(help="Address to listen on; loopback only, while the service has no keys.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on; others than loopback once the service has keys.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may occupy at once; default: all.")]
 RayAddress = Annotated[str | None, typer.Option(help="An existing Ray cluster, host:port; default: an embedded Ray.")]
 WatchStdin = Annotated[bool, typer.Option("--watch-stdin", help="End when standard input is closed.")]
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def register(app: typer.Typer) -> None:
@@ -104,13 +102,6 @@ def read_settings(
     slots: int | None = None,
     ray_address: str | None = None,
 ) -> Settings:
-    """The environment's settings with the given flags over them; only loopback addresses, while there are no keys."""
+    """The environment's settings with the given flags over them."""
     flags = {"data_folder": data, "host": host, "port": port, "slots": slots, "ray_address": ray_address}
-    settings = environment_settings().model_copy(update={key: flag for key, flag in flags.items() if flag is not None})
-    if settings.host not in LOOPBACK:
-        complain(
-            f"error: refusing to listen on {settings.host}: the service has no keys yet, so everybody who reaches it "
-            "could use it; listen on 127.0.0.1 and put an authenticating proxy or an SSH tunnel before it"
-        )
-        raise typer.Exit(BAD_INPUT)
-    return settings
+    return environment_settings().model_copy(update={key: flag for key, flag in flags.items() if flag is not None})

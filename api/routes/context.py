@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 
+from api.auth import caller_of
+from api.callers import Caller
 from api.faults import Problem
 from dashboards.live import Pulse
 from orchestrator.service import Bench
@@ -36,7 +38,13 @@ def the_pulse(request: Request) -> Pulse:
     return pulse
 
 
+def the_caller(request: Request) -> Caller:
+    """Who makes the request."""
+    return caller_of(request.scope)
+
+
 BenchDependency = Annotated[Bench, Depends(the_bench)]
+CallerDependency = Annotated[Caller, Depends(the_caller)]
 StoppingDependency = Annotated[Callable[[], bool], Depends(when_stopping)]
 PulseDependency = Annotated[Pulse, Depends(the_pulse)]
 ExperimentIdPath = Annotated[str, Path(pattern=ID_PATTERN)]

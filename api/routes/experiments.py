@@ -12,6 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from api.pages import ExperimentChange, Page
 from api.routes.context import (
     BenchDependency,
+    CallerDependency,
     Cursor,
     ExperimentIdPath,
     Limit,
@@ -41,9 +42,15 @@ IdempotencyKey = Annotated[
 
 
 @router.post("", status_code=201, responses={200: {"model": Submission}, **problems(409, 413, 422)})
-def submit(spec: ExperimentSpec, bench: BenchDependency, response: Response, key: IdempotencyKey = None) -> Submission:
+def submit(
+    spec: ExperimentSpec,
+    bench: BenchDependency,
+    caller: CallerDependency,
+    response: Response,
+    key: IdempotencyKey = None,
+) -> Submission:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
-    submission = bench.submit(spec, key)
+    submission = bench.submit(spec, key, by=caller.key.id if caller.key else None)
     response.headers["Location"] = f"/v1/experiments/{submission.experiment.id}"
     response.status_code = 201 if submission.created else 200
     return submission

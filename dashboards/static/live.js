@@ -21,6 +21,7 @@
     busy = true;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (answer.redirected) { location.reload(); return; }  // the login has ended
       if (answer.ok) takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
     } catch { /* the service is away: the stream reconnects and asks again */ } finally {
       busy = false;

@@ -1,0 +1,61 @@
+"""Middleware: every request that may change something leaves a line in the audit log before its answer goes out.
+
+The workers' routes leave none: what they change has a log of its own, the runs' events.
+"""
+
+import structlog
+from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.auth import caller_of
+from api.guards import SAFE_METHODS, WORKER_PATH
+from orchestrator.errors import OrchestratorError
+from orchestrator.store.audit import AuditLine, AuditLog
+
+log = structlog.get_logger("api")
+
+
+class Audited:
+    """Write who changed what, when, from where, and what came of it."""
+
+    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
+        self.app = app
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in SAFE_METHODS or scope["path"].startswith(WORKER_PATH):
+            await self.app(scope, receive, send)
+            return
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start" and _is_told_of(scope, message["status"]):
+                await self._tell(_line(scope, message))
+            await send(message)
+
+        await self.app(scope, receive, told)
+
+    async def _tell(self, line: AuditLine) -> None:
+        try:
+            await run_in_threadpool(self._audit.add, line)
+        except OrchestratorError as error:
+            # The change has been made; its line is in the service's log at least.
+            log.error("not in the audit log", error=str(error), **vars(line))
+
+
+def _is_told_of(scope: Scope, status: int) -> bool:
+    """Strangers are told of at the login only: elsewhere they could fill the log, and changed nothing."""
+    if "bench.caller" not in scope:
+        return False
+    return not (status in (401, 429) and caller_of(scope).key is None and scope["path"] != "/login")
+
+
+def _line(scope: Scope, start: Message) -> AuditLine:
+    caller, made = caller_of(scope), Headers(raw=start["headers"]).get("location")
+    return AuditLine(
+        key_id=caller.key.id if caller.key else None,
+        address=caller.address,
+        action=scope["bench.route"] or f"{scope['method']} {scope['path']}",
+        target=made if made and start["status"] < 300 else scope["path"],
+        outcome=start["status"],
+    )

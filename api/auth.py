@@ -1,0 +1,155 @@
+"""Middleware: every request is let in by the key of its caller, or answered with what is missing and the way out.
+
+    the table (`scopes.py`) ─► open, or a lease's token: on to the route
+                            └► the caller's key (`callers.py`) ─► 401, 403, 429, or on to the route
+
+A service that never had a key listens on loopback only and lets everybody there in; see docs/security.md.
+"""
+
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.callers import Caller, Callers, Shown, shown
+from api.guards import SAFE_METHODS
+from api.problems import RefusedError, problem_response
+from api.scopes import Access, place_of, places
+from api.throttle import Throttle
+from dashboards.visitor import VISITOR, Visitor
+from orchestrator.errors import OrchestratorError
+from orchestrator.key_records import KeyRecord
+from orchestrator.key_records import Scope as KeyScope
+
+WAY_IN = "an admin makes one with `adapm-bench keys create`, and it is sent as `Authorization: Bearer <key>`"
+BURST_SECONDS = 3.0
+"""So many seconds' worth of requests pass at once."""
+FAILURES_A_SECOND, FAILURES_AT_ONCE = 2.0, 30.0
+"""Wrong keys from one address that are looked up at all. Guessing is hopeless; this spares the database."""
+
+
+class Doors:
+    """What the guard and the routes of logins share: who is known, and who asks for too much."""
+
+    def __init__(self, callers: Callers, requests_a_second: float) -> None:
+        self.callers = callers
+        self.requests = Throttle(requests_a_second, requests_a_second * BURST_SECONDS)
+        self.failures = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
+
+
+class Guard:
+    """Let requests in by the key of their caller."""
+
+    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+        self.app = app
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            answer = await self._refusal(scope)
+        except RefusedError as refusal:
+            answer = refusal.response()
+        except OrchestratorError as error:
+            answer = problem_response(503, "store-unavailable", str(error), headers={"Retry-After": "1"})
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        key = caller_of(scope).key
+        if key is None:
+            await self.app(scope, receive, send)
+            return
+        visit = VISITOR.set(Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER)))
+        try:
+            await self.app(scope, receive, _private(send))
+        finally:
+            VISITOR.reset(visit)
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that is not let in; notes the caller of one that is. Raises `RefusedError`."""
+        address = scope["client"][0] if scope.get("client") else "unknown"
+        place = place_of(scope["method"], scope["path"])
+        scope["bench.caller"] = Caller(address=address)
+        scope["bench.route"] = place.route if place else None
+        access = place.access if place else Access.ADMIN
+        if access is Access.LEASE or not await self._doors.callers.are_asked():
+            return None
+        if access is Access.OPEN:
+            _refuse_flood(self._doors.requests.take(address))
+            return None
+        headers = Headers(scope=scope)
+        secret = shown(headers)
+        key = await self._key(secret, address) if secret else None
+        if secret is None or key is None:
+            return _closed(scope, headers, secret)
+        scope["bench.caller"] = Caller(address=address, key=key, by_cookie=secret.by_cookie)
+        _refuse_flood(self._doors.requests.take(key.id))
+        if secret.by_cookie and scope["method"] not in SAFE_METHODS and "origin" not in headers:
+            raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
+        needed = access.scope()
+        if needed is not None and not key.scope.covers(needed):
+            raise _not_enough(scope, key, needed, known=place is not None)
+        return None
+
+    async def _key(self, secret: Shown, address: str) -> KeyRecord | None:
+        callers, failures = self._doors.callers, self._doors.failures
+        if not callers.knows(secret):
+            _refuse_flood(failures.wait(address))
+        key = await callers.key(secret)
+        if key is None:
+            failures.take(address)
+        return key
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who makes the request, as the guard found out."""
+    caller = scope["bench.caller"]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def _refuse_flood(wait_seconds: int | None) -> None:
+    if wait_seconds is not None:
+        detail = f"Too many requests; try again in {wait_seconds} s, or ask for several things at once."
+        raise RefusedError(429, "too-many-requests", detail, {"Retry-After": str(wait_seconds)})
+
+
+def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
+    """The answer to a caller without a good key: people are asked for one, programs are told."""
+    path = scope["path"]
+    if scope["method"] == "GET" and "text/html" in headers.get("accept", "") and not path.startswith("/v1/"):
+        query = scope.get("query_string", b"").decode("latin-1")
+        target = quote(path + (f"?{query}" if query else ""), safe="/")
+        return RedirectResponse(f"/login?next={target}" if path != "/" else "/login", 303)
+    if secret is None:
+        detail = f"This service asks for a key: {WAY_IN}."
+        return problem_response(401, "key-missing", detail, headers={"WWW-Authenticate": "Bearer"})
+    what = (
+        "The login has ended; sign in again."
+        if secret.by_cookie
+        else f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
+    )
+    return problem_response(401, "key-refused", what, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _not_enough(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) -> RefusedError:
+    if not known and not places(scope["path"]):
+        return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
+    if not known:
+        return RefusedError(405, "method-not-allowed", f"{scope['method']} is not possible here.")
+    detail = f"This needs a key of the scope {needed}; {key.label!r} is a key of the scope {key.scope}. Ask an admin."
+    return RefusedError(403, "scope", detail)
+
+
+def _private(send: Send) -> Send:
+    """Let no cache on the way keep what was answered to one caller."""
+
+    async def private(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).setdefault("Cache-Control", "private, no-cache")
+        await send(message)
+
+    return private

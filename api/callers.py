@@ -1,0 +1,91 @@
+"""Who calls: the key of a request, by its `Authorization` header or by a login's cookie, looked up once in a while.
+
+A key that was looked up is believed for `BELIEVED_SECONDS`: that long, and no longer, a revoked one may still open
+something in another process of the service. The process that revokes it forgets it at once.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+
+from orchestrator.key_records import KeyRecord, Scope
+from orchestrator.store.keyring import Keyring
+
+COOKIE = "adapm_bench_session"
+BELIEVED_SECONDS = 2.0
+MOST_BELIEVED = 4096
+"""Secrets, right and wrong ones, whose answer is kept at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who makes a request."""
+
+    address: str
+    key: KeyRecord | None = None
+    """Null where none was asked for: a service without keys, or an open route."""
+    by_cookie: bool = False
+
+    def scope(self) -> Scope:
+        """What the caller may do. Without keys the service answers this machine alone, which may do everything."""
+        return self.key.scope if self.key is not None else Scope.ADMIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The secret that a request shows."""
+
+    secret: str = field(repr=False)
+    by_cookie: bool
+
+
+def shown(headers: Headers) -> Shown | None:
+    """The secret of a request; None where it shows none. A header is meant, a cookie is only sent along."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and secret.strip():
+        return Shown(secret=secret.strip(), by_cookie=False)
+    token = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    return Shown(secret=token, by_cookie=True) if token else None
+
+
+class Callers:
+    """The keyring, asked once in a while. For one event loop."""
+
+    def __init__(self, keyring: Keyring, clock: Callable[[], float] = time.monotonic) -> None:
+        self._keyring = keyring
+        self._clock = clock
+        self._believed: dict[Shown, tuple[float, KeyRecord | None]] = {}
+        self._closed = False
+        self._asked_at = float("-inf")
+
+    async def are_asked(self) -> bool:
+        """Whether this service has keys. Once it has it always has: keys are never deleted."""
+        if not self._closed and self._clock() - self._asked_at >= BELIEVED_SECONDS:
+            self._closed = await run_in_threadpool(self._keyring.any)
+            self._asked_at = self._clock()
+        return self._closed
+
+    def knows(self, shown: Shown) -> bool:
+        """Whether its answer is at hand, so that asking costs nothing."""
+        return self._clock() - self._believed.get(shown, (float("-inf"), None))[0] < BELIEVED_SECONDS
+
+    async def key(self, shown: Shown) -> KeyRecord | None:
+        """The key of a secret, if it opens anything."""
+        if self.knows(shown):
+            return self._believed[shown][1]
+        look = self._keyring.open_session if shown.by_cookie else self._keyring.open_with
+        asked_at = self._clock()
+        found = await run_in_threadpool(look, shown.secret)
+        if len(self._believed) >= MOST_BELIEVED:
+            self._believed.clear()
+        self._believed[shown] = asked_at, found
+        return found
+
+    def forget(self) -> None:
+        """Believe nothing of before: a key was made or revoked, or a session ended."""
+        self._believed.clear()
+        self._asked_at = float("-inf")

@@ -1,0 +1,31 @@
+"""The key that a client shows: given, or of the environment, or in a file that the environment names. Never printed."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+KEY_VARIABLE = "ADAPM_BENCH_KEY"
+KEY_FILE_VARIABLE = "ADAPM_BENCH_KEY_FILE"
+
+
+class KeyUnreadableError(Exception):
+    """The key of this client cannot be used; the message says where it was looked for, never what was found."""
+
+
+def own_key(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The key to show, if there is one. Raises `KeyUnreadableError`."""
+    if key := environment.get(KEY_VARIABLE, "").strip():
+        return checked(key, f"${KEY_VARIABLE}")
+    if name := environment.get(KEY_FILE_VARIABLE):
+        try:
+            return checked(Path(name).expanduser().read_text().strip(), name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyUnreadableError(f"the key file {name} cannot be read: {type(error).__name__}") from None
+    return None
+
+
+def checked(key: str, source: str) -> str:
+    """`key` if it can be sent in a header; `source` says where it is from."""
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise KeyUnreadableError(f"what is in {source} is no key; one looks like adapm_k3v9mpd27x_… on a single line")
+    return key

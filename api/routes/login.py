@@ -1,0 +1,84 @@
+"""Signing in to the pages with a key: a form, a session's cookie, and the way out. Programs send their key instead."""
+
+import re
+from typing import Annotated
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+from starlette.datastructures import Headers
+
+from api.auth import Doors, caller_of
+from api.callers import COOKIE, Caller, shown
+from api.routes.context import BenchDependency
+from dashboards.render import page
+from orchestrator.store.keyring import SESSION_SECONDS
+
+router = APIRouter(include_in_schema=False)
+
+OUR_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]*")
+"""A path on this service: browsers read two slashes, or a backslash, as another host."""
+
+
+def our_path(text: str) -> str:
+    """`text` if it is a path on this service, else the front page."""
+    return text if OUR_PATH.fullmatch(text) else "/"
+
+
+@router.get("/login")
+def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
+    """The form."""
+    return page("login.html", target=our_path(target), trouble=None)
+
+
+@router.post("/login")
+async def log_in(request: Request, bench: BenchDependency) -> Response:
+    """Exchange a key for a session, whose cookie no script and no other site can use."""
+    doors, address = the_doors(request), caller_of(request.scope).address
+    fields = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=8)
+    target = our_path(fields.get("next", ["/"])[0])
+    wait_seconds = doors.failures.wait(address)
+    if wait_seconds is not None:
+        trouble = f"Too many tries; wait {wait_seconds} s."
+        answer = page("login.html", status=429, target=target, trouble=trouble)
+        answer.headers["Retry-After"] = str(wait_seconds)
+        return answer
+    key = await run_in_threadpool(bench.keyring.open_with, fields.get("key", [""])[0].strip())
+    if key is None:
+        doors.failures.take(address)
+        trouble = "This key opens nothing here: it is unknown, revoked or expired."
+        return page("login.html", status=401, target=target, trouble=trouble)
+    request.scope["bench.caller"] = Caller(address=address, key=key)
+    token = await run_in_threadpool(bench.keyring.log_in, key.id)
+    answer = RedirectResponse(target, 303)
+    answer.set_cookie(
+        COOKIE,
+        token,
+        max_age=int(SESSION_SECONDS),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.post("/logout")
+async def log_out(request: Request, bench: BenchDependency) -> Response:
+    """End the session and forget its cookie."""
+    secret = shown(Headers(scope=request.scope))
+    if secret is not None and secret.by_cookie:
+        caller = Caller(address=caller_of(request.scope).address, key=await the_doors(request).callers.key(secret))
+        request.scope["bench.caller"] = caller
+        await run_in_threadpool(bench.keyring.log_out, secret.secret)
+        the_doors(request).callers.forget()
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return answer
+
+
+def the_doors(request: Request) -> Doors:
+    """Who is known to this process."""
+    doors = request.app.state.doors
+    assert isinstance(doors, Doors)
+    return doors

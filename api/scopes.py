@@ -1,0 +1,132 @@
+"""Which scope opens which route: one table, the only place that says so. Admins alone open what is not in it.
+
+A new route has to be placed here; the matrix test of callers and routes fails until it is.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+
+from starlette.routing import compile_path
+
+from orchestrator.key_records import Scope
+
+
+class Access(StrEnum):
+    """What a route asks of its caller."""
+
+    OPEN = "open"
+    """Nothing: it tells nothing about anybody's work."""
+    LEASE = "lease"
+    """The token of an attempt's lease, which the route checks itself: it opens that attempt and nothing else."""
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    ADMIN = "admin"
+
+    def scope(self) -> Scope | None:
+        """The least scope of a key that opens it; None where no key is asked for."""
+        return None if self in (Access.OPEN, Access.LEASE) else Scope(self.value)
+
+
+ROUTES: Mapping[Access, tuple[str, ...]] = {
+    Access.OPEN: (
+        "GET /healthz",
+        "GET /static/{name}",
+        "GET /login",
+        "POST /login",
+        "POST /logout",
+    ),
+    Access.LEASE: (
+        "POST /v1/attempts/{run_id}/{attempt}/hello",
+        "POST /v1/attempts/{run_id}/{attempt}/heartbeat",
+        "POST /v1/attempts/{run_id}/{attempt}/points",
+        "POST /v1/attempts/{run_id}/{attempt}/checkpoint",
+        "POST /v1/attempts/{run_id}/{attempt}/finish",
+        "POST /v1/attempts/{run_id}/{attempt}/stopped",
+        "POST /v1/attempts/{run_id}/{attempt}/fail",
+    ),
+    Access.VIEWER: (
+        "GET /",
+        "GET /docs",
+        "GET /events",
+        "GET /experiments/{experiment_id}",
+        "GET /experiments/{experiment_id}/events",
+        "GET /experiments/{experiment_id}/figures/{name}.json",
+        "GET /experiments/{experiment_id}/table.{suffix}",
+        "GET /metrics",
+        "GET /runs/{run_id}",
+        "GET /runs/{run_id}/figures/series.json",
+        "GET /v1/datasets",
+        "GET /v1/experiments",
+        "GET /v1/experiments/{experiment_id}",
+        "GET /v1/experiments/{experiment_id}/comparison",
+        "GET /v1/experiments/{experiment_id}/comparison/{form}",
+        "GET /v1/experiments/{experiment_id}/exports/{name}",
+        "GET /v1/experiments/{experiment_id}/stream",
+        "GET /v1/fits",
+        "GET /v1/models",
+        "GET /v1/openapi.json",
+        "GET /v1/optimizers",
+        "GET /v1/points",
+        "GET /v1/profiles",
+        "GET /v1/runs",
+        "GET /v1/runs/{run_id}",
+        "GET /v1/runs/{run_id}/attempts",
+        "GET /v1/runs/{run_id}/attempts/{attempt}/log",
+        "GET /v1/runs/{run_id}/events",
+        "GET /v1/runs/{run_id}/exports/{name}",
+        "GET /v1/runs/{run_id}/observations",
+        "GET /v1/runs/{run_id}/points",
+        "GET /v1/runs/{run_id}/standing",
+    ),
+    Access.SUBMITTER: (
+        "POST /v1/experiments",
+        "POST /v1/experiments/{experiment_id}/cancel",
+        "POST /v1/experiments/{experiment_id}/pause",
+        "POST /v1/experiments/{experiment_id}/resume",
+        "POST /v1/experiments/{experiment_id}/retry",
+        "POST /v1/runs/{run_id}/cancel",
+        "POST /v1/runs/{run_id}/pause",
+        "POST /v1/runs/{run_id}/resume",
+        "POST /v1/runs/{run_id}/retry",
+    ),
+    Access.ADMIN: (
+        "GET /v1/audit",
+        "GET /v1/keys",
+        "POST /v1/keys",
+        "GET /v1/keys/{key_id}",
+        "DELETE /v1/keys/{key_id}",
+    ),
+}
+
+STRICTEST = tuple(reversed(Access))
+
+
+class Place:
+    """One line of the table, with the addresses that it means."""
+
+    def __init__(self, access: Access, route: str) -> None:
+        self.access = access
+        self.route = route
+        self.method, _, path = route.partition(" ")
+        # The application's own way to read a path: an address means the same here and there.
+        self._pattern = compile_path(path)[0]
+
+    def matches(self, path: str) -> bool:
+        """Whether the path is one of its addresses."""
+        return self._pattern.match(path) is not None
+
+
+PLACES = tuple(Place(access, route) for access in STRICTEST for route in ROUTES[access])
+
+
+@lru_cache(maxsize=4096)
+def places(path: str) -> tuple[Place, ...]:
+    """The lines that the path belongs to, the strictest first."""
+    return tuple(place for place in PLACES if place.matches(path))
+
+
+def place_of(method: str, path: str) -> Place | None:
+    """The line for a request; where several fit, the strictest. None where the table knows none."""
+    wanted = "GET" if method == "HEAD" else method
+    return next((place for place in places(path) if place.method == wanted), None)
