@@ -41,9 +41,9 @@ async def log_in(request: Request, bench: BenchDependency) -> Response:
     wait_seconds = doors.failures.wait(address)
     if wait_seconds is not None:
         trouble = f"Too many tries; wait {wait_seconds} s."
-        answer = page("login.html", status=429, target=target, trouble=trouble)
-        answer.headers["Retry-After"] = str(wait_seconds)
-        return answer
+        refusal = page("login.html", status=429, target=target, trouble=trouble)
+        refusal.headers["Retry-After"] = str(wait_seconds)
+        return refusal
     key = await run_in_threadpool(bench.keyring.open_with, fields.get("key", [""])[0].strip())
     if key is None:
         doors.failures.take(address)

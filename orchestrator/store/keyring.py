@@ -6,6 +6,7 @@ compared in constant time.
 
 import hashlib
 import secrets
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -135,7 +136,7 @@ class Keyring:
         return key
 
 
-def _record(row: sa.Row[tuple[object, ...]], runs: int = 0, device_hours: float = 0.0) -> KeyRecord:
+def _record(row: sa.Row[Any], runs: int = 0, device_hours: float = 0.0) -> KeyRecord:
     values = {column.name: row._mapping[column.name] for column in COLUMNS}
     return KeyRecord.model_validate(values | {"runs_at_work": runs, "device_hours_used": device_hours})
 

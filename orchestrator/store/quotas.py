@@ -120,7 +120,8 @@ def lock_within(
 ) -> tuple[tuple[RunRow, ...], float]:
     """Lock the head of `due`, at most `limit` runs, passing over those that no quota has room for; and the time."""
     found = quotas(connection, database.read_clock(connection), locked=True)
-    passed, chosen, query = exhausted(found), [], due
+    passed, query = exhausted(found), due
+    chosen: list[RunRow] = []
     while True:
         if passed:
             mine = runs.c.id.in_([run.id for run in chosen])

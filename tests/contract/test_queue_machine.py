@@ -3,7 +3,7 @@
 The model is a dictionary of runs; the invariants are those of the queue's promise: success absorbs, the other terminal
 states are left by a retry alone, experiments take turns and the urgent go first, at most one live lease a run, attempts
 rise by one, one result ⇔ succeeded, stale tokens change nothing, no event is missing, every attempt's device time
-counts.
+counts, and no key has more at work than its quota, nor begins anything once its device-hours are used up.
 """
 
 import shutil
@@ -42,6 +42,7 @@ from orchestrator.jobs import (
     Token,
     Wish,
 )
+from orchestrator.key_records import KeyRequest
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
@@ -65,6 +66,11 @@ GRANTED = {
 }
 
 
+QUOTAS = {"at most one": KeyRequest(label="at most one", runs_at_once=1)}
+QUOTAS |= {"a minute": KeyRequest(label="a minute", runs_at_once=2, device_hours_a_day=60 / 3600)}
+"""Both are reached and left again in a few steps; no example lasts a day."""
+
+
 @dataclass
 class ModelRun:
     """What a run must look like."""
@@ -83,6 +89,8 @@ class ModelRun:
     """Attempts that were asked to pause."""
     ended: int = 0
     """How often it came to an end."""
+    owner: str | None = None
+    """The label of the key that submitted it."""
 
     def live(self, lease: Lease) -> bool:
         return self.status in LIVE and self.attempt == lease.attempt
@@ -120,6 +128,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.bench = Bench(self.database, POLICY, Path("/runs"), Path("/datasets"))
         self.queue = Queue(self.database, POLICY)
         self.model: dict[str, ModelRun] = {}
+        self.owners = {label: self.bench.keyring.create(request).key.id for label, request in QUOTAS.items()}
         self.keys: dict[str, str] = {}
         self.experiments = 0
         self.tick = 0
@@ -130,12 +139,17 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.stack.close()
 
-    @rule(seeds=st.integers(1, 3), priority=st.sampled_from([0, 0, 5]), key=st.sampled_from([None, "a", "b"]))
-    def submit(self, seeds: int, priority: int, key: str | None) -> None:
+    @rule(
+        seeds=st.integers(1, 3),
+        priority=st.sampled_from([0, 0, 5]),
+        key=st.sampled_from([None, "a", "b"]),
+        owner=st.sampled_from([None, None, *QUOTAS]),
+    )
+    def submit(self, seeds: int, priority: int, key: str | None, owner: str | None) -> None:
         key = key and f"{key}{seeds}{priority}"
         spec = comparison_spec(seeds=range(seeds)).model_copy(update={"priority": priority})
         turn = self.served(-priority)
-        submission = self.bench.submit(spec, key)
+        submission = self.bench.submit(spec, key, by=owner and self.owners[owner])
         assert submission.created == (key not in self.keys)
         if key is not None:
             assert self.keys.setdefault(key, submission.experiment.id) == submission.experiment.id
@@ -143,7 +157,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.experiments += 1
             for run in self.bench.runs(experiment_id=submission.experiment.id):
                 order = (-priority, turn + run.position, self.experiments, run.position)
-                self.model[run.id] = ModelRun(order=order)
+                self.model[run.id] = ModelRun(order=order, owner=owner)
 
     def served(self, rank: int) -> int:
         """The turn that a newcomer gets: that of the first run waiting for its first attempt, else behind all."""
@@ -151,12 +165,29 @@ class QueueMachine(RuleBasedStateMachine):
         fresh = [run.order[1] for run in runs if run.attempt == 0 and run.status is RunStatus.QUEUED]
         return min(fresh, default=max((run.order[1] for run in runs), default=-1) + 1)
 
+    def runs_left(self, owner: str) -> int:
+        """How many runs of a key may begin: what its attempts have used is the store's word, which has its own rule."""
+        mine = [id for id, run in self.model.items() if run.owner == owner]
+        at_work = sum(self.model[id].status in LIVE for id in mine)
+        seconds = sum(self.bench.run(id).device_seconds for id in mine)
+        quota = QUOTAS[owner]
+        assert quota.runs_at_once is not None
+        used_up = quota.device_hours_a_day is not None and seconds / 3600 >= quota.device_hours_a_day
+        return 0 if used_up else quota.runs_at_once - at_work
+
     @rule(target=leases, limit=st.integers(1, 4))
     def claim(self, limit: int) -> MultipleResults[Lease]:
         due = [id for id, run in self.model.items() if run.status in CLAIMABLE and run.due_tick <= self.tick]
         due.sort(key=lambda id: self.model[id].order)
+        left = {owner: self.runs_left(owner) for owner in QUOTAS}
+        allowed = []
+        for id in due:
+            owner = self.model[id].owner
+            if owner is None or left[owner] > 0:
+                allowed.append(id)
+                left |= {} if owner is None else {owner: left[owner] - 1}
         claimed = claim(self.queue, cpus=99, limit=limit)
-        assert [lease.run_id for lease in claimed] == due[:limit], "the most urgent first, then in turns"
+        assert [lease.run_id for lease in claimed] == allowed[:limit], "the most urgent first, then in turns"
         for lease in claimed:
             run = self.model[lease.run_id]
             run.status, run.attempt, run.started = RunStatus.LEASED, run.attempt + 1, False
@@ -272,6 +303,14 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue.reap()) == len(expired)
         for run in expired:
             run.lose(self.tick, counts=True)
+
+    @invariant()
+    def no_key_has_more_at_work_than_its_quota(self) -> None:
+        used = {key.label: key.runs_at_work for key in self.bench.keyring.keys()}
+        for owner, quota in QUOTAS.items():
+            at_work = sum(run.owner == owner and run.status in LIVE for run in self.model.values())
+            assert used[owner] == at_work
+            assert quota.runs_at_once is not None and at_work <= quota.runs_at_once
 
     @invariant()
     def the_store_is_the_model(self) -> None:

@@ -1,0 +1,166 @@
+"""Every route × every kind of caller: who gets in is what the table in api/scopes.py says, and nothing else.
+
+The routes are those of the application itself and of its OpenAPI document: a new one fails here until it is placed.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI, routing
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.scopes import PLACES, Access, place_of
+from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.service import Bench
+from orchestrator.store.tables import keys
+from tests.browser.serving import opened_bench
+from tests.stores import claim, comparison_spec
+
+UNKNOWN = "adapm_0123456789_" + "x" * 43
+CALLERS = ("nobody", "unknown", "viewer", "submitter", "admin", "revoked", "expired", "lease", "session")
+SCOPES = {"viewer": Scope.VIEWER, "submitter": Scope.SUBMITTER, "admin": Scope.ADMIN, "session": Scope.VIEWER}
+NOT_LET_IN = (401, 403)
+
+
+@dataclass(frozen=True)
+class House:
+    """A service with one experiment of one leased run, and what each caller sends."""
+
+    client: TestClient
+    app: FastAPI
+    headers: dict[str, dict[str, str]]
+    names: dict[str, str]
+    sign_in_again: Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    with opened_bench(folder) as (bench, player):
+        ring = bench.keyring
+        made = {scope.value: ring.create(KeyRequest(label=scope.value, scope=scope)) for scope in Scope}
+        made |= {name: ring.create(KeyRequest(label=name, scope=Scope.ADMIN)) for name in ("revoked", "expired")}
+        ring.revoke(made["revoked"].key.id)
+        with player.queue._database.writing() as connection:
+            connection.execute(keys.update().where(keys.c.label == "expired").values(expires_at=1.0))
+        headers = {name: {"Authorization": f"Bearer {key.secret}"} for name, key in made.items()}
+        run_id = bench.runs(experiment_id=bench.submit(comparison_spec()).experiment.id)[0].id
+        (lease,) = claim(player.queue, cpus=1, limit=1)
+        headers |= {"nobody": {}, "unknown": {"Authorization": f"Bearer {UNKNOWN}"}}
+        headers["lease"] = {"Authorization": f"Bearer {lease.token}"}
+        headers["session"] = signed_in(bench, made["viewer"].key.id)
+        names = {"experiment_id": run_id.rpartition("-")[0], "run_id": run_id, "attempt": "1", "form": "csv"}
+        names |= {"name": "results.csv", "suffix": "csv", "key_id": made["revoked"].key.id}
+
+        def refresh() -> None:
+            headers["session"] = signed_in(bench, made["viewer"].key.id)
+
+        # Streams end at once; nobody is throttled.
+        app = create_app(bench, stopping=lambda: True, requests_a_second=1e6)
+        app.state.doors.failures.burst = 1e6
+        with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
+            yield House(client=client, app=app, headers=headers, names=names, sign_in_again=refresh)
+
+
+def signed_in(bench: Bench, key_id: str) -> dict[str, str]:
+    """What a page of a new session sends."""
+    return {"Cookie": f"adapm_bench_session={bench.keyring.log_in(key_id)}", "Origin": "http://127.0.0.1"}
+
+
+def routes_of(app: FastAPI) -> set[str]:
+    """Every `METHOD /path` that the application answers, whatever it is made of."""
+
+    def walk(found) -> Iterator[str]:
+        for route in found:
+            if isinstance(route, routing._IncludedRouter):
+                yield from walk(route.effective_candidates())
+            else:
+                assert route.methods, f"{route!r} is no route that this test knows"
+                yield from (f"{method} {route.path}" for method in route.methods - {"HEAD"})
+
+    return set(walk(app.routes))
+
+
+def test_every_route_is_placed_once(house: House):
+    placed = [place.route for place in PLACES]
+    assert len(placed) == len(set(placed))
+    assert routes_of(house.app) == set(placed), "place it in api/scopes.py"
+
+
+def test_every_operation_of_the_document_is_placed_and_says_what_it_asks_for(house: House):
+    document = house.app.openapi()
+    operations = {
+        f"{method.upper()} {path}": operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert len(operations) > 40
+    for route, operation in operations.items():
+        place = place_of(*route.split(" "))
+        assert place is not None and place.route == route
+        scope = place.access.scope()
+        assert operation.get("x-scope") == (scope.value if scope else None)
+        assert ("401" in operation["responses"]) == (place.access is not Access.OPEN)
+        assert ("403" in operation["responses"]) >= (scope is not None and scope is not Scope.VIEWER)
+    assert document["components"]["securitySchemes"]["Key"]["scheme"] == "bearer"
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.route)
+def test_who_gets_in_is_what_the_table_says(house: House, place, caller: str):
+    path = re.sub(r"\{(\w+)\}", lambda found: house.names[found[1]], place.route.partition(" ")[2])
+    answer = house.client.request(place.method, path, headers=house.headers[caller], content="[")
+    assert answer.status_code != 500
+    if place.access is Access.OPEN:
+        assert answer.status_code not in (403,)
+        assert "key-" not in answer.text
+    elif place.access is Access.LEASE:
+        assert (answer.status_code == 401) == (caller in ("nobody", "session"))
+    else:
+        expected = outcome(caller, place.access)
+        assert (answer.status_code if answer.status_code in NOT_LET_IN else 200) == expected
+        if expected != 200:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert ("adapm-bench keys create" if expected == 401 else "Ask an admin") in answer.json()["detail"]
+    if (place.route, caller) == ("POST /logout", "session"):
+        house.sign_in_again()
+
+
+def outcome(caller: str, access: Access) -> int:
+    """401 without a good key, 403 with one that is not enough, 200 for whatever the route then says."""
+    if caller not in SCOPES:
+        return 401
+    needed = access.scope()
+    assert needed is not None
+    return 200 if SCOPES[caller].covers(needed) else 403
+
+
+@pytest.mark.parametrize(("caller", "status"), [("nobody", 401), ("viewer", 404), ("submitter", 404), ("admin", 404)])
+@pytest.mark.parametrize("path", ["/nothing", "/v1/nothing", "/v1/keys/x/y", "/V1/runs", "/static/../v1/runs"])
+def test_an_address_that_is_nowhere_is_no_way_in(house: House, path: str, caller: str, status: int):
+    if path == "/static/../v1/runs":
+        status = {"nobody": 401}.get(caller, 200)  # clients take the dots away before they ask
+    assert house.client.get(path, headers=house.headers[caller]).status_code == status
+
+
+@pytest.mark.parametrize(("caller", "status"), [("nobody", 401), ("viewer", 405), ("admin", 405)])
+def test_a_method_that_a_route_does_not_have_is_no_way_in(house: House, caller: str, status: int):
+    assert house.client.delete("/v1/experiments", headers=house.headers[caller]).status_code == status
+
+
+def test_a_route_that_nobody_placed_opens_to_admins_alone(tmp_path: Path):
+    with opened_bench(tmp_path) as (bench, _):
+        keys = {scope: bench.keyring.create(KeyRequest(label="x", scope=scope)).secret for scope in Scope}
+        app = create_app(bench)
+        app.get("/v1/new")(lambda: "the secret of the house")
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            answers = {
+                scope: client.get("/v1/new", headers={"Authorization": f"Bearer {secret}"})
+                for scope, secret in keys.items()
+            }
+            assert client.get("/v1/new").status_code == 401
+    assert [answers[scope].status_code for scope in Scope] == [404, 404, 200]
