@@ -279,7 +279,7 @@ class Client:
         content, headers = wanted.model_dump_json(), {"Content-Type": "application/json"}
         return _read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
 
-    def keys(self) -> tuple[KeyRecord, ...]:
+    def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys, the newest first (admins)."""
         return self._get("/v1/keys", Page[KeyRecord]).items
 

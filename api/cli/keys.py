@@ -33,7 +33,7 @@ class Keys(Protocol):
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key."""
 
-    def keys(self) -> tuple[KeyRecord, ...]:
+    def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys."""
 
     def revoke_key(self, key_id: str) -> KeyRecord:
@@ -93,7 +93,7 @@ def create(
 def ls(url: Url = None, data: Data = None, json: Json = False) -> None:
     """List all keys, revoked and expired ones too; secrets are known to their holders alone."""
     with _keys(url, data) as keys:
-        found = keys.keys()
+        found = keys.api_keys()
     print_json(found) if json else console().print(_key_table(found))
 
 

@@ -20,9 +20,9 @@ class KeysHere:
         self._tell("keys create", made.key.id)
         return made
 
-    def keys(self) -> tuple[KeyRecord, ...]:
+    def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys."""
-        return self._keyring.keys()
+        return self._keyring.all()
 
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more."""

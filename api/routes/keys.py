@@ -28,7 +28,7 @@ def create(wanted: KeyRequest, bench: BenchDependency, request: Request, respons
 @router.get("/keys")
 def keys(bench: BenchDependency) -> Page[KeyRecord]:
     """All keys, the newest first, with what their experiments use; no secrets."""
-    return Page(items=bench.keyring.keys())
+    return Page(items=bench.keyring.all())
 
 
 @router.get("/keys/{key_id}", responses=problems(404))

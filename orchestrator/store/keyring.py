@@ -48,7 +48,7 @@ class Keyring:
             connection.execute(sa.insert(keys).values(id=key_id, secret_hash=_hash(secret), created_at=now, **values))
             return NewKey(key=self._record(connection, key_id), secret=secret)
 
-    def keys(self) -> tuple[KeyRecord, ...]:
+    def all(self) -> tuple[KeyRecord, ...]:
         """All keys, the newest first, revoked and expired ones too, with what their experiments use."""
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(*COLUMNS).order_by(keys.c.created_at.desc(), keys.c.id)).all()

@@ -105,7 +105,7 @@ def test_all_keys_are_listed_the_newest_first(ring: Keyring, database: Database)
     for label in ("one", "two"):
         ring.create(KeyRequest(label=label))
         database.clock_offset_seconds += 1
-    assert [key.label for key in ring.keys()] == ["two", "one"]
+    assert [key.label for key in ring.all()] == ["two", "one"]
     assert not set(KeyRecord.model_fields) & {"secret", "secret_hash"}
 
 

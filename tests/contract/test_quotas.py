@@ -65,7 +65,7 @@ def test_two_experiments_of_a_key_share_its_quota_and_two_keys_do_not(store: Sto
     for owner in (one, one, other):
         submit(store, owner)
     assert len(store.claim(cpus=99, limit=99)) == 3
-    used = {each.id: each.runs_at_work for each in store.bench.keyring.keys()}
+    used = {each.id: each.runs_at_work for each in store.bench.keyring.all()}
     assert used == {one: 2, other: 1}
 
 

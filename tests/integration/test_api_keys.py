@@ -1,0 +1,334 @@
+"""A service with keys as its callers meet it: programs, people who sign in, strangers, and who asks for too much."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.auth import FAILURES_AT_ONCE
+from api.callers import BELIEVED_SECONDS, Callers, Shown
+from api.client import Client, ClientError
+from api.own_key import KeyUnreadableError, own_key
+from api.throttle import MOST_BUCKETS, Throttle
+from orchestrator.errors import StoreError
+from orchestrator.key_records import KeyRecord, KeyRequest, Scope
+from orchestrator.service import Bench
+from orchestrator.store.keyring import Keyring
+from tests.browser.serving import opened_bench
+from tests.integration.api_service import Service, comparison_fields, serving
+
+ORIGIN = {"Origin": "http://127.0.0.1"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with opened_bench(tmp_path) as (found, _):
+        yield found
+
+
+@pytest.fixture
+def keys(bench: Bench) -> dict[Scope, str]:
+    """A key of each scope."""
+    return {scope: bench.keyring.create(KeyRequest(label=scope.value, scope=scope)).secret for scope in Scope}
+
+
+@pytest.fixture
+def http(bench: Bench, keys: dict[Scope, str]) -> Iterator[TestClient]:
+    app = create_app(bench, stopping=lambda: True)
+    with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
+        yield client
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# Keys
+
+
+def test_without_keys_the_service_lets_this_machine_in(tmp_path: Path):
+    with opened_bench(tmp_path) as (bench, _), TestClient(create_app(bench), base_url="http://127.0.0.1") as client:
+        assert client.get("/v1/experiments").status_code == 200
+        made = client.post("/v1/keys", json={"label": "first", "scope": "admin"})
+        assert (made.status_code, made.headers["Cache-Control"]) == (201, "no-store")
+        assert client.get("/v1/experiments").status_code == 401, "from the first key on everybody is asked for one"
+        assert client.get("/v1/keys", headers=bearer(made.json()["secret"])).status_code == 200
+
+
+def test_a_key_in_the_query_or_in_another_scheme_is_no_key(http: TestClient, keys):
+    assert http.get("/v1/runs", params={"key": keys[Scope.ADMIN]}).status_code == 401
+    assert http.get("/v1/runs", headers={"Authorization": f"Basic {keys[Scope.ADMIN]}"}).status_code == 401
+    assert http.get("/v1/runs", headers={"Authorization": f"bearer  {keys[Scope.ADMIN]}"}).status_code == 200
+
+
+def test_a_revoked_key_is_refused_at_once_here_and_within_two_seconds_elsewhere(http: TestClient, bench: Bench, keys):
+    viewer, admin = bearer(keys[Scope.VIEWER]), bearer(keys[Scope.ADMIN])
+    assert http.get("/v1/runs", headers=viewer).status_code == 200
+    key_id = keys[Scope.VIEWER].split("_")[1]
+    revoked = http.delete(f"/v1/keys/{key_id}", headers=admin)
+    assert (revoked.status_code, revoked.json()["id"]) == (200, key_id)
+    assert http.get("/v1/runs", headers=viewer).status_code == 401
+
+
+def test_a_key_is_looked_up_once_in_two_seconds(bench: Bench, keys):
+    asked: list[str] = []
+
+    class Counting(Keyring):
+        def open_with(self, secret: str) -> KeyRecord | None:
+            asked.append(secret)
+            return super().open_with(secret)
+
+    clock, secret = Clock(), Shown(secret=keys[Scope.VIEWER], by_cookie=False)
+    callers = Callers(Counting(bench._database), clock)
+
+    async def asks() -> list[bool]:
+        found = [await callers.key(secret) is not None for _ in range(5)]
+        bench.keyring.revoke(keys[Scope.VIEWER].split("_")[1])
+        found.append(await callers.key(secret) is not None)
+        clock.now += BELIEVED_SECONDS
+        return [*found, await callers.key(secret) is not None]
+
+    assert asyncio.run(asks()) == [True] * 6 + [False]
+    assert len(asked) == 2
+    assert keys[Scope.VIEWER] not in repr(secret)
+
+
+def test_an_experiment_tells_which_key_submitted_it(http: TestClient, keys):
+    answer = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER]))
+    assert answer.status_code == 201
+    assert answer.json()["experiment"]["key_id"] == keys[Scope.SUBMITTER].split("_")[1]
+
+
+def test_a_database_that_is_away_lets_nobody_in(http: TestClient, bench: Bench, keys, monkeypatch):
+    def away(_: str) -> None:
+        raise StoreError("the database cannot be used: it is away")
+
+    assert http.get("/v1/optimizers", headers=bearer(keys[Scope.VIEWER])).status_code == 200
+    http.app.state.doors.callers.forget()  # type: ignore[attr-defined]
+    monkeypatch.setattr(bench.keyring, "open_with", away)
+    answer = http.get("/v1/optimizers", headers=bearer(keys[Scope.VIEWER]))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+
+def test_what_is_answered_to_one_caller_is_kept_by_no_cache(http: TestClient, keys):
+    assert http.get("/v1/runs", headers=bearer(keys[Scope.VIEWER])).headers["Cache-Control"] == "private, no-cache"
+    assert "immutable" in http.get("/static/app.css").headers["Cache-Control"]
+
+
+# People
+
+
+def test_a_page_asks_people_to_sign_in_and_brings_them_back(http: TestClient, keys):
+    asked = http.get("/runs/x?a=1", headers={"Accept": "text/html"})
+    assert (asked.status_code, asked.headers["Location"]) == (303, "/login?next=/runs/x%3Fa%3D1")
+    form = http.get(asked.headers["Location"])
+    assert 'name="next" value="/runs/x?a=1"' in form.text
+    signed = http.post("/login", data={"key": keys[Scope.VIEWER], "next": "/runs/x?a=1"}, headers=ORIGIN)
+    assert (signed.status_code, signed.headers["Location"]) == (303, "/runs/x?a=1")
+    cookie = signed.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Secure" not in cookie
+    assert keys[Scope.VIEWER] not in cookie
+    page = http.get("/", headers={"Accept": "text/html"})
+    assert page.status_code == 200 and 'action="/logout"' in page.text
+
+
+def test_behind_tls_the_cookie_goes_over_tls_only(bench: Bench, keys):
+    with TestClient(create_app(bench), base_url="https://127.0.0.1", follow_redirects=False) as client:
+        assert "Secure" in client.post("/login", data={"key": keys[Scope.VIEWER]}).headers["Set-Cookie"]
+
+
+def test_signing_out_ends_the_session_for_good(http: TestClient, keys):
+    http.post("/login", data={"key": keys[Scope.VIEWER]}, headers=ORIGIN)
+    session = dict(http.cookies)
+    out = http.post("/logout", headers=ORIGIN)
+    assert (out.status_code, out.headers["Location"]) == (303, "/login")
+    assert not http.cookies
+    http.cookies.update(session)
+    assert http.get("/v1/runs").status_code == 401
+
+
+def test_a_cookie_changes_nothing_without_an_origin_and_nothing_from_another_site(http: TestClient, keys):
+    http.post("/login", data={"key": keys[Scope.SUBMITTER]}, headers=ORIGIN)
+    for headers in ({}, {"Origin": "https://evil.example"}):
+        answer = http.post("/v1/experiments", json=comparison_fields(), headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (403, "urn:adapm-bench:problem:cross-site")
+    assert http.get("/v1/experiments").json()["items"] == []
+    assert http.post("/v1/experiments", json=comparison_fields(), headers=ORIGIN).status_code == 201
+
+
+def test_only_who_may_change_runs_sees_the_buttons_for_it(http: TestClient, bench: Bench, keys):
+    experiment = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER])).json()
+    path = f"/experiments/{experiment['experiment']['id']}"
+    assert "data-wish" in http.get(path, headers=bearer(keys[Scope.SUBMITTER])).text
+    assert "data-wish" not in http.get(path, headers=bearer(keys[Scope.VIEWER])).text
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "", "x"]
+)
+def test_a_login_leads_to_no_other_site(http: TestClient, keys, target: str):
+    signed = http.post("/login", data={"key": keys[Scope.VIEWER], "next": target}, headers=ORIGIN)
+    assert signed.headers["Location"] == "/"
+    assert 'name="next" value="/"' in http.get("/login", params={"next": target}).text
+
+
+def test_a_wrong_key_is_told_so_and_not_repeated(http: TestClient):
+    answer = http.post("/login", data={"key": "my secret", "next": "/runs/x"}, headers=ORIGIN)
+    assert (answer.status_code, "unknown, revoked or expired" in answer.text) == (401, True)
+    assert "my secret" not in answer.text
+    assert 'value="/runs/x"' in answer.text
+
+
+# Those who ask for too much
+
+
+def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(bench: Bench, keys):
+    app = create_app(bench, requests_a_second=2)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        answers = [client.get("/v1/models", headers=bearer(keys[Scope.VIEWER])) for _ in range(60)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert refused and {answer.status_code for answer in answers} == {200, 429}
+        assert int(refused[0].headers["Retry-After"]) >= 1
+        assert refused[0].json()["type"] == "urn:adapm-bench:problem:too-many-requests"
+        assert client.get("/v1/models", headers=bearer(keys[Scope.ADMIN])).status_code == 200, "others are not held up"
+
+
+def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, bench: Bench, keys, monkeypatch):
+    looked_up: list[str] = []
+    monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(bench.keyring, "open_with", looked_up.append)
+    wrong = [f"adapm_{number:010d}_" + "x" * 43 for number in range(int(FAILURES_AT_ONCE) + 200)]
+    answers = [http.get("/v1/runs", headers=bearer(secret)).status_code for secret in wrong]
+    assert answers == [401] * int(FAILURES_AT_ONCE) + [429] * 200
+    assert len(looked_up) == FAILURES_AT_ONCE
+    assert http.post("/login", data={"key": "x"}, headers=ORIGIN).status_code == 429
+
+
+def test_a_bucket_fills_again_and_holds_no_more_than_a_burst():
+    clock = Clock()
+    throttle = Throttle(2.0, 3.0, clock)
+    assert [throttle.take("a") for _ in range(5)] == [None, None, None, 1, 1]
+    assert throttle.take("b") is None
+    clock.now += 0.5
+    assert [throttle.take("a"), throttle.take("a")] == [None, 1]
+    clock.now += 1_000_000
+    assert [throttle.take("a") for _ in range(4)] == [None, None, None, 1]
+
+
+def test_the_memory_of_buckets_is_bounded():
+    throttle = Throttle(1.0, 2.0, Clock())
+    for number in range(MOST_BUCKETS + 10):
+        throttle.take(str(number))
+    assert len(throttle._buckets) <= MOST_BUCKETS
+
+
+@pytest.mark.parametrize("body", ["[" * 400_000, '{"a":' * 150_000, '{"name": ' + "[" * 2000])
+def test_a_body_that_is_nested_too_deep_is_refused_with_a_sentence(http: TestClient, keys, body: str):
+    headers = bearer(keys[Scope.SUBMITTER]) | {"Content-Type": "application/json"}
+    answer = http.post("/v1/experiments", content=body, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert "JSON" in answer.json()["errors"][0]["allowed"]
+
+
+def test_too_many_runs_and_too_large_a_body_are_refused_with_the_limit(http: TestClient, keys):
+    rates = [1e-3 + number * 1e-6 for number in range(64)]
+    fields = comparison_fields(candidates=[{"optimizer": "adamw", "learning_rates": rates}], seeds=list(range(200)))
+    answer = http.post("/v1/experiments", json=fields, headers=bearer(keys[Scope.SUBMITTER]))
+    assert (answer.status_code, "at most 10000" in answer.text) == (422, True)
+    answer = http.post("/v1/experiments", content=b" " * (2**20 + 1), headers=bearer(keys[Scope.SUBMITTER]))
+    assert (answer.status_code, "1 MiB" in answer.text) == (413, True)
+
+
+# The audit log
+
+
+def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, bench: Bench, keys):
+    submitter, admin = bearer(keys[Scope.SUBMITTER]), bearer(keys[Scope.ADMIN])
+    made = http.post("/v1/experiments", json=comparison_fields(), headers=submitter).json()["experiment"]["id"]
+    http.post(f"/v1/runs/{made}-0000/cancel", headers=submitter)
+    http.post(f"/v1/experiments/{made}/cancel", headers=bearer(keys[Scope.VIEWER]))
+    http.post("/v1/experiments", json={"name": "\x1b[2J secret words"}, headers=submitter)
+    http.post("/v1/experiments", json=comparison_fields())  # a stranger: nothing happened, and nobody is known
+    http.get("/v1/experiments", headers=admin)
+    http.post("/login", data={"key": "wrong"}, headers=ORIGIN)
+    lines = http.get("/v1/audit", headers=admin).json()["items"]
+    assert [(line["label"], line["action"], line["target"], line["outcome"]) for line in reversed(lines)] == [
+        ("submitter", "POST /v1/experiments", f"/v1/experiments/{made}", 201),
+        ("submitter", "POST /v1/runs/{run_id}/cancel", f"/v1/runs/{made}-0000/cancel", 200),
+        ("viewer", "POST /v1/experiments/{experiment_id}/cancel", f"/v1/experiments/{made}/cancel", 403),
+        ("submitter", "POST /v1/experiments", "/v1/experiments", 422),
+        (None, "POST /login", "/login", 401),
+    ]
+    assert all(line["address"] == "testclient" and line["at"] > 0 for line in lines)
+    assert "secret words" not in str(lines)
+    page = http.get("/v1/audit", params={"limit": 2, "before": lines[1]["number"]}, headers=admin).json()
+    assert [line["number"] for line in page["items"]] == [lines[2]["number"], lines[3]["number"]]
+    assert page["next"] == str(lines[3]["number"])
+
+
+def test_a_change_is_answered_although_its_line_cannot_be_written(http: TestClient, bench: Bench, keys, monkeypatch):
+    def away(_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(bench.audit, "add", away)
+    answer = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER]))
+    assert answer.status_code == 201
+
+
+# The client
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        running.bench.keyring.create(KeyRequest(label="first"))
+        yield running
+
+
+def test_the_client_makes_uses_and_revokes_keys(service: Service, monkeypatch: pytest.MonkeyPatch):
+    admin = service.bench.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
+    with Client(service.url, key=admin) as client:
+        made = client.create_key(KeyRequest(label="Ada", scope=Scope.SUBMITTER, runs_at_once=2))
+        monkeypatch.setenv("ADAPM_BENCH_KEY", made.secret)
+        with Client(service.url) as submitter:
+            assert submitter.submit(comparison_fields()).experiment.key_id == made.key.id
+            with pytest.raises(ClientError, match="needs a key of the scope admin; 'Ada' is a key of the scope submit"):
+                submitter.api_keys()
+        assert client.api_keys()[0].id == made.key.id
+        assert [line.action for line in client.audit(limit=9, key_id=made.key.id)] == ["POST /v1/experiments"]
+        assert client.revoke_key(made.key.id).revoked_at is not None
+        with Client(service.url) as submitter, pytest.raises(ClientError, match="revoked or expired") as refused:
+            submitter.runs()
+        assert refused.value.status == 401
+        assert made.secret not in str(refused.value)
+
+
+def test_a_client_without_a_key_is_told_how_to_get_one(service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("ADAPM_BENCH_KEY", raising=False)
+    with Client(service.url) as client, pytest.raises(ClientError, match="adapm-bench keys create"):
+        client.runs()
+
+
+def test_a_key_comes_from_the_environment_or_from_a_file_and_is_never_shown(tmp_path: Path):
+    file = tmp_path / "key"
+    file.write_text("adapm_x\n")
+    assert own_key({}) is None
+    assert own_key({"ADAPM_BENCH_KEY_FILE": str(file)}) == "adapm_x"
+    assert own_key({"ADAPM_BENCH_KEY": " adapm_y ", "ADAPM_BENCH_KEY_FILE": str(file)}) == "adapm_y"
+    file.write_text("the secret\nof two lines")
+    for name in (str(file), str(tmp_path / "none"), str(tmp_path)):
+        with pytest.raises(KeyUnreadableError) as error:
+            own_key({"ADAPM_BENCH_KEY_FILE": name})
+        assert name in str(error.value) and "the secret" not in str(error.value)
