@@ -1,0 +1,171 @@
+"""Text that somebody stored is shown as text, on every page and in every figure: a corpus of what would run elsewhere.
+
+It goes in as names, labels, reasons and keys' labels do, and every answer is read as a browser would read it.
+"""
+
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import get_args
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from dashboards.experiment_figures import FigureName
+from orchestrator.experiments import Candidate
+from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.studies.demo import DEMO
+from tests.browser.serving import opened_bench
+
+CORPUS = (
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "</title><svg onload=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "<a href=javascript:alert(1)>x</a>",
+    "{{7*7}}{% raw %}${7*7}",
+    "<b>&lt;i&gt;&amp;",
+    "--><iframe src=//evil.example>",
+    "=cmd|' /C calc'!A0",
+)
+"""Each at most 60 characters, as labels are."""
+TAGS = frozenset(
+    {"script", "link", "img", "iframe", "object", "embed", "base", "meta", "svg", "form", "input", "style"}
+)
+ADDRESSES = frozenset({"src", "href", "action", "formaction", "xlink:href"})
+
+
+class Reader(HTMLParser):
+    """What a browser would act on: tags that load or run something, handlers, addresses; and the text."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.handlers: list[str] = []
+        self.addresses: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            self.text.append(value or "")
+            if name.startswith("on"):
+                self.handlers.append(name)
+            if name in ADDRESSES:
+                self.addresses.append(value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    return reader
+
+
+def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, dict[str, str]]]:
+    """A finished experiment whose name and labels are these; its id, and the headers of a viewer named so."""
+    with opened_bench(folder) as (bench, player):
+        candidates = tuple(
+            Candidate(optimizer="adamw", learning_rates=(2e-3,), label=label) for label in (names or ("plain",))
+        )
+        name = " ".join(names)[:120].strip() or "plain"
+        spec = DEMO.model_copy(update={"candidates": candidates, "name": name, "seeds": (1,), "baseline": None})
+        experiment_id = bench.submit(spec).experiment.id
+        player.finish()
+        label = (names[0] if names else "plain")[:80]
+        key = bench.keyring.create(KeyRequest(label=label, scope=Scope.ADMIN))
+        cookie = {"Cookie": f"adapm_bench_session={bench.keyring.log_in(key.key.id)}"}
+        with TestClient(create_app(bench, stopping=lambda: True), base_url="http://127.0.0.1") as client:
+            yield client, experiment_id, cookie
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    yield from played(CORPUS, tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="module")
+def harmless(tmp_path_factory):
+    """The same pages with names that mean nothing anywhere."""
+    names = tuple(f"candidate {number}" for number in range(len(CORPUS)))
+    yield from played(names, tmp_path_factory.mktemp("harmless"))
+
+
+PAGES = ("/", "/experiments/{id}", "/runs/{id}-0003", "/runs/{id}-0005", "/login", "/docs", "/experiments/{script}")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_stored_text_adds_nothing_to_a_page_that_a_browser_would_act_on(hostile, harmless, page: str):
+    pages = []
+    for client, experiment_id, cookie in (hostile, harmless):
+        path = page.replace("{id}", experiment_id).replace("{script}", "%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+        answer = client.get(path, headers=cookie | {"Accept": "text/html"})
+        assert answer.headers["content-type"].startswith("text/html")
+        pages.append(read(answer.text))
+    found, expected = pages
+    assert [tag for tag in found.tags if tag in TAGS] == [tag for tag in expected.tags if tag in TAGS]
+    assert found.handlers == expected.handlers == []
+    assert not [address for address in found.addresses if not address.startswith(("/", "#", "?"))]
+    assert "49" not in "".join(text for text in found.text if "7*7" in text)
+
+
+def test_the_corpus_is_shown_as_it_was_written(hostile):
+    client, experiment_id, cookie = hostile
+    text = " ".join(read(client.get(f"/experiments/{experiment_id}", headers=cookie).text).text)
+    assert [each for each in CORPUS if each not in text] == []
+
+
+def strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from strings(each)
+
+
+PSEUDO_HTML = frozenset({"b", "br", "i", "sub", "sup", "em", "span", "extra"})
+"""What Plotly draws; nothing else that looks like a tag may reach it."""
+
+
+@pytest.mark.parametrize("name", [*get_args(FigureName), "series"])
+def test_stored_text_is_no_markup_in_a_figure(hostile, name: str):
+    client, experiment_id, cookie = hostile
+    place = f"/runs/{experiment_id}-0001" if name == "series" else f"/experiments/{experiment_id}"
+    answer = client.get(f"{place}/figures/{name}.json", headers=cookie)
+    assert answer.status_code == 200
+    found = json.loads(answer.text)
+    tags = {tag for text in strings(found) for tag in read(text).tags}
+    assert tags <= PSEUDO_HTML
+    assert not [text for text in strings(found) if "javascript:" in text.lower() and "<a" in text.lower()]
+
+
+def test_stored_text_is_no_formula_in_a_spreadsheet(hostile):
+    client, experiment_id, cookie = hostile
+    for path in (f"/experiments/{experiment_id}/table.csv", f"/v1/experiments/{experiment_id}/exports/results.csv"):
+        answer = client.get(path, headers=cookie)
+        assert answer.status_code == 200
+        cells = [cell.strip('"') for line in answer.text.splitlines() for cell in line.split(",")]
+        assert not [cell for cell in cells if cell.startswith(("=cmd", "@", "\t", "\r"))]
+        assert "attachment" in answer.headers["content-disposition"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, "/v1/experiments", "/nothing", "/static/app.css", "/metrics"])
+def test_every_answer_says_what_a_browser_may_do_with_it(harmless, page: str):
+    client, experiment_id, cookie = harmless
+    headers = client.get(page.replace("{id}", experiment_id), headers=cookie).headers
+    policy = headers["Content-Security-Policy"]
+    for part in ("default-src 'self'", "script-src 'self'", "object-src 'none'", "base-uri 'none'"):
+        assert f"{part};" in policy
+    assert "frame-ancestors 'none'" in policy and "form-action 'self'" in policy
+    assert "unsafe" not in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
