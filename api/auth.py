@@ -64,7 +64,9 @@ class Guard:
             return
         visit = VISITOR.set(Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER)))
         try:
-            await self.app(scope, receive, _private(send))
+            await self.app(scope, receive, self._private(scope, send))
+        except* _KeyGoneError:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             VISITOR.reset(visit)
 
@@ -102,6 +104,27 @@ class Guard:
         if key is None:
             failures.take(address)
         return key
+
+    def _private(self, scope: Scope, send: Send) -> Send:
+        """Let no cache on the way keep what is answered to one caller, and end an event stream with its key."""
+        streams, secret = False, shown(Headers(scope=scope))
+        assert secret is not None
+
+        async def private(message: Message) -> None:
+            nonlocal streams
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("Cache-Control", "private, no-cache")
+                streams = headers.get("content-type", "").startswith("text/event-stream")
+            elif streams and await self._doors.callers.key(secret) is None:
+                raise _KeyGoneError
+            await send(message)
+
+        return private
+
+
+class _KeyGoneError(Exception):
+    """The key of an open event stream opens nothing any more."""
 
 
 def caller_of(scope: Scope) -> Caller:
@@ -142,14 +165,3 @@ def _not_enough(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) 
         return RefusedError(405, "method-not-allowed", f"{scope['method']} is not possible here.")
     detail = f"This needs a key of the scope {needed}; {key.label!r} is a key of the scope {key.scope}. Ask an admin."
     return RefusedError(403, "scope", detail)
-
-
-def _private(send: Send) -> Send:
-    """Let no cache on the way keep what was answered to one caller."""
-
-    async def private(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).setdefault("Cache-Control", "private, no-cache")
-        await send(message)
-
-    return private

@@ -1,9 +1,11 @@
 """A service with keys as its callers meet it: programs, people who sign in, strangers, and who asks for too much."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -19,6 +21,7 @@ from orchestrator.service import Bench
 from orchestrator.store.keyring import Keyring
 from tests.browser.serving import opened_bench
 from tests.integration.api_service import Service, comparison_fields, serving
+from tests.stores import comparison_spec
 
 ORIGIN = {"Origin": "http://127.0.0.1"}
 
@@ -332,3 +335,20 @@ def test_a_key_comes_from_the_environment_or_from_a_file_and_is_never_shown(tmp_
         with pytest.raises(KeyUnreadableError) as error:
             own_key({"ADAPM_BENCH_KEY_FILE": name})
         assert name in str(error.value) and "the secret" not in str(error.value)
+
+
+def test_an_open_event_stream_ends_with_its_key(service: Service):
+    """The next event is not sent any more; the service goes on without a complaint."""
+    made = service.bench.keyring.create(KeyRequest(label="listener"))
+    experiment_id = service.bench.submit(comparison_spec()).experiment.id
+    with (
+        httpx2.Client(base_url=service.url, headers=bearer(made.secret), trust_env=False, timeout=60) as listener,
+        listener.stream("GET", f"/v1/experiments/{experiment_id}/stream") as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines).startswith("event: changed")
+        service.bench.keyring.revoke(made.key.id)
+        time.sleep(BELIEVED_SECONDS)
+        service.bench.cancel_experiment(experiment_id)
+        rest = "".join(lines)
+    assert rest.count("event: changed") == 0
