@@ -146,11 +146,6 @@ class Supervisor:
         return _Child(name=name, command=command, pass_fds=pass_fds, log_path=logs / f"{name}.log")
 
     def _start(self, child: _Child) -> None:
-        # The host is the one that the socket listens on: the api asks for keys, and answers to its name.
-        # A caller's own key is nothing for the service, and even less for the programs that it runs.
-        inherited = {name: text for name, text in os.environ.items() if name not in (KEY_VARIABLE, KEY_FILE_VARIABLE)}
-        environment = inherited | {"ADAPM_BENCH_HOST": self._settings.host}
-        environment |= {"ADAPM_BENCH_SLOTS": str(self._settings.slots)} if self._settings.slots else {}
         with child.log_path.open("ab") as log:
             child.process = subprocess.Popen(
                 child.command,
@@ -158,7 +153,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 pass_fds=child.pass_fds,
-                env=environment,
+                env=children_environment(self._settings),
                 # A group of its own: Ctrl-C reaches the supervisor alone, which stops its children in order.
                 start_new_session=True,
             )
@@ -211,6 +206,18 @@ class Supervisor:
             process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def children_environment(settings: Settings) -> dict[str, str]:
+    """What the processes of the service are told: what we were, with the flags over it.
+
+    A caller's own key is nothing for the service, and even less for the trainings that it starts.
+    """
+    told = {name: text for name, text in os.environ.items() if name not in (KEY_VARIABLE, KEY_FILE_VARIABLE)}
+    told["ADAPM_BENCH_HOST"] = settings.host  # that of the socket: the api asks for keys, and answers to its name
+    if settings.slots:
+        told["ADAPM_BENCH_SLOTS"] = str(settings.slots)
+    return told
 
 
 def listen(host: str, port: int) -> socket.socket:
