@@ -6,7 +6,6 @@ compared in constant time.
 
 import hashlib
 import secrets
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -53,7 +52,7 @@ class Keyring:
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(*COLUMNS).order_by(keys.c.created_at.desc(), keys.c.id)).all()
             used = usage(connection, [row.id for row in rows], self._database.read_clock(connection))
-        return tuple(_record(row, used[row.id].runs, used[row.id].device_hours) for row in rows)
+        return tuple(_record(row._mapping, used[row.id].runs, used[row.id].device_hours) for row in rows)
 
     def key(self, key_id: str) -> KeyRecord:
         """One key. Raises `NotFoundError`."""
@@ -85,7 +84,7 @@ class Keyring:
             row = connection.execute(query).one_or_none()
         if row is None or not secrets.compare_digest(row.secret_hash, _hash(secret)):
             return None
-        return self._used(_record(row))
+        return self._used(_record(row._mapping))
 
     def log_in(self, key_id: str) -> str:
         """Begin a session of a key that was shown; returns the cookie's value."""
@@ -104,7 +103,7 @@ class Keyring:
         query = sa.select(*COLUMNS).select_from(joined).where(*mine, self._is_good())
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else self._used(_record(row))
+        return None if row is None else self._used(_record(row._mapping))
 
     def log_out(self, token: str) -> None:
         """End a session; one that is unknown is no fault."""
@@ -118,7 +117,7 @@ class Keyring:
         if row is None:
             raise NotFoundError(f"there is no key {key_id!r}")
         used = usage(connection, [row.id], self._database.read_clock(connection))[row.id]
-        return _record(row, used.runs, used.device_hours)
+        return _record(row._mapping, used.runs, used.device_hours)
 
     def _is_good(self) -> sa.ColumnElement[bool]:
         in_time = sa.or_(keys.c.expires_at.is_(None), keys.c.expires_at > self._database.now())
@@ -136,8 +135,8 @@ class Keyring:
         return key
 
 
-def _record(row: sa.Row[Any], runs: int = 0, device_hours: float = 0.0) -> KeyRecord:
-    values = {column.name: row._mapping[column.name] for column in COLUMNS}
+def _record(row: sa.RowMapping, runs: int = 0, device_hours: float = 0.0) -> KeyRecord:
+    values = {column.name: row[column.name] for column in COLUMNS}
     return KeyRecord.model_validate(values | {"runs_at_work": runs, "device_hours_used": device_hours})
 
 

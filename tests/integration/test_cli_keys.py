@@ -4,7 +4,9 @@ secret is ever kept where somebody may read it."""
 import json
 from pathlib import Path
 
+import httpx2
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from api.cli.app import main
@@ -12,6 +14,7 @@ from api.open_door import OpenDoorError, is_loopback
 from api.serve import allowed_hosts
 from api.supervisor import Supervisor, children_environment
 from orchestrator.key_records import SECRET
+from orchestrator.logs import configure_logs
 from orchestrator.settings import Settings
 from tests.integration.api_service import comparison_fields, serving
 
@@ -122,16 +125,21 @@ def test_the_operator_names_further_hosts():
 
 
 def test_no_secret_is_kept_in_the_database_or_in_a_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ):
     """Right and wrong keys, cookies and passwords in URLs, by every way in; then every byte is searched."""
-    import httpx2
-
+    before = structlog.get_config()
+    request.addfinalizer(lambda: structlog.configure(**before))
+    request.addfinalizer(structlog.contextvars.clear_contextvars)
+    configure_logs("api")  # as the service does
     with serving(tmp_path) as service:
         admin = make("--url", service.url, "--label", "Ada", "--scope", "admin")
         capfd.readouterr()  # where it was shown, this once
         wrong = "adapm_0123456789_" + "wrong" * 8 + "abc"
-        with httpx2.Client(base_url=service.url, trust_env=False) as http:
+        with httpx2.Client(base_url=service.url, trust_env=False, timeout=120) as http:
             for secret in (admin, wrong):
                 bearer = {"Authorization": f"Bearer {secret}"}
                 http.get("/v1/runs", headers=bearer)
