@@ -52,10 +52,9 @@ class Quota:
         return f"waits for the quota of the key {self.label!r}: {self.used.runs} of {self.runs_at_once} runs at work"
 
 
-def quotas(connection: Connection, now: float, *, locked: bool = False) -> dict[str, Quota]:
-    """Every quota by key; with `locked`, nobody else's transaction passes here until this one ends."""
-    rows = connection.execute(_LOCK_LIMITED if locked else _LIMITED).all()
-    # A statement of its own, after the lock: only then does it see what the one before us has committed.
+def quotas(connection: Connection, now: float) -> dict[str, Quota]:
+    """Every quota by key."""
+    rows = connection.execute(_LIMITED).all()
     used = usage(connection, [row.id for row in rows], now)
     return {
         row.id: Quota(
@@ -119,7 +118,11 @@ def lock_within(
     database: Database, connection: Connection, due: sa.Select[Any], limit: int
 ) -> tuple[tuple[RunRow, ...], float]:
     """Lock the head of `due`, at most `limit` runs, passing over those that no quota has room for; and the time."""
-    found = quotas(connection, database.read_clock(connection), locked=True)
+    # Nobody else's claim passes here until this transaction ends; what is read after it is what the last one left.
+    if not connection.execute(_LOCK_LIMITED).all():
+        free = lock(database, connection, due.limit(limit), wait=False)
+        return free.runs, free.now
+    found = quotas(connection, database.read_clock(connection))
     passed, query = exhausted(found), due
     chosen: list[RunRow] = []
     while True:
@@ -127,8 +130,6 @@ def lock_within(
             mine = runs.c.id.in_([run.id for run in chosen])
             query = due.where(sa.or_(mine, not_of(passed)))
         locked = lock(database, connection, query.limit(limit), wait=False)
-        if not found:
-            return locked.runs, locked.now
         whose, allowance = keys_of(connection, locked.runs), Allowance(found)
         chosen = [run for run in locked.runs if allowance.take(whose[run.experiment_id])]
         refused = {key_id for run in locked.runs if run not in chosen and (key_id := whose[run.experiment_id])}
