@@ -27,7 +27,9 @@ from api.cli import (
     watch,
     wishes,
 )
-from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from api.cli.console import complain, plain
+from api.cli.service import BAD_INPUT
+from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
 
 main = typer.Typer(
     name="adapm-bench",
@@ -57,6 +59,11 @@ def _options(
     if key_file is not None:
         os.environ.pop(KEY_VARIABLE, None)
         os.environ[KEY_FILE_VARIABLE] = str(key_file)
+    try:
+        own_key()
+    except KeyUnreadableError as error:
+        complain(plain(str(error)))
+        raise typer.Exit(BAD_INPUT) from None
 
 
 USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)

@@ -63,16 +63,12 @@ def service_url(given: str | None) -> str:
 def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
     from api.client import Client, ClientError
-    from api.own_key import KeyUnreadableError
 
     try:
         with Client(service_url(url), retries=retries) as client:
             yield client
     except ClientError as error:
         fail(error)
-    except KeyUnreadableError as error:
-        complain(plain(str(error)))
-        raise typer.Exit(BAD_INPUT) from None
 
 
 def fail(error: "ClientError") -> Never:
