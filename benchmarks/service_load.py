@@ -35,6 +35,7 @@ from benchmarks.load_processes import (
     timed,
 )
 from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.placement import Node, NodeId, Room
 from worker.protocol import PointsBatch
 from worker.record import Point
 from worker.spec import Budget, Workload
@@ -74,7 +75,8 @@ def memory(service: Service) -> Figure:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dispatcher:
         assert dispatcher.stdin is not None
         assert dispatcher.stdout is not None
-        dispatcher.stdout.readline()
+        while dispatcher.stdout.readline().strip() not in ("idle", ""):  # its log comes first
+            pass
         of_dispatcher = psutil.Process(dispatcher.pid).memory_info().rss / 2**20
         dispatcher.stdin.close()
     of_api = service.process.memory_info().rss / 2**20
@@ -246,7 +248,7 @@ def _lease(service: Service, steps: int) -> Any:
     call(
         service.connection(), "POST", "/v1/experiments", _spec("long", (1e-3,), (1,), steps).model_dump_json().encode()
     )
-    (lease,) = service.queue.claim(cpus=1, gpus=0, limit=1)
+    ((lease, _),) = service.queue.claim(Room([Node(id=NodeId("here"), cpus=1, gpus=0)]), 1)
     call(service.connection(), "POST", f"/v1/attempts/{lease.run_id}/1/hello", b"{}", lease.token)
     return lease
 

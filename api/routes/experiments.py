@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from api.answers import answered
 from api.pages import ExperimentChange, Page
 from api.routes.context import (
     BenchDependency,
@@ -40,13 +41,14 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.post("", status_code=201, responses={200: {"model": Submission}, **problems(409, 413, 422)})
-def submit(spec: ExperimentSpec, bench: BenchDependency, response: Response, key: IdempotencyKey = None) -> Submission:
+@router.post(
+    "", status_code=201, response_model=Submission, responses={200: {"model": Submission}, **problems(409, 413, 422)}
+)
+def submit(spec: ExperimentSpec, bench: BenchDependency, key: IdempotencyKey = None) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
     submission = bench.submit(spec, key)
-    response.headers["Location"] = f"/v1/experiments/{submission.experiment.id}"
-    response.status_code = 201 if submission.created else 200
-    return submission
+    headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
+    return answered(submission, 201 if submission.created else 200, headers)
 
 
 @router.get("", responses=problems(422))
@@ -56,10 +58,10 @@ def experiments(bench: BenchDependency, limit: Limit = 50, before: Cursor = None
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
-@router.get("/{experiment_id}", responses=problems(404))
-def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+@router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
+def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
     """One experiment with its specification, state and progress."""
-    return bench.experiment(experiment_id)
+    return answered(bench.experiment(experiment_id))
 
 
 @router.get("/{experiment_id}/comparison", responses=problems(404))

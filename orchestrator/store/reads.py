@@ -39,8 +39,7 @@ RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in r
 
 def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
     """One experiment. Raises `NotFoundError`."""
-    query = sa.select(experiments).where(experiments.c.id == known_id(experiment_id))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_EXPERIMENT, {"this": known_id(experiment_id)}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return _experiment_records(connection, [row])[0]
@@ -56,10 +55,10 @@ def experiment_page(connection: Connection, limit: int, before: str | None) -> t
 
 def run(connection: Connection, run_id: str) -> RunRecord:
     """One run. Raises `NotFoundError`."""
-    rows = connection.execute(_run_query().where(runs.c.id == known_id(run_id))).all()
-    if not rows:
+    row = connection.execute(_RUN, {"this": known_id(run_id)}).one_or_none()
+    if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
-    return _run_record(rows[0])
+    return _run_record(row)
 
 
 def run_page(
@@ -117,13 +116,12 @@ def version(connection: Connection) -> int:
 def experiment_version(connection: Connection, experiment_id: str) -> int:
     """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
     number = _experiment_number(connection, experiment_id)
-    query = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == number)
-    return int(connection.execute(query).scalar_one() or 0)
+    return int(connection.execute(_VERSION, {"number": number}).scalar_one() or 0)
 
 
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
-    if connection.execute(sa.select(runs.c.id).where(runs.c.id == known_id(run_id))).first() is None:
+    if connection.execute(_THERE, {"this": known_id(run_id)}).first() is None:
         raise NotFoundError(f"there is no run {run_id!r}")
 
 
@@ -131,8 +129,7 @@ def require_run(connection: Connection, run_id: str) -> None:
 
 
 def _experiment_number(connection: Connection, experiment_id: str) -> int:
-    query = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
-    number = connection.execute(query).scalar_one_or_none()
+    number = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).scalar_one_or_none()
     if number is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return int(number)
@@ -195,22 +192,8 @@ def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
     """For each experiment, one row for each state that its runs are in."""
-    query = (
-        sa.select(
-            runs.c.experiment_number,
-            runs.c.status,
-            sa.func.count().label("runs"),
-            sa.func.sum(runs.c.step).label("steps"),
-            sa.func.sum(runs.c.steps_total).label("steps_total"),
-            sa.func.sum(runs.c.device_seconds).label("device_seconds"),
-            sa.func.sum(runs.c.tokens_per_second).label("tokens_per_second"),
-            sa.func.max(runs.c.ended_at).label("ended_at"),
-        )
-        .where(runs.c.experiment_number.in_(numbers))
-        .group_by(runs.c.experiment_number, runs.c.status)
-    )
     found: dict[int, list[sa.Row[Any]]] = {}
-    for row in connection.execute(query):
+    for row in connection.execute(_TOTALS, {"numbers": list(numbers)}):
         found.setdefault(row.experiment_number, []).append(row)
     return found
 
@@ -260,3 +243,26 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int) -> f
     if not steps or not device_seconds or not at_work:
         return None
     return steps_left * device_seconds / steps / at_work
+
+
+# The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
+
+_EXPERIMENT = sa.select(experiments).where(experiments.c.id == sa.bindparam("this"))
+_NUMBER = sa.select(experiments.c.number).where(experiments.c.id == sa.bindparam("this"))
+_RUN = _run_query().where(runs.c.id == sa.bindparam("this"))
+_THERE = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"))
+_VERSION = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == sa.bindparam("number"))
+_TOTALS = (
+    sa.select(
+        runs.c.experiment_number,
+        runs.c.status,
+        sa.func.count().label("runs"),
+        sa.func.sum(runs.c.step).label("steps"),
+        sa.func.sum(runs.c.steps_total).label("steps_total"),
+        sa.func.sum(runs.c.device_seconds).label("device_seconds"),
+        sa.func.sum(runs.c.tokens_per_second).label("tokens_per_second"),
+        sa.func.max(runs.c.ended_at).label("ended_at"),
+    )
+    .where(runs.c.experiment_number.in_(sa.bindparam("numbers", expanding=True)))
+    .group_by(runs.c.experiment_number, runs.c.status)
+)
