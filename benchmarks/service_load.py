@@ -267,7 +267,7 @@ def _batch(number: int, size: int) -> bytes:
         )
         for row, numbers in enumerate(noise)
     )
-    return PointsBatch(sequence=number, points=points).model_dump_json(exclude_none=True).encode()
+    return PointsBatch.of(number, points).body()
 
 
 def _send(service: Service, lease: Any, bodies: list[bytes]) -> float:

@@ -57,7 +57,8 @@ def heartbeat(
 
 
 BATCH_SCHEMA = PointsBatch.model_json_schema(ref_template="#/components/schemas/{model}")
-BATCH_SCHEMA.pop("$defs")  # a page of points has brought them into the document
+# A page of observations has brought the other definitions into the document.
+BATCH_SCHEMA["properties"]["columns"] = BATCH_SCHEMA.pop("$defs")["PointColumns"]
 BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": BATCH_SCHEMA}}}}
 
 
@@ -66,7 +67,7 @@ async def points(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, request: Request
 ) -> None:
     """Points in the order of their steps; a batch that was already taken changes nothing."""
-    # Ten thousand points take 30 ms to be validated: on a thread, and straight from their bytes, so that nobody waits.
+    # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
     count = await run_in_threadpool(_append, bench, run_id, attempt, token, await request.body())
     request.app.state.meters.points.inc(count)
 
@@ -78,7 +79,7 @@ def _append(bench: Bench, run_id: str, attempt: int, token: str, body: bytes) ->
         faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]
         raise RequestValidationError(faults) from error
     bench.append_points(run_id, attempt, token, batch)
-    return len(batch.points)
+    return len(batch.columns)
 
 
 @router.post("/checkpoint", status_code=204)

@@ -13,11 +13,9 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import FIELDS, Columns, columns_of, merged
+from orchestrator.columns import FIELDS, Columns, merged
 from orchestrator.store.chunks import decode, encode
 from orchestrator.store.tables import attempts, chunks
-from worker.protocol import PointsBatch
-from worker.record import Point
 
 FULL_POINTS = 1_000
 """A chunk of so many points is not merged any more: reading is then bound by points, not by rows."""
@@ -25,18 +23,17 @@ MERGE_BATCHES = 32
 """Small chunks are merged so often: at most 31 are left to read, and a point is rewritten a few times, not always."""
 
 
-def append(connection: Connection, run_id: str, attempt: int, batch: PointsBatch) -> bool:
+def append(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> bool:
     """Add a batch to the series of a run whose row is locked; False where it was accepted before.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
     pass: batches are not forced to disk, and what a power cut took must not stop the run.
     """
-    mine = (attempts.c.run_id == run_id) & (attempts.c.attempt == attempt)
-    newer = sa.update(attempts).where(mine, attempts.c.last_batch < batch.sequence)
-    if connection.execute(newer.values(last_batch=batch.sequence)).rowcount == 0:
+    taken = {"this": run_id, "this_attempt": attempt, "number": sequence}
+    if connection.execute(_TAKE, taken).rowcount == 0:
         return False
-    _insert(connection, run_id, attempt, batch.sequence, columns_of(batch.points))
-    if (batch.sequence + 1) % MERGE_BATCHES == 0:
+    _insert(connection, run_id, attempt, sequence, columns)
+    if (sequence + 1) % MERGE_BATCHES == 0:
         seal(connection, run_id, attempt)
     return True
 
@@ -64,17 +61,18 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
     return found.rows(slice(int(np.searchsorted(found.step, after_step, side="right")), None))
 
 
-def latest(points: Sequence[Point]) -> dict[str, object]:
+def latest(columns: Columns) -> dict[str, object]:
     """What a run's row shows of its newest points: the losses, and the pace over this batch."""
     shown: dict[str, object] = {}
     for name in ("train_loss", "val_loss"):
-        newest = (getattr(point, name) for point in reversed(points))
-        if (value := next((value for value in newest if value is not None), None)) is not None:
-            shown[f"last_{name}"] = value
-    timed = [point for point in points if point.step_seconds and point.step]
-    if timed:
-        tokens_per_step = timed[-1].tokens / timed[-1].step
-        shown["tokens_per_second"] = tokens_per_step * len(timed) / sum(point.step_seconds or 0.0 for point in timed)
+        known = np.flatnonzero(np.isfinite(columns.values[name]))
+        if known.size:
+            shown[f"last_{name}"] = float(columns.values[name][known[-1]])
+    seconds = columns.values["step_seconds"]
+    timed = np.flatnonzero((np.nan_to_num(seconds) != 0) & (columns.step > 0))
+    if timed.size:
+        tokens_per_step = columns.values["tokens"][timed[-1]] / columns.step[timed[-1]]
+        shown["tokens_per_second"] = float(tokens_per_step * timed.size / seconds[timed].sum())
     return shown
 
 
@@ -87,4 +85,16 @@ def _insert(connection: Connection, run_id: str, attempt: int, sequence: int, co
         "last_step": int(columns.step.max()),
         "data": encode(columns),
     }
-    connection.execute(sa.insert(chunks).values(row))
+    connection.execute(_INSERT, [row])
+
+
+_INSERT = sa.insert(chunks)
+_TAKE = (
+    sa.update(attempts)
+    .where(
+        attempts.c.run_id == sa.bindparam("this"),
+        attempts.c.attempt == sa.bindparam("this_attempt"),
+        attempts.c.last_batch < sa.bindparam("number"),
+    )
+    .values(last_batch=sa.bindparam("number"))
+)
