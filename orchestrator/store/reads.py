@@ -1,9 +1,11 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import create_model
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
@@ -32,7 +34,7 @@ from orchestrator.store.tables import (
 )
 from worker.protocol import CheckpointNotice
 from worker.record import Result
-from worker.spec import RunSpec
+from worker.spec import RunSpec, Spec, Workload
 
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
@@ -176,9 +178,32 @@ def _run_query() -> sa.Select[Any]:
     return sa.select(*RUN_COLUMNS, run_specs.c.spec, results.c.result).select_from(joined)
 
 
+def stored_spec(text: str) -> RunSpec:
+    """A run's specification as `submission.py` wrote it.
+
+    All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
+    alphabet: it is read once, and shared.
+    """
+    own, between, workload = text.partition(',"workload":{')
+    if not between:
+        return RunSpec.model_validate_json(text)
+    rest = _Rest.model_validate_json(f"{own}}}")
+    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
+
+
+_OWN_FIELDS: Any = {name: (each.annotation, each) for name, each in RunSpec.model_fields.items() if name != "workload"}
+_Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
+"""A run's specification without its workload."""
+
+
+@lru_cache(maxsize=256)
+def _workload(text: str) -> Workload:
+    return Workload.model_validate_json(text)
+
+
 def _run_record(row: sa.Row[Any]) -> RunRecord:
     values = dict(row._mapping)
-    values["spec"] = RunSpec.model_validate_json(values["spec"])
+    values["spec"] = stored_spec(values["spec"])
     if values["result"] is not None:
         values["result"] = Result.model_validate_json(values["result"])
     return RunRecord(**values)

@@ -7,7 +7,10 @@ A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -21,6 +24,11 @@ FULL_POINTS = 1_000
 """A chunk of so many points is not merged any more: reading is then bound by points, not by rows."""
 MERGE_BATCHES = 32
 """Small chunks are merged so often: at most 31 are left to read, and a point is rewritten a few times, not always."""
+
+MOST_RUNS = 500
+"""Asked for by one statement."""
+ROWS_AT_ONCE = 64
+"""Chunks in memory while many runs are read, a chunk being some 100 kB at most."""
 
 
 def append(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> bool:
@@ -55,10 +63,17 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
     query = sa.select(chunks.c.attempt, chunks.c.points, chunks.c.data).where(chunks.c.run_id == run_id)
     if after_step >= 0:
         query = query.where(chunks.c.last_step > min(after_step, 2**53))
-    rows = connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all()
-    attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
-    found = merged(decode([row.data for row in rows], fields), attempt)
+    found = _together(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
     return found.rows(slice(int(np.searchsorted(found.step, after_step, side="right")), None))
+
+
+def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
+    """As `read`, for many runs, one in memory at a time; what has no points is left out."""
+    for first in range(0, len(run_ids), MOST_RUNS):
+        asked = {"ids": list(run_ids[first : first + MOST_RUNS])}
+        rows = connection.execute(_OF_RUNS, asked, execution_options={"yield_per": ROWS_AT_ONCE})
+        for run_id, of_run in groupby(rows, key=attrgetter("run_id")):
+            yield run_id, _together(list(of_run), fields)
 
 
 def latest(columns: Columns) -> dict[str, object]:
@@ -76,6 +91,12 @@ def latest(columns: Columns) -> dict[str, object]:
     return shown
 
 
+def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
+    """One run's chunks, in the order of their attempts."""
+    attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
+    return merged(decode([row.data for row in rows], fields), attempt)
+
+
 def _insert(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> None:
     row = {
         "run_id": run_id,
@@ -88,6 +109,11 @@ def _insert(connection: Connection, run_id: str, attempt: int, sequence: int, co
     connection.execute(_INSERT, [row])
 
 
+_OF_RUNS = (
+    sa.select(chunks.c.run_id, chunks.c.attempt, chunks.c.points, chunks.c.data)
+    .where(chunks.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(chunks.c.run_id, chunks.c.attempt, chunks.c.sequence)
+)
 _INSERT = sa.insert(chunks)
 _TAKE = (
     sa.update(attempts)
