@@ -1,11 +1,9 @@
 """Experiments over REST: submit, list, look, compare, cancel, pause, resume, retry, and a live stream of changes."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -21,13 +19,11 @@ from api.routes.context import (
     problems,
 )
 from dashboards.downloads import table_file
-from dashboards.live import INTERVAL_SECONDS
 from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ExperimentSpec
 from orchestrator.jobs import Wish
 from orchestrator.records import Comparison, ExperimentRecord, Submission
-from orchestrator.service import Bench
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -126,17 +122,16 @@ async def stream(
     seen: int | None = None
     while not stopping():
         try:
-            version = await pulse.version(known.id)
+            version = await (pulse.version(known.id) if seen is None else pulse.next(known.id))
             if version != seen:
                 seen = version
-                yield await _changed(bench, known.id, version)
+                record = await pulse.told(known.id, version, bench.experiment)
+                yield _changed(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
-        await asyncio.sleep(INTERVAL_SECONDS)
 
 
-async def _changed(bench: Bench, experiment_id: str, version: int) -> ServerSentEvent:
-    record = await run_in_threadpool(bench.experiment, experiment_id)
+def _changed(record: ExperimentRecord, version: int) -> ServerSentEvent:
     change = ExperimentChange(
         experiment_id=record.id,
         version=version,
