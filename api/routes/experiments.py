@@ -60,10 +60,10 @@ def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Respo
     return answered(bench.experiment(experiment_id))
 
 
-@router.get("/{experiment_id}/comparison", responses=problems(404))
-def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Comparison:
+@router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404))
+def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
     """The leaderboard over the runs that have ended."""
-    return bench.compare(experiment_id)
+    return answered(bench.compare(experiment_id))
 
 
 @router.get(
