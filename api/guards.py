@@ -7,7 +7,7 @@ Against DNS rebinding: only known host names are served. Against cross-site requ
 import re
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import RefusedError
@@ -33,6 +33,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
 class SecurityHeaders:
@@ -44,9 +45,9 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                sent = message.setdefault("headers", [])
+                names = {name.lower() for name, _ in sent}
+                sent.extend(pair for pair in RAW_HEADERS if pair[0] not in names)
             await send(message)
 
         await self.app(scope, receive, with_headers)

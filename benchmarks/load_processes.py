@@ -59,6 +59,9 @@ class Service:
     database: Database
     queue: Queue
     folder: Path
+    ready_seconds: float
+    """From the start of the process to its first answer."""
+    ready_cpu_seconds: float
 
     def cpu_seconds(self) -> float:
         """What the api process has computed so far: on a busy machine it tells more than the clock."""
@@ -97,9 +100,19 @@ def running_service(folder: Path) -> Iterator[Service]:
     database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
     database.migrate()
     command = [sys.executable, "-m", "api.cli", "api", "--data", str(folder), "--port", str(port)]
+    began = time.monotonic()
     with _process(command, f"http://127.0.0.1:{port}", "/healthz", folder / "api.log") as process:
-        queue = Queue(database, LeasePolicy())
-        yield Service(host="127.0.0.1", port=port, process=process, database=database, queue=queue, folder=folder)
+        times = process.cpu_times()
+        yield Service(
+            host="127.0.0.1",
+            port=port,
+            process=process,
+            database=database,
+            queue=Queue(database, LeasePolicy()),
+            folder=folder,
+            ready_seconds=time.monotonic() - began,
+            ready_cpu_seconds=float(times.user + times.system),
+        )
     database.close()
 
 
@@ -123,7 +136,7 @@ def _process(command: list[str], url: str, path: str, log: Path) -> Iterator[psu
             while not answers(url, path=path):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"{command[2]} did not start: {log.read_text()[-2000:]}")
-                time.sleep(0.1)
+                time.sleep(0.02)
             yield psutil.Process(process.pid)
         finally:
             children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []

@@ -1,12 +1,13 @@
 """Live pages: one event stream a page that says only "something changed".
 
 The page then asks for itself again, so that what is shown is always what the server would render. Listeners share one
-look at the version, however many they are, and no listener holds a thread.
+look at the version and one message, however many they are, and no listener holds a thread.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import ServerSentEvent
@@ -14,15 +15,25 @@ from fastapi.sse import ServerSentEvent
 INTERVAL_SECONDS = 0.7
 """Shortest time between two events: quick enough to feel live, slow enough to read."""
 RECONNECT_MILLISECONDS = 2000
+MOST_TOLD = 64
+"""Things whose newest message is kept for listeners that ask for it a moment later."""
+
+Told = TypeVar("Told")
 
 
 class Pulse:
-    """The versions of what pages show, each read at most once in `INTERVAL_SECONDS`."""
+    """The versions of what pages show, each read at most once in `INTERVAL_SECONDS`.
+
+    Listeners wait for the same look: were each to sleep by itself and then take what is known, a change would be told
+    after up to twice the interval.
+    """
 
     def __init__(self, read: Callable[[str], int]) -> None:
         self._read = read
         self._seen: dict[str, tuple[float, int]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._looks: dict[str, asyncio.Task[int]] = {}
+        self._told: dict[str, tuple[int, asyncio.Task[Any]]] = {}
 
     async def version(self, key: str) -> int:
         """The newest version of `key` that is no older than the interval."""
@@ -32,6 +43,42 @@ class Pulse:
                 version = await run_in_threadpool(self._read, key)
                 self._seen[key] = (time.monotonic(), version)
             return version
+
+    async def next(self, key: str) -> int:
+        """The version of `key` at the next look, for which all listeners wait together."""
+        look = self._looks.get(key)
+        if look is None or look.done():
+            look = self._looks[key] = _observed(self._look(key))
+        return await asyncio.shield(look)
+
+    async def told(self, key: str, version: int, make: Callable[[str], Told]) -> Told:
+        """What listeners are told of a version, made once for all of them, on a thread."""
+        known = self._told.get(key)
+        if known is None or known[0] != version or _failed(known[1]):
+            known = self._told[key] = version, _observed(run_in_threadpool(make, key))
+            while len(self._told) > MOST_TOLD:
+                del self._told[next(iter(self._told))]
+        return await asyncio.shield(known[1])  # type: ignore[no-any-return]  # what `make` returned
+
+    async def _look(self, key: str) -> int:
+        try:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            version = await run_in_threadpool(self._read, key)
+            self._seen[key] = (time.monotonic(), version)
+            return version
+        finally:
+            del self._looks[key]
+
+
+def _observed(work: Coroutine[Any, Any, Told]) -> asyncio.Task[Told]:
+    """A task whose error is nobody's loss where all who waited for it have gone."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def changes(
@@ -45,13 +92,12 @@ async def changes(
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
     seen, first = since, True
     while not stopping():
-        version = await pulse.version(key)
+        version = await (pulse.version(key) if first else pulse.next(key))
         changed = version != seen
         if changed:
             seen = version
             yield ServerSentEvent(event="changed", id=str(version), data=version)
-        if (changed or first) and await run_in_threadpool(ended, key):
+        if (changed or first) and await pulse.told(key, version, ended):
             yield ServerSentEvent(event="done", data=version)
             return
         first = False
-        await asyncio.sleep(INTERVAL_SECONDS)

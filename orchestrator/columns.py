@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.point_columns import PointColumns
 from worker.record import Point
 
 Array = NDArray[np.float64]
@@ -75,6 +76,12 @@ def columns_of(points: Iterable[Point]) -> Columns:
     """Every field of the points, as they come."""
     listed = list(points)
     told = {name: np.array(list(map(attrgetter(name), listed)), dtype=np.float64) for name in FIELDS}
+    return Columns(step=told.pop(STEP), values=told)
+
+
+def received(columns: PointColumns) -> Columns:
+    """Every field of a batch of points, as a worker sent them."""
+    told = {name: _array(getattr(columns, name), len(columns)) for name in FIELDS}
     return Columns(step=told.pop(STEP), values=told)
 
 
@@ -145,6 +152,10 @@ def _extremes(values: Array, starts: NDArray[np.int64]) -> Iterator[NDArray[np.i
     for extreme in (np.minimum, np.maximum):
         hits = np.flatnonzero(values == extreme.reduceat(values, starts)[group])
         yield hits[_starts(group[hits])]
+
+
+def _array(values: Sequence[float | None] | None, count: int) -> Array:
+    return np.full(count, np.nan) if values is None else np.array(values, dtype=np.float64)
 
 
 def _places(step: Array, count: int) -> NDArray[np.int64]:

@@ -95,8 +95,8 @@ class Bench:
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
         if found := missing(spec.workload, self._datasets_folder):
             raise MissingDataError(" ".join(found))
-        experiment_id, created = self._queue.submit(spec, key, by=by)
-        return Submission(experiment=self.experiment(experiment_id), created=created)
+        experiment_id, new = self._queue.submit(spec, key, by=by)
+        return Submission(experiment=new or self.experiment(experiment_id), created=new is not None)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it."""
@@ -217,8 +217,7 @@ class Bench:
     def compare(self, experiment_id: str) -> Comparison:
         """The leaderboard of an experiment, from all of its runs."""
         experiment, runs = self._measured(experiment_id)
-        curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
-        return comparison.compare(experiment, runs, curves)
+        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
@@ -243,16 +242,20 @@ class Bench:
             where = RunFilter(experiment_id=experiment_id)
             return experiment, reads.run_page(connection, where=where, sort=None, limit=None, after=None)
 
-    def _curve(self, run_id: str) -> ValidationCurve:
-        """The validation losses of an ended run: they never change again, so they are read once."""
-        known = self._curves.get(run_id)
-        if known is None:
-            read = self.series(run_id, ("val_loss",))
-            taken = read.rows(np.isfinite(read.values["val_loss"]))
-            known = ValidationCurve(steps=tuple(taken.step.astype(float)), losses=tuple(taken.values["val_loss"]))
-            if len(self._curves) >= MAX_CURVES:
+    def _curves_of(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """The validation losses of ended runs: they never change again, so they are read once."""
+        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
+        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
+            with self._database.reading() as connection:
+                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
+                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
+                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
+                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
+            if len(self._curves) + len(read) > MAX_CURVES:
                 self._curves.clear()
-            self._curves[run_id] = known
+            self._curves |= read
+            known |= read
         return known
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:

@@ -24,7 +24,7 @@ from worker.spool import Spool
 logger = logging.getLogger(__name__)
 
 BATCH_POINTS: Final = 1_000
-"""A batch of this size is about 250 kB of JSON; the protocol allows ten times as much."""
+"""A batch of this size is about 200 kB of JSON; the protocol allows ten times as much."""
 BATCH_OBSERVATIONS: Final = 100
 """Of a model of a hundred blocks about 3 MB."""
 BATCH_OBSERVED_BYTES: Final = 4 * 2**20
@@ -132,10 +132,8 @@ class Outbox:
         """Turn the waiting points into a message; the caller holds the lock."""
         if not self._points:
             return
-        batch = PointsBatch(
-            sequence=self._next_sequence, points=tuple(self._points), observations=tuple(self._observations)
-        )
-        message = _Message(POINTS, batch.model_dump_json().encode(), batch.sequence)
+        batch = PointsBatch.of(self._next_sequence, self._points, self._observations)
+        message = _Message(POINTS, batch.body(), batch.sequence)
         self._next_sequence += 1
         self._points, self._observations, self._observed_bytes = [], [], 0
         self._messages.append(message)

@@ -13,11 +13,13 @@ once and writes nothing more. Repeating a request that was already accepted, wit
 first time was.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
+from worker.point_columns import PointColumns
 from worker.record import Finite, Observation, Point, Record, Seconds, Whole
 from worker.spec import RunSpec
 
@@ -74,9 +76,24 @@ class PointsBatch(Record):
     """Points in the order of their steps; `sequence` counts the batches of one attempt from 0."""
 
     sequence: Annotated[int, Field(ge=0, le=2**31 - 1)]
-    points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=10_000)]
+    columns: PointColumns
+    """The points, field by field."""
     observations: Annotated[tuple[Observation, ...], Field(max_length=10_000)] = ()
     """What probes saw at steps up to the last of these points."""
+
+    @classmethod
+    def of(cls, sequence: int, points: Iterable[Point], observations: Iterable[Observation] = ()) -> Self:
+        """A batch of points that are at hand as records."""
+        return cls(sequence=sequence, columns=PointColumns.of(points), observations=tuple(observations))
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The points as records."""
+        return self.columns.points()
+
+    def body(self) -> bytes:
+        """The batch as it is sent and spooled."""
+        return self.model_dump_json(exclude_none=True).encode()
 
 
 class Stopped(Record):

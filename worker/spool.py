@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from worker.protocol import PointsBatch
-from worker.record import Observation, Point
+from worker.record import Observation, Point, Record
 from worker.reporter import still_valid
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Observati
 def _valid(path: Path, after_step: int | None) -> list[Observation | Point]:
     """Of one file, each step's observations before its point; nothing, with a warning, where the file is damaged."""
     try:
-        batch = PointsBatch.model_validate_json(path.read_bytes())
+        batch = _read(path)
     except (OSError, ValidationError) as error:
         logger.warning("passed over the damaged spooled batch %s: %s", path, error)
         return []
@@ -69,3 +69,23 @@ def _valid(path: Path, after_step: int | None) -> list[Observation | Point]:
         still_valid(list(batch.points), after_step),
     )
     return sorted([*observations, *points], key=lambda report: (report.step, isinstance(report, Point)))
+
+
+class _Pointwise(Record):
+    """A batch as workers spooled it before points became columns."""
+
+    sequence: int
+    points: tuple[Point, ...]
+    observations: tuple[Observation, ...] = ()
+
+
+def _read(path: Path) -> PointsBatch | _Pointwise:
+    body = path.read_bytes()
+    try:
+        return PointsBatch.model_validate_json(body)
+    except ValidationError:
+        try:
+            return _Pointwise.model_validate_json(body)
+        except ValidationError:
+            pass  # it is neither: what is told of it is what the form of today says
+        raise

@@ -5,12 +5,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
+from api.answers import answered
 from api.problems import RefusedError
 from api.routes.context import AttemptPath, BenchDependency, RunIdPath, problems
 from orchestrator.service import Bench
@@ -30,8 +31,8 @@ router = APIRouter(prefix="/attempts/{run_id}/{attempt}", tags=["workers"], resp
 bearer = HTTPBearer(auto_error=False, description="The token of the attempt's lease.")
 
 
-def lease_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> str:
-    """The bearer token of the request."""
+async def lease_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> str:
+    """The bearer token of the request; `async` so that it takes no thread."""
     if credentials is None or not credentials.credentials:
         headers = {"WWW-Authenticate": "Bearer"}
         raise RefusedError(401, "token-missing", "Send the lease's token: Authorization: Bearer <token>.", headers)
@@ -41,22 +42,23 @@ def lease_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depe
 TokenDependency = Annotated[str, Depends(lease_token)]
 
 
-@router.post("/hello")
-def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency) -> Assignment:
+@router.post("/hello", response_model=Assignment)
+def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency) -> Response:
     """The worker is up: leased → running; tells it what to train."""
-    return bench.hello(run_id, attempt, token)
+    return answered(bench.hello(run_id, attempt, token))
 
 
-@router.post("/heartbeat")
+@router.post("/heartbeat", response_model=HeartbeatReply)
 def heartbeat(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, beat: Heartbeat
-) -> HeartbeatReply:
+) -> Response:
     """The worker is alive: its lease is extended; the answer may tell it to stop."""
-    return bench.heartbeat(run_id, attempt, token, beat)
+    return answered(bench.heartbeat(run_id, attempt, token, beat))
 
 
 BATCH_SCHEMA = PointsBatch.model_json_schema(ref_template="#/components/schemas/{model}")
-BATCH_SCHEMA.pop("$defs")  # a page of points has brought them into the document
+# A page of observations has brought the other definitions into the document.
+BATCH_SCHEMA["properties"]["columns"] = BATCH_SCHEMA.pop("$defs")["PointColumns"]
 BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": BATCH_SCHEMA}}}}
 
 
@@ -65,7 +67,7 @@ async def points(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, request: Request
 ) -> None:
     """Points in the order of their steps; a batch that was already taken changes nothing."""
-    # Ten thousand points take 30 ms to be validated: on a thread, and straight from their bytes, so that nobody waits.
+    # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
     count = await run_in_threadpool(_append, bench, run_id, attempt, token, await request.body())
     request.app.state.meters.points.inc(count)
 
@@ -77,7 +79,7 @@ def _append(bench: Bench, run_id: str, attempt: int, token: str, body: bytes) ->
         faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]
         raise RequestValidationError(faults) from error
     bench.append_points(run_id, attempt, token, batch)
-    return len(batch.points)
+    return len(batch.columns)
 
 
 @router.post("/checkpoint", status_code=204)

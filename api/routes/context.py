@@ -18,20 +18,23 @@ MOST_ITEMS = 1_000
 """Records on one page."""
 
 
-def the_bench(request: Request) -> Bench:
-    """The verbs of the service that this app was made for."""
+async def the_bench(request: Request) -> Bench:
+    """The verbs of the service that this app was made for.
+
+    Like the others here it is `async` though it waits for nothing: FastAPI would call it on a thread otherwise.
+    """
     bench = request.app.state.bench
     assert isinstance(bench, Bench)
     return bench
 
 
-def when_stopping(request: Request) -> Callable[[], bool]:
+async def when_stopping(request: Request) -> Callable[[], bool]:
     """Tells a stream whether the process is about to end."""
     stopping: Callable[[], bool] = request.app.state.stopping
     return stopping
 
 
-def the_pulse(request: Request) -> Pulse:
+async def the_pulse(request: Request) -> Pulse:
     """The experiments' versions, looked up once for all streams."""
     pulse = request.app.state.pulse
     assert isinstance(pulse, Pulse)

@@ -1,14 +1,13 @@
 """Experiments over REST: submit, list, look, compare, cancel, pause, resume, retry, and a live stream of changes."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from api.answers import answered
 from api.pages import ExperimentChange, Page
 from api.routes.context import (
     BenchDependency,
@@ -21,13 +20,11 @@ from api.routes.context import (
     problems,
 )
 from dashboards.downloads import table_file
-from dashboards.live import INTERVAL_SECONDS
 from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ExperimentSpec
 from orchestrator.jobs import Wish
 from orchestrator.records import Comparison, ExperimentRecord, Submission
-from orchestrator.service import Bench
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -41,19 +38,16 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.post("", status_code=201, responses={200: {"model": Submission}, **problems(409, 413, 422)})
+@router.post(
+    "", status_code=201, response_model=Submission, responses={200: {"model": Submission}, **problems(409, 413, 422)}
+)
 def submit(
-    spec: ExperimentSpec,
-    bench: BenchDependency,
-    caller: CallerDependency,
-    response: Response,
-    key: IdempotencyKey = None,
-) -> Submission:
+    spec: ExperimentSpec, bench: BenchDependency, caller: CallerDependency, key: IdempotencyKey = None
+) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
     submission = bench.submit(spec, key, by=caller.key.id if caller.key else None)
-    response.headers["Location"] = f"/v1/experiments/{submission.experiment.id}"
-    response.status_code = 201 if submission.created else 200
-    return submission
+    headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
+    return answered(submission, 201 if submission.created else 200, headers)
 
 
 @router.get("", responses=problems(422))
@@ -63,16 +57,16 @@ def experiments(bench: BenchDependency, limit: Limit = 50, before: Cursor = None
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
-@router.get("/{experiment_id}", responses=problems(404))
-def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+@router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
+def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
     """One experiment with its specification, state and progress."""
-    return bench.experiment(experiment_id)
+    return answered(bench.experiment(experiment_id))
 
 
-@router.get("/{experiment_id}/comparison", responses=problems(404))
-def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Comparison:
+@router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404))
+def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
     """The leaderboard over the runs that have ended."""
-    return bench.compare(experiment_id)
+    return answered(bench.compare(experiment_id))
 
 
 @router.get(
@@ -131,17 +125,16 @@ async def stream(
     seen: int | None = None
     while not stopping():
         try:
-            version = await pulse.version(known.id)
+            version = await (pulse.version(known.id) if seen is None else pulse.next(known.id))
             if version != seen:
                 seen = version
-                yield await _changed(bench, known.id, version)
+                record = await pulse.told(known.id, version, bench.experiment)
+                yield _changed(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
-        await asyncio.sleep(INTERVAL_SECONDS)
 
 
-async def _changed(bench: Bench, experiment_id: str, version: int) -> ServerSentEvent:
-    record = await run_in_threadpool(bench.experiment, experiment_id)
+def _changed(record: ExperimentRecord, version: int) -> ServerSentEvent:
     change = ExperimentChange(
         experiment_id=record.id,
         version=version,

@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
+from api.answers import answered
 from api.pages import Page
 from api.routes.context import ID_PATTERN, BenchDependency, problems
 from orchestrator.columns import FIELDS, STEP
@@ -21,7 +22,7 @@ Metric = Annotated[str, Query(pattern=f"^({METRICS})$", description="A field of 
 RunId = Annotated[str, Query(pattern=ID_PATTERN)]
 
 
-@router.get("", responses=problems(404, 422))
+@router.get("", response_model=Charts, responses=problems(404, 422))
 def charts(
     bench: BenchDependency,
     run: Annotated[list[RunId], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
@@ -29,6 +30,6 @@ def charts(
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 800,
     after_step: Annotated[int, Query(ge=-1, le=2**53)] = -1,
     until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
-) -> Charts:
+) -> Response:
     """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
-    return Charts(items=bench.charts(run, metric, buckets, after_step=after_step, until_step=until_step))
+    return answered(Charts(items=bench.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
+from api.answers import answered
 from api.pages import Page
 from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, problems
 from orchestrator.jobs import RunStatus, Wish
@@ -27,7 +28,7 @@ MOST_OBSERVED_STEPS = 100
 """Observed steps in one answer: with all probes on a model of a hundred blocks about 6 MiB."""
 
 
-@router.get("", responses=problems(422))
+@router.get("", response_model=Page[RunRecord], responses=problems(422))
 def runs(
     bench: BenchDependency,
     experiment_id: Cursor = None,
@@ -39,20 +40,20 @@ def runs(
     sort: Sort = None,
     limit: Limit = 100,
     after: Cursor = None,
-) -> Page[RunRecord]:
+) -> Response:
     """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
     where = RunFilter(
         experiment_id=experiment_id, status=status, candidate=candidate, optimizer=optimizer, model=model, seed=seed
     )
     order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
     items = bench.runs(where=where, sort=order, limit=limit, after=after)
-    return Page(items=items, next=items[-1].id if len(items) == limit else None)
+    return answered(Page[RunRecord](items=items, next=items[-1].id if len(items) == limit else None))
 
 
-@router.get("/{run_id}", responses=problems(404))
-def run(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+@router.get("/{run_id}", response_model=RunRecord, responses=problems(404))
+def run(run_id: RunIdPath, bench: BenchDependency) -> Response:
     """One run with its specification and state, and its result once there is one."""
-    return bench.run(run_id)
+    return answered(bench.run(run_id))
 
 
 @router.get("/{run_id}/points", responses=problems(404, 422))

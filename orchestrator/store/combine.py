@@ -44,8 +44,11 @@ class Combined(Generic[Call, Answer]):
     alone. What it raises rolls all of them back; then each is tried by itself, so that only the guilty one fails.
     """
 
-    def __init__(self, together: Callable[[Sequence[Call]], Sequence[Answer | OrchestratorError]]) -> None:
+    def __init__(
+        self, together: Callable[[Sequence[Call]], Sequence[Answer | OrchestratorError]], most_calls: int = MOST_CALLS
+    ) -> None:
         self._together = together
+        self._most_calls = most_calls
         self._queue: list[_Waiting[Call, Answer]] = []
         self._busy = False
         self._company = 1
@@ -71,7 +74,7 @@ class Combined(Generic[Call, Answer]):
         if len(self._queue) < self._company:
             time.sleep(GATHER_SECONDS)
         with self._guard:
-            batch, self._queue = self._queue[:MOST_CALLS], self._queue[MOST_CALLS:]
+            batch, self._queue = self._queue[: self._most_calls], self._queue[self._most_calls :]
             self._company = len(batch)
         self._carry_out(batch)
         with self._guard:

@@ -11,6 +11,7 @@ from functools import partial
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator.columns import Columns, received
 from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import endings, observations, series
@@ -26,6 +27,8 @@ from worker.spec import RunSpec
 
 Identity = tuple[str, int, str]
 """Run, attempt, token."""
+SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
+"""What a run's row shows of its newest points."""
 Greeting = tuple[RunSpec, CheckpointNotice | None]
 """What to train, and the newest checkpoint of earlier attempts."""
 
@@ -57,11 +60,12 @@ class Leases:
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
+        columns = received(batch.columns)
         with self._database.writing(durable=False) as connection:
             held = self._live(connection, run_id, attempt, token)
-            if series.append(connection, run_id, attempt, batch):
+            if series.append(connection, run_id, attempt, batch.sequence, columns):
                 observations.append(connection, run_id, attempt, batch.observations)
-                _show_newest(connection, held.run, batch)
+                _show_newest(connection, held.run, columns)
                 count_change(connection)
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
@@ -126,10 +130,10 @@ def _started(held: Held) -> RunRow:
     return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
 
 
-def _show_newest(connection: Connection, run: RunRow, batch: PointsBatch) -> None:
+def _show_newest(connection: Connection, run: RunRow, columns: Columns) -> None:
     """Set the visible losses and pace of a locked run."""
-    query = sa.update(runs).where(runs.c.id == run.id)
-    connection.execute(query.values(**series.latest(batch.points), version=runs.c.version + 1))
+    newest = {name: getattr(run, name) for name in SHOWN} | series.latest(columns)
+    connection.execute(_SHOW, [{"this": run.id} | {f"new_{name}": newest[name] for name in SHOWN}])
 
 
 def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec]:
@@ -164,6 +168,7 @@ _PROGRESS = (
     .where(runs.c.id == sa.bindparam("this"))
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
+_SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
 _SPECS = sa.select(run_specs.c.run_id, run_specs.c.spec).where(
     run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
 )

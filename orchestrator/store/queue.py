@@ -9,6 +9,7 @@ Every method is one transaction, safe from any number of threads and processes.
 import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -18,7 +19,6 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import (
     LIVE,
     AttemptOutcome,
-    ExperimentId,
     Lease,
     LeasePolicy,
     LiveAttempt,
@@ -29,6 +29,7 @@ from orchestrator.jobs import (
 )
 from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store import growth, quotas, submission, wishes
+from orchestrator.store.combine import MOST_CALLS, Combined
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
 from orchestrator.store.moves import (
@@ -42,6 +43,7 @@ from orchestrator.store.moves import (
     move,
     select_runs,
 )
+from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
 from worker.spec import RunSpec
 
@@ -60,14 +62,16 @@ class Queue:
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
         self._due = self._waiting()
+        together = partial(submission.submit_together, database)
+        self._submit, self._submit_large = (Combined[Submittal, Submitted](together, most) for most in (MOST_CALLS, 1))
 
     # The user's side
 
-    def submit(
-        self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None
-    ) -> tuple[ExperimentId, bool]:
-        """Queue an experiment; see `submission.submit`."""
-        return submission.submit(self._database, spec, key, by=by)
+    def submit(self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None) -> Submitted:
+        """Queue an experiment; see `submission.submit_together`. Raises `IdempotencyError`."""
+        submittal = Submittal.of(spec, key, by=by)
+        large = len(submittal.planned) > submission.LARGE_RUNS
+        return (self._submit_large if large else self._submit)(submittal)
 
     def wish_run(self, run_id: str, wish: Wish) -> None:
         """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""

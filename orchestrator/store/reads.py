@@ -1,9 +1,11 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import create_model
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
@@ -32,15 +34,14 @@ from orchestrator.store.tables import (
 )
 from worker.protocol import CheckpointNotice
 from worker.record import Result
-from worker.spec import RunSpec
+from worker.spec import RunSpec, Spec, Workload
 
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
 
 def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
     """One experiment. Raises `NotFoundError`."""
-    query = sa.select(experiments).where(experiments.c.id == known_id(experiment_id))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_EXPERIMENT, {"this": known_id(experiment_id)}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return _experiment_records(connection, [row])[0]
@@ -56,10 +57,10 @@ def experiment_page(connection: Connection, limit: int, before: str | None) -> t
 
 def run(connection: Connection, run_id: str) -> RunRecord:
     """One run. Raises `NotFoundError`."""
-    rows = connection.execute(_run_query().where(runs.c.id == known_id(run_id))).all()
-    if not rows:
+    row = connection.execute(_RUN, {"this": known_id(run_id)}).one_or_none()
+    if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
-    return _run_record(rows[0])
+    return _run_record(row)
 
 
 def run_page(
@@ -117,13 +118,12 @@ def version(connection: Connection) -> int:
 def experiment_version(connection: Connection, experiment_id: str) -> int:
     """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
     number = _experiment_number(connection, experiment_id)
-    query = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == number)
-    return int(connection.execute(query).scalar_one() or 0)
+    return int(connection.execute(_VERSION, {"number": number}).scalar_one() or 0)
 
 
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
-    if connection.execute(sa.select(runs.c.id).where(runs.c.id == known_id(run_id))).first() is None:
+    if connection.execute(_THERE, {"this": known_id(run_id)}).first() is None:
         raise NotFoundError(f"there is no run {run_id!r}")
 
 
@@ -131,8 +131,7 @@ def require_run(connection: Connection, run_id: str) -> None:
 
 
 def _experiment_number(connection: Connection, experiment_id: str) -> int:
-    query = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
-    number = connection.execute(query).scalar_one_or_none()
+    number = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).scalar_one_or_none()
     if number is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     return int(number)
@@ -179,9 +178,32 @@ def _run_query() -> sa.Select[Any]:
     return sa.select(*RUN_COLUMNS, run_specs.c.spec, results.c.result).select_from(joined)
 
 
+def stored_spec(text: str) -> RunSpec:
+    """A run's specification as `submission.py` wrote it.
+
+    All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
+    alphabet: it is read once, and shared.
+    """
+    own, between, workload = text.partition(',"workload":{')
+    if not between:
+        return RunSpec.model_validate_json(text)
+    rest = _Rest.model_validate_json(f"{own}}}")
+    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
+
+
+_OWN_FIELDS: Any = {name: (each.annotation, each) for name, each in RunSpec.model_fields.items() if name != "workload"}
+_Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
+"""A run's specification without its workload."""
+
+
+@lru_cache(maxsize=256)
+def _workload(text: str) -> Workload:
+    return Workload.model_validate_json(text)
+
+
 def _run_record(row: sa.Row[Any]) -> RunRecord:
     values = dict(row._mapping)
-    values["spec"] = RunSpec.model_validate_json(values["spec"])
+    values["spec"] = stored_spec(values["spec"])
     if values["result"] is not None:
         values["result"] = Result.model_validate_json(values["result"])
     return RunRecord(**values)
@@ -195,22 +217,8 @@ def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
     """For each experiment, one row for each state that its runs are in."""
-    query = (
-        sa.select(
-            runs.c.experiment_number,
-            runs.c.status,
-            sa.func.count().label("runs"),
-            sa.func.sum(runs.c.step).label("steps"),
-            sa.func.sum(runs.c.steps_total).label("steps_total"),
-            sa.func.sum(runs.c.device_seconds).label("device_seconds"),
-            sa.func.sum(runs.c.tokens_per_second).label("tokens_per_second"),
-            sa.func.max(runs.c.ended_at).label("ended_at"),
-        )
-        .where(runs.c.experiment_number.in_(numbers))
-        .group_by(runs.c.experiment_number, runs.c.status)
-    )
     found: dict[int, list[sa.Row[Any]]] = {}
-    for row in connection.execute(query):
+    for row in connection.execute(_TOTALS, {"numbers": list(numbers)}):
         found.setdefault(row.experiment_number, []).append(row)
     return found
 
@@ -261,3 +269,26 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int) -> f
     if not steps or not device_seconds or not at_work:
         return None
     return steps_left * device_seconds / steps / at_work
+
+
+# The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
+
+_EXPERIMENT = sa.select(experiments).where(experiments.c.id == sa.bindparam("this"))
+_NUMBER = sa.select(experiments.c.number).where(experiments.c.id == sa.bindparam("this"))
+_RUN = _run_query().where(runs.c.id == sa.bindparam("this"))
+_THERE = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"))
+_VERSION = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == sa.bindparam("number"))
+_TOTALS = (
+    sa.select(
+        runs.c.experiment_number,
+        runs.c.status,
+        sa.func.count().label("runs"),
+        sa.func.sum(runs.c.step).label("steps"),
+        sa.func.sum(runs.c.steps_total).label("steps_total"),
+        sa.func.sum(runs.c.device_seconds).label("device_seconds"),
+        sa.func.sum(runs.c.tokens_per_second).label("tokens_per_second"),
+        sa.func.max(runs.c.ended_at).label("ended_at"),
+    )
+    .where(runs.c.experiment_number.in_(sa.bindparam("numbers", expanding=True)))
+    .group_by(runs.c.experiment_number, runs.c.status)
+)

@@ -7,36 +7,41 @@ A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import FIELDS, Columns, columns_of, merged
+from orchestrator.columns import FIELDS, Columns, merged
 from orchestrator.store.chunks import decode, encode
 from orchestrator.store.tables import attempts, chunks
-from worker.protocol import PointsBatch
-from worker.record import Point
 
 FULL_POINTS = 1_000
 """A chunk of so many points is not merged any more: reading is then bound by points, not by rows."""
 MERGE_BATCHES = 32
 """Small chunks are merged so often: at most 31 are left to read, and a point is rewritten a few times, not always."""
 
+MOST_RUNS = 500
+"""Asked for by one statement."""
+ROWS_AT_ONCE = 64
+"""Chunks in memory while many runs are read, a chunk being some 100 kB at most."""
 
-def append(connection: Connection, run_id: str, attempt: int, batch: PointsBatch) -> bool:
+
+def append(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> bool:
     """Add a batch to the series of a run whose row is locked; False where it was accepted before.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
     pass: batches are not forced to disk, and what a power cut took must not stop the run.
     """
-    mine = (attempts.c.run_id == run_id) & (attempts.c.attempt == attempt)
-    newer = sa.update(attempts).where(mine, attempts.c.last_batch < batch.sequence)
-    if connection.execute(newer.values(last_batch=batch.sequence)).rowcount == 0:
+    taken = {"this": run_id, "this_attempt": attempt, "number": sequence}
+    if connection.execute(_TAKE, taken).rowcount == 0:
         return False
-    _insert(connection, run_id, attempt, batch.sequence, columns_of(batch.points))
-    if (batch.sequence + 1) % MERGE_BATCHES == 0:
+    _insert(connection, run_id, attempt, sequence, columns)
+    if (sequence + 1) % MERGE_BATCHES == 0:
         seal(connection, run_id, attempt)
     return True
 
@@ -58,24 +63,38 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
     query = sa.select(chunks.c.attempt, chunks.c.points, chunks.c.data).where(chunks.c.run_id == run_id)
     if after_step >= 0:
         query = query.where(chunks.c.last_step > min(after_step, 2**53))
-    rows = connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all()
-    attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
-    found = merged(decode([row.data for row in rows], fields), attempt)
+    found = _together(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
     return found.rows(slice(int(np.searchsorted(found.step, after_step, side="right")), None))
 
 
-def latest(points: Sequence[Point]) -> dict[str, object]:
+def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
+    """As `read`, for many runs, one in memory at a time; what has no points is left out."""
+    for first in range(0, len(run_ids), MOST_RUNS):
+        asked = {"ids": list(run_ids[first : first + MOST_RUNS])}
+        rows = connection.execute(_OF_RUNS, asked, execution_options={"yield_per": ROWS_AT_ONCE})
+        for run_id, of_run in groupby(rows, key=attrgetter("run_id")):
+            yield run_id, _together(list(of_run), fields)
+
+
+def latest(columns: Columns) -> dict[str, object]:
     """What a run's row shows of its newest points: the losses, and the pace over this batch."""
     shown: dict[str, object] = {}
     for name in ("train_loss", "val_loss"):
-        newest = (getattr(point, name) for point in reversed(points))
-        if (value := next((value for value in newest if value is not None), None)) is not None:
-            shown[f"last_{name}"] = value
-    timed = [point for point in points if point.step_seconds and point.step]
-    if timed:
-        tokens_per_step = timed[-1].tokens / timed[-1].step
-        shown["tokens_per_second"] = tokens_per_step * len(timed) / sum(point.step_seconds or 0.0 for point in timed)
+        known = np.flatnonzero(np.isfinite(columns.values[name]))
+        if known.size:
+            shown[f"last_{name}"] = float(columns.values[name][known[-1]])
+    seconds = columns.values["step_seconds"]
+    timed = np.flatnonzero((np.nan_to_num(seconds) != 0) & (columns.step > 0))
+    if timed.size:
+        tokens_per_step = columns.values["tokens"][timed[-1]] / columns.step[timed[-1]]
+        shown["tokens_per_second"] = float(tokens_per_step * timed.size / seconds[timed].sum())
     return shown
+
+
+def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
+    """One run's chunks, in the order of their attempts."""
+    attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
+    return merged(decode([row.data for row in rows], fields), attempt)
 
 
 def _insert(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> None:
@@ -87,4 +106,21 @@ def _insert(connection: Connection, run_id: str, attempt: int, sequence: int, co
         "last_step": int(columns.step.max()),
         "data": encode(columns),
     }
-    connection.execute(sa.insert(chunks).values(row))
+    connection.execute(_INSERT, [row])
+
+
+_OF_RUNS = (
+    sa.select(chunks.c.run_id, chunks.c.attempt, chunks.c.points, chunks.c.data)
+    .where(chunks.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(chunks.c.run_id, chunks.c.attempt, chunks.c.sequence)
+)
+_INSERT = sa.insert(chunks)
+_TAKE = (
+    sa.update(attempts)
+    .where(
+        attempts.c.run_id == sa.bindparam("this"),
+        attempts.c.attempt == sa.bindparam("this_attempt"),
+        attempts.c.last_batch < sa.bindparam("number"),
+    )
+    .values(last_batch=sa.bindparam("number"))
+)

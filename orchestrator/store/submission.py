@@ -1,4 +1,6 @@
-"""`submit`: an experiment and all of its runs become durable in one transaction, once for each idempotency key.
+"""Submission: an experiment and all of its runs become durable in one transaction, once for each idempotency key.
+
+Calls that come together share the transaction (`combine.py`), and its forced write.
 
 The order of the queue is fixed here: runs of higher priority first, and among equal ones the runs of several
 experiments take turns. An experiment's first run gets the turn that is served now, its next run the next turn, and so
@@ -6,15 +8,20 @@ on (start-time fair queuing, Goyal et al. 1996, with one start as the unit). So 
 second free slot beside one of ten thousand, and a newcomer overtakes nobody for longer than its turn.
 """
 
+import hashlib
 import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import IdempotencyError
+from orchestrator.errors import IdempotencyError, OrchestratorError
 from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
 from orchestrator.jobs import ExperimentId, RunStatus
+from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
 from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
@@ -35,68 +42,111 @@ QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
 ID_LENGTH = 10
 """50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
+LARGE_RUNS = 100
+"""An experiment of more runs has a transaction of its own: nobody else's waits for it to be written."""
 
 
-def submit(
-    database: Database, spec: ComparisonSpec, key: str | None, *, by: str | None = None
-) -> tuple[ExperimentId, bool]:
-    """Store the experiment and its runs; returns its id and whether it is new. Its runs are charged to the key `by`.
+@dataclass(frozen=True, kw_only=True)
+class Submittal:
+    """One call: what is to be stored, made ready before any lock is taken."""
+
+    spec: ComparisonSpec
+    key: str | None
+    spec_json: str
+    spec_hash: str
+    planned: tuple[PlannedRun, ...]
+    by: str | None
+    """The caller's key, which the runs are charged to."""
+
+    @classmethod
+    def of(cls, spec: ComparisonSpec, key: str | None, *, by: str | None = None) -> Self:
+        """Expand the experiment."""
+        content = canonical_json(spec.model_dump(mode="json"))
+        spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
+        return cls(spec=spec, key=key, spec_json=content.decode(), spec_hash=spec_hash, planned=expand(spec), by=by)
+
+
+Submitted = tuple[ExperimentId, ExperimentRecord | None]
+"""The experiment's id, and its record where it is new."""
+
+
+def submit_together(database: Database, submittals: Sequence[Submittal]) -> list[Submitted | OrchestratorError]:
+    """Store the experiments and their runs; returns the id of each, or what refuses it.
 
     The same `key` with the same specification is answered with the experiment that it made the first time; with
-    another one it raises `IdempotencyError`. When this returns, nothing short of a lost disk loses the experiment.
+    another one `IdempotencyError` is the answer. When this returns, nothing short of a lost disk loses an experiment.
     """
-    planned = expand(spec)
+    answers: dict[int, Submitted | OrchestratorError] = {}
+    new: list[ExperimentId] = []
+    rows: list[QueuedRow] = []
+    turns: dict[int, int] = {}
     with database.writing() as connection:
         now = database.read_clock(connection)
-        experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
-        number = _insert_experiment(connection, experiment_id, spec, key, now, by)
-        if number is None:
-            assert key is not None  # without a key nothing can collide
-            return _earlier(connection, spec, key), False
-        insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority)
-        _tell(connection, experiment_id, now)
-        count_change(connection)
-        return experiment_id, True
+        # In the order of the keys: two processes that lock several must take them in the same order.
+        for position, each in sorted(enumerate(submittals), key=lambda pair: pair[1].key or ""):
+            experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
+            number = _insert_experiment(connection, experiment_id, each, now)
+            if number is None:
+                answers[position] = _earlier(connection, each)
+                continue
+            rank = -each.spec.priority
+            if rank not in turns:  # the same for all of them: what joins a turn does not end it
+                turns[rank] = _turn(connection, rank)
+            rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank])
+            answers[position] = experiment_id, _new_record(experiment_id, each, now)
+            new.append(experiment_id)
+        if new:
+            _insert_rows(connection, rows, now)
+            _tell(connection, new, now)
+            count_change(connection)
+    return [answers[position] for position in range(len(submittals))]
+
+
+def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -> ExperimentRecord:
+    """What `reads.experiment` says of an experiment that has just been stored."""
+    spec, runs_total = submittal.spec, len(submittal.planned)
+    steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
+    return ExperimentRecord(
+        id=experiment_id,
+        name=spec.name,
+        kind=spec.kind,
+        spec=spec,
+        spec_hash=submittal.spec_hash,
+        created_at=now,
+        ended_at=None,
+        counts=StateCounts(total=runs_total, by_status={RunStatus.QUEUED: runs_total}, growing=spec.tuning is not None),
+        progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
+        key_id=submittal.by,
+    )
 
 
 def _insert_experiment(
-    connection: Connection,
-    experiment_id: ExperimentId,
-    spec: ComparisonSpec,
-    key: str | None,
-    now: float,
-    by: str | None,
+    connection: Connection, experiment_id: ExperimentId, submittal: Submittal, now: float
 ) -> int | None:
     """The experiment's number; None where its key is taken (on PostgreSQL: after the other submitter has committed)."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    query = (
-        dialect.insert(experiments)
-        .values(
-            id=experiment_id,
-            name=spec.name,
-            kind=spec.kind,
-            spec=canonical_json(spec.model_dump(mode="json")).decode(),
-            spec_hash=spec.content_hash(),
-            idempotency_key=key,
-            created_at=now,
-            growing=spec.tuning is not None,
-            key_id=by,
-        )
-        .on_conflict_do_nothing(index_elements=["idempotency_key"])
-        .returning(experiments.c.number)
-    )
-    return connection.execute(query).scalar_one_or_none()
+    spec = submittal.spec
+    row = {
+        "id": experiment_id,
+        "name": spec.name,
+        "kind": spec.kind,
+        "spec": submittal.spec_json,
+        "spec_hash": submittal.spec_hash,
+        "idempotency_key": submittal.key,
+        "created_at": now,
+        "growing": spec.tuning is not None,
+        "key_id": submittal.by,
+    }
+    return connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
 
 
-def _earlier(connection: Connection, spec: ComparisonSpec, key: str) -> ExperimentId:
-    query = sa.select(experiments.c.id, experiments.c.spec_hash).where(experiments.c.idempotency_key == key)
-    known = connection.execute(query).one()
-    if known.spec_hash != spec.content_hash():
-        raise IdempotencyError(
-            f"the idempotency key {key!r} belongs to experiment {known.id} with another specification; "
+def _earlier(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
+    known = connection.execute(_BY_KEY, {"key": submittal.key}).one()
+    if known.spec_hash != submittal.spec_hash:
+        return IdempotencyError(
+            f"the idempotency key {submittal.key!r} belongs to experiment {known.id} with another specification; "
             "use a new key for a new experiment"
         )
-    return ExperimentId(known.id)
+    return ExperimentId(known.id), None
 
 
 def _turn(connection: Connection, rank: int) -> int:
@@ -104,11 +154,9 @@ def _turn(connection: Connection, rank: int) -> int:
 
     Where none waits, the turn after the last: retries of earlier runs must not wait behind a whole new experiment.
     """
-    fresh = is_claimable & (runs.c.rank == rank) & (runs.c.attempt == 0) & runs.c.schedulable
-    query = sa.select(runs.c.turn).where(fresh).order_by(*QUEUE_ORDER).limit(1)
-    served = connection.execute(query).scalar_one_or_none()
+    served = connection.execute(_SERVED, {"rank": rank}).scalar_one_or_none()
     if served is None:
-        last = connection.execute(sa.select(sa.func.max(runs.c.turn)).where(runs.c.rank == rank)).scalar_one()
+        last = connection.execute(_LAST_TURN, {"rank": rank}).scalar_one()
         served = 0 if last is None else last + 1
     return int(served)
 
@@ -126,32 +174,54 @@ def insert_runs(
 ) -> None:
     """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
     let them wait for the experiment's resume."""
-    ids = [f"{experiment_id}-{first + offset:04d}" for offset in range(len(planned))]
     turn = _turn(connection, rank)
     state = PAUSED if paused else QUEUED
-    rows = [
-        _run_row(run, experiment_id, number, first + offset, now) | state | {"rank": rank, "turn": turn + offset}
+    rows = _queued_rows(experiment_id, number, planned, now, rank=rank, turn=turn, first=first, state=state)
+    _insert_rows(connection, rows, now)
+
+
+QueuedRow = tuple[PlannedRun, dict[str, object]]
+"""A run and its row."""
+
+
+def _queued_rows(
+    experiment_id: ExperimentId,
+    number: int,
+    planned: tuple[PlannedRun, ...],
+    now: float,
+    *,
+    rank: int,
+    turn: int,
+    first: int = 0,
+    state: Mapping[str, object] = QUEUED,
+) -> list[QueuedRow]:
+    return [
+        (run, _run_row(run, experiment_id, number, first + offset, now) | state | {"rank": rank, "turn": turn + offset})
         for offset, run in enumerate(planned)
     ]
-    connection.execute(sa.insert(runs), [{"id": id, **row} for id, row in zip(ids, rows, strict=True)])
-    specs = [canonical_json(run.spec.model_dump(mode="json")).decode() for run in planned]
-    connection.execute(
-        sa.insert(run_specs), [{"run_id": id, "spec": spec} for id, spec in zip(ids, specs, strict=True)]
-    )
+
+
+def _insert_rows(connection: Connection, rows: Sequence[QueuedRow], now: float) -> None:
+    connection.execute(_INSERT_RUNS, [row for _, row in rows])
+    specs = [
+        {"run_id": row["id"], "spec": canonical_json(run.spec.model_dump(mode="json")).decode()} for run, row in rows
+    ]
+    connection.execute(_INSERT_SPECS, specs)
     begun: dict[str, object] = {"sequence": 1, "at": now, "from_status": None, "attempt": 0}
-    begun |= {"to_status": state["status"], "reason": state["reason"]}
-    connection.execute(sa.insert(events), [{"run_id": id, **begun} for id in ids])
+    moves = [{"run_id": row["id"], "to_status": row["status"], "reason": row["reason"]} | begun for _, row in rows]
+    connection.execute(_INSERT_EVENTS, moves)
 
 
-def _tell(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
-    """Leave word of the new experiment in the outbox."""
-    entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "experiment_id": experiment_id}
-    connection.execute(sa.insert(outbox), [{**entry, "created_at": now, "available_at": now}])
+def _tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
+    """Leave word of the new experiments in the outbox."""
+    entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
+    connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])
 
 
 def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position: int, now: float) -> dict[str, object]:
     spec = run.spec
     return {
+        "id": f"{experiment_id}-{position:04d}",
         "experiment_id": experiment_id,
         "experiment_number": number,
         "position": position,
@@ -167,3 +237,30 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
         "available_at": now,
         "last_event": 1,
     }
+
+
+# The statements, built once: building one costs more than SQLite takes to carry it out.
+
+_VALUES = {
+    name: sa.bindparam(name, type_=experiments.c[name].type)
+    for name in ("id", "name", "kind", "spec", "spec_hash", "idempotency_key", "created_at", "growing", "key_id")
+}
+_INSERT_EXPERIMENT = {
+    name: dialect.insert(experiments)
+    .values(_VALUES)
+    .on_conflict_do_nothing(index_elements=["idempotency_key"])
+    .returning(experiments.c.number)
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+}
+_BY_KEY = sa.select(experiments.c.id, experiments.c.spec_hash).where(
+    experiments.c.idempotency_key == sa.bindparam("key")
+)
+_SERVED = (
+    sa.select(runs.c.turn)
+    .where(is_claimable & (runs.c.rank == sa.bindparam("rank")) & (runs.c.attempt == 0) & runs.c.schedulable)
+    .order_by(*QUEUE_ORDER)
+    .limit(1)
+)
+_LAST_TURN = sa.select(sa.func.max(runs.c.turn)).where(runs.c.rank == sa.bindparam("rank"))
+_INSERT_RUNS, _INSERT_SPECS, _INSERT_EVENTS = sa.insert(runs), sa.insert(run_specs), sa.insert(events)
+_INSERT_ENTRIES = sa.insert(outbox)

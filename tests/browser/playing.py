@@ -58,7 +58,7 @@ class PlayedRun:
         until = min(until, self._last_step())
         points = tuple(self._point(step) for step in range(self.step + 1, until + 1))
         if points:
-            self.bench.append_points(*self.identity, PointsBatch(sequence=self._batches, points=points))
+            self.bench.append_points(*self.identity, PointsBatch.of(sequence=self._batches, points=points))
             self._batches += 1
             self.step = until
         self.bench.heartbeat(*self.identity, Heartbeat(step=self.step, device_seconds=self._seconds()))

@@ -113,7 +113,9 @@ def test_an_export_of_nothing_is_not_found(http: httpx2.Client, path: str) -> No
     assert http.get(f"/v1/{path.replace('series', 'secrets')}").status_code in (404, 422)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"sequence": 0, "points": [{"step": -1, "tokens": 0}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"sequence": 0, "columns": {"step": [-1], "tokens": [0]}}', b"\xff"]
+)
 def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
     service: Service, http: httpx2.Client, leases: tuple[Lease, ...], body: bytes
 ) -> None:
@@ -130,7 +132,7 @@ def test_a_spike_survives_on_its_runs_page(service: Service, http: httpx2.Client
         Point(step=step, tokens=step, train_loss=77.0 if step == 4_321 else 3.0) for step in range(4_000, 5_000)
     )
     running = leases[1]
-    service.bench.append_points(running.run_id, 1, running.token, PointsBatch(sequence=1, points=points))
+    service.bench.append_points(running.run_id, 1, running.token, PointsBatch.of(sequence=1, points=points))
     figure = http.get(f"/runs/{running.run_id}/figures/series.json").json()
     losses = figure["data"][0]["y"]
     assert 77.0 in losses

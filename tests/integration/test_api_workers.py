@@ -10,6 +10,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
 from tests import stores
 from tests.integration.api_service import Service, comparison_fields, serving
+from worker.protocol import PointsBatch
 from worker.record import Environment, PeakMemory, Point, Result, Verdict
 
 
@@ -23,6 +24,15 @@ def service(tmp_path):
 def http(service: Service):
     with httpx2.Client(base_url=service.url, trust_env=False) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A run whose lease is held, for requests that change nothing."""
+    with serving(tmp_path_factory.mktemp("running")) as service:
+        _, (lease,) = claim(service)
+        service.bench.hello(lease.run_id, lease.attempt, lease.token)
+        yield service, lease
 
 
 def claim(service: Service, limit: int = 1, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
@@ -81,7 +91,7 @@ def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: 
             beat = worker.post(path(lease, "heartbeat"), json={"step": 1, "device_seconds": 0.5})
             assert beat.json() == {"command": "continue"}
             points = [Point(step=step, tokens=256 * step, train_loss=5.0 - step / 10) for step in range(11)]
-            batch: dict[str, Any] = {"sequence": 0, "points": [point.model_dump(mode="json") for point in points]}
+            batch = PointsBatch.of(0, points).model_dump(mode="json", exclude_none=True)
             assert [worker.post(path(lease, "points"), json=batch).status_code for _ in range(2)] == [204, 204]
             notice = {"step": 5, "path": "c.safetensors", "size_bytes": 10, "sha256": "0" * 64}
             assert worker.post(path(lease, "checkpoint"), json=notice).status_code == 204
@@ -97,7 +107,7 @@ def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: 
         run = http.get(f"/v1/runs/{lease.run_id}").json()
         assert (run["status"], run["result"]) == ("succeeded", result.model_dump(mode="json"))
         kept = http.get(f"/v1/runs/{lease.run_id}/points", params={"after_step": 7}).json()
-        assert kept == {"items": batch["points"][8:], "next": None}
+        assert kept == {"items": [point.model_dump(mode="json") for point in points[8:]], "next": None}
         (attempt,) = http.get(f"/v1/runs/{lease.run_id}/attempts").json()["items"]
         assert attempt["outcome"] == "succeeded"
     comparison = http.get(f"/v1/experiments/{experiment_id}/comparison").json()
@@ -110,8 +120,8 @@ def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: 
 def test_points_are_paged_by_step(service: Service, http: httpx2.Client):
     _, (lease,) = claim(service)
     service.bench.hello(lease.run_id, lease.attempt, lease.token)
-    points = [{"step": step, "tokens": step} for step in range(5)]
-    answer = http.post(path(lease, "points"), json={"sequence": 0, "points": points}, headers=bearer(lease.token))
+    columns = {"step": [*range(5)], "tokens": [*range(5)]}
+    answer = http.post(path(lease, "points"), json={"sequence": 0, "columns": columns}, headers=bearer(lease.token))
     assert answer.status_code == 204
     first = http.get(f"/v1/runs/{lease.run_id}/points", params={"limit": 3}).json()
     rest = http.get(f"/v1/runs/{lease.run_id}/points", params={"limit": 3, "after_step": first["next"]}).json()
@@ -123,13 +133,13 @@ def test_observations_travel_with_points_and_are_paged_by_step(service: Service,
     """A page holds whole steps; the client puts the pages together."""
     _, (lease,) = claim(service)
     service.bench.hello(lease.run_id, lease.attempt, lease.token)
-    points = [{"step": step, "tokens": step} for step in range(1, 5)]
+    columns = {"step": [1, 2, 3, 4], "tokens": [1, 2, 3, 4]}
     seen = [
         {"step": step, "probe": probe, "blocks": {"wte": {"norm": step / 3}}}
         for step in (1, 2, 3, 4)
         for probe in ("gradient-sparsity", "residual")
     ]
-    body = {"sequence": 0, "points": points, "observations": seen}
+    body = {"sequence": 0, "columns": columns, "observations": seen}
     assert http.post(path(lease, "points"), json=body, headers=bearer(lease.token)).status_code == 204
     where = f"/v1/runs/{lease.run_id}/observations"
     first = http.get(where, params={"steps": 3}).json()
@@ -142,7 +152,7 @@ def test_observations_travel_with_points_and_are_paged_by_step(service: Service,
 VERBS: dict[str, dict[str, Any]] = {
     "hello": {},
     "heartbeat": {"step": 1},
-    "points": {"sequence": 0, "points": [{"step": 1, "tokens": 1}]},
+    "points": {"sequence": 0, "columns": {"step": [1], "tokens": [1]}},
     "checkpoint": {"step": 1, "path": "p", "size_bytes": 1, "sha256": "0"},
     "stopped": {"command": "cancel", "step": 1, "device_seconds": 1},
     "fail": {"kind": "program", "message": "m", "device_seconds": 1},
@@ -189,12 +199,53 @@ def test_a_running_run_is_told_to_cancel_and_then_is_cancelled(service: Service,
     assert service.bench.run(lease.run_id).status is RunStatus.CANCELLED
 
 
-def test_values_that_are_no_numbers_are_refused_and_write_nothing(service: Service, http: httpx2.Client):
+REFUSED = {
+    b'{"step": [1, 2], "tokens": [1, 2], "train_loss": [3.5, NaN]}': ("/columns/train_loss/1", "nan"),
+    b'{"step": [1, 2], "tokens": [1, 2], "train_loss": [-Infinity, 3.5]}': ("/columns/train_loss/0", "-inf"),
+    b'{"step": [1, NaN], "tokens": [1, 2]}': ("/columns/step/1", "nan"),
+    b'{"step": [1, null], "tokens": [1, 2]}': ("/columns/step/1", None),
+    b'{"step": [1, 1.5], "tokens": [1, 2]}': ("/columns/step/1", 1.5),
+    b'{"step": [1, -1], "tokens": [1, 2]}': ("/columns/step/1", -1),
+    b'{"step": [1, 2], "tokens": [1, 9007199254740993]}': ("/columns/tokens/1", "9007199254740993"),
+    b'{"step": [1, 2], "tokens": [1, "2"]}': ("/columns/tokens/1", "2"),
+    b'{"step": [1, 2], "tokens": [1, 2], "lr": [true, 0.1]}': ("/columns/lr/0", True),
+    b'{"step": [1, 2], "tokens": [1, 2], "lr": 0.1}': ("/columns/lr", 0.1),
+    b'{"step": [1, 2], "tokens": [1]}': ("/columns/tokens", 1),
+    b'{"step": [1, 2], "tokens": [1, 2], "lr": [0.1]}': ("/columns/lr", 1),
+    b'{"step": [1, 2], "tokens": [1, 2], "lost": [1, 2]}': ("/columns/lost", [1, 2]),
+    b'{"step": [], "tokens": [1]}': ("/columns/step", []),
+    b'{"step": [1, 2]}': ("/columns/tokens", None),
+}
+"""Columns that are no points, and where the fault is with the value that is found there."""
+
+
+@pytest.mark.parametrize("columns", REFUSED)
+def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple[Service, Lease], columns: bytes):
+    service, lease = running
+    body = b'{"sequence": 0, "columns": ' + columns + b"}"
+    headers = bearer(lease.token) | {"Content-Type": "application/json"}
+    answer = httpx2.post(service.url + path(lease, "points"), content=body, headers=headers, trust_env=False)
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["pointer"], fault["value"]) == (422, *REFUSED[columns])
+    assert service.bench.points(lease.run_id) == ()
+
+
+def test_more_points_than_a_batch_may_hold_are_one_fault(running: tuple[Service, Lease]):
+    """However many values are wrong, the answer stays small."""
+    service, lease = running
+    body = {"sequence": 0, "columns": {"step": [*range(10_001)], "tokens": [-1] * 10_000}}
+    answer = httpx2.post(service.url + path(lease, "points"), json=body, headers=bearer(lease.token), trust_env=False)
+    assert [(fault["pointer"], fault["allowed"]) for fault in answer.json()["errors"]] == [
+        ("/columns/step", "must have at most 10000 items"),
+        ("/columns/tokens/0", "must be greater than or equal to 0"),
+    ]
+
+
+def test_a_step_that_a_batch_names_twice_becomes_one_point(service: Service, http: httpx2.Client):
+    """Of each field the later value counts, as in two batches."""
     _, (lease,) = claim(service)
     service.bench.hello(lease.run_id, lease.attempt, lease.token)
-    body = b'{"sequence": 0, "points": [{"step": 1, "tokens": 1, "train_loss": NaN}]}'
-    headers = bearer(lease.token) | {"Content-Type": "application/json"}
-    answer = http.post(path(lease, "points"), content=body, headers=headers)
-    (fault,) = answer.json()["errors"]
-    assert (answer.status_code, fault["pointer"], fault["value"]) == (422, "/points/0/train_loss", "nan")
-    assert service.bench.points(lease.run_id) == ()
+    columns = {"step": [4, 4], "tokens": [8, 8], "train_loss": [2.0, None], "val_loss": [2.5, 2.25]}
+    answer = http.post(path(lease, "points"), json={"sequence": 0, "columns": columns}, headers=bearer(lease.token))
+    assert answer.status_code == 204
+    assert service.bench.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.25),)

@@ -80,6 +80,81 @@ def test_a_stopping_process_ends_its_streams_without_done():
     assert asyncio.run(heard(Store(), since=1, stopping=lambda: True)) == []
 
 
+def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
+    """They joined at different moments; none sleeps through a look that others have had."""
+    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.2)
+    store = Store()
+    told: list[object] = []
+
+    async def scenario() -> None:
+        pulse = Pulse(store.read)
+
+        async def listen() -> None:
+            async for event in changes(pulse, "e", 1, ended=lambda key: False, stopping=lambda: False):
+                if event.event:
+                    told.append(event.data)
+                    return
+
+        tasks = []
+        for _ in range(20):
+            tasks.append(asyncio.create_task(listen()))
+            await asyncio.sleep(0.01)
+        looks, store.version = store.looks, 2
+        await asyncio.gather(*tasks)
+        assert store.looks <= looks + 2
+
+    asyncio.run(scenario())
+    assert told == [2] * 20
+
+
+def test_what_is_told_of_a_version_is_made_once():
+    made: list[str] = []
+
+    async def scenario() -> list[str]:
+        pulse = Pulse(Store().read)
+
+        def make(key: str) -> str:
+            made.append(key)
+            return f"{key} now"
+
+        first = await asyncio.gather(*[pulse.told("e", 1, make) for _ in range(20)])
+        return [*first, await pulse.told("e", 2, make)]
+
+    assert asyncio.run(scenario()) == ["e now"] * 21
+    assert made == ["e", "e"]
+
+
+def test_what_could_not_be_told_is_tried_again():
+    tries = iter([KeyError("away"), "back"])
+
+    def make(key: str) -> str:
+        if isinstance(tried := next(tries), Exception):
+            raise tried
+        return str(tried)
+
+    async def scenario() -> str:
+        pulse = Pulse(Store().read)
+        with pytest.raises(KeyError):
+            await pulse.told("e", 1, make)
+        return await pulse.told("e", 1, make)
+
+    assert asyncio.run(scenario()) == "back"
+
+
+def test_a_look_that_fails_ends_every_stream_that_waits_for_it():
+    """As when the experiment is deleted: none of them hangs, and the next listener looks anew."""
+
+    def fail(key: str) -> int:
+        raise KeyError(key)
+
+    async def scenario() -> list[object]:
+        pulse = Pulse(fail)
+        waits = [pulse.next("e") for _ in range(3)]
+        return [*await asyncio.gather(*waits, return_exceptions=True), *pulse._looks]
+
+    assert [type(each) for each in asyncio.run(scenario())] == [KeyError] * 3
+
+
 def test_listeners_share_one_look(monkeypatch):
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.1)
     store = Store()

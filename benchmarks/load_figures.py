@@ -1,0 +1,32 @@
+"""Figures of a load: what was measured beside what is wanted, as a table and as JSON."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One line of the table."""
+
+    path: str
+    measured: float
+    unit: str
+    target: str = ""
+    met: bool | None = None
+    """None where there is no target."""
+    note: str = ""
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that so many of them do not exceed; share in [0, 1]."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def show(figures: Sequence[Figure]) -> None:
+    """The table."""
+    print(f"{'path':<62}{'measured':>14} {'unit':<11}{'target':<22}{'':<5}note")
+    for each in figures:
+        met = "" if each.met is None else "yes" if each.met else "NO"
+        number = f"{each.measured:,.0f}" if each.measured >= 100 else f"{each.measured:.3g}"
+        print(f"{each.path:<62}{number:>14} {each.unit:<11}{each.target:<22}{met:<5}{each.note}")
