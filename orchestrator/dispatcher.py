@@ -49,6 +49,8 @@ class Ended:
     interrupted: bool
     """It left because it was asked to; this does not count against the run."""
     message: str
+    out_of_memory: bool = False
+    """The machine had no memory left for it."""
 
 
 class Runner(Protocol):
@@ -176,16 +178,21 @@ class Dispatcher:
 
     def _release(self, ended: Ended) -> None:
         outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
-        released = self._queue.release(ended.run_id, ended.attempt, outcome, ended.message)
+        released = self._queue.release(
+            ended.run_id, ended.attempt, outcome, ended.message, out_of_memory=ended.out_of_memory
+        )
         log.info("attempt ended", run=ended.run_id, attempt=ended.attempt, message=ended.message, released=released)
 
     def _reap(self) -> None:
-        """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever."""
+        """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever. Stop
+        the runs whose time is up; while nobody could tell their workers, they are left alone."""
         if time.monotonic() - self._reaped_at < REAP_SECONDS or not self._service_answers():
             return
         for run_id, attempt in self._queue.reap():
             log.warning("attempt lost: no sign of life", run=run_id, attempt=attempt)
             self._end(run_id, attempt)
+        for run_id, limit in self._queue.stop_late():
+            log.info("time is up", run=run_id, limit=limit)
         self._reaped_at = time.monotonic()
 
     def _end_overdue(self) -> None:

@@ -284,7 +284,8 @@ class RayRunner:
             return None
         except ray.exceptions.RayError as error:
             del self._started[key]
-            return _ended(started, interrupted=False, message=_in_words(error))
+            ended = _ended(started, interrupted=False, message=_in_words(error))
+            return replace(ended, out_of_memory=isinstance(error, ray.exceptions.OutOfMemoryError))
         self.kill(*key)
         return _ended(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
 

@@ -281,16 +281,17 @@ class Bench:
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """A worker begins its attempt and learns what to do."""
-        spec, checkpoint = self._leases.hello(run_id, attempt, token)
+        greeting = self._leases.hello(run_id, attempt, token)
         return Assignment(
             run_id=run_id,
             attempt=attempt,
-            spec=spec,
+            spec=greeting.spec,
             lease_seconds=self._policy.ttl_seconds,
             heartbeat_seconds=self._policy.heartbeat_seconds,
             run_folder=str(self._runs_folder / run_id),
             dataset_folder=str(self._datasets_folder),
-            checkpoint=checkpoint,
+            checkpoint=greeting.checkpoint,
+            micro_batch_sequences=greeting.micro_batch_sequences,
         )
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:

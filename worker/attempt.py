@@ -109,7 +109,16 @@ def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> 
         from worker.run import Folders, run
 
     folders = Folders(run_folder=Path(assignment.run_folder), dataset_folder=Path(assignment.dataset_folder))
-    run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, termination=termination)
+    run(
+        assignment.spec,
+        reporter,
+        folders,
+        assignment.checkpoint,
+        clock=clock,
+        termination=termination,
+        micro_batch_sequences=assignment.micro_batch_sequences,
+        retried_smaller=True,
+    )
 
 
 def describe_failure(error: Exception, device_seconds: float) -> Failure:

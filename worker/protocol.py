@@ -46,6 +46,8 @@ class Assignment(Record):
     """Prepared token shards, shared by all runs."""
     checkpoint: CheckpointNotice | None = None
     """The newest checkpoint of earlier attempts."""
+    micro_batch_sequences: int | None = None
+    """Instead of the specification's, since an earlier attempt ran out of memory."""
 
 
 class Command(StrEnum):
@@ -96,6 +98,8 @@ class FailureKind(StrEnum):
     """An exception in training code: another attempt would meet it again."""
     INTERRUPTED = "interrupted"
     """Its process was told to end (SIGTERM) and wrote a checkpoint: another attempt goes on, and nobody is to blame."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device has no room for a step with this micro-batch: another attempt takes half of it."""
 
 
 class Failure(Record):

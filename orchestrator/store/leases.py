@@ -5,7 +5,7 @@ nothing any more, whatever it tries, and a call that was already accepted may be
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
@@ -26,8 +26,17 @@ from worker.spec import RunSpec
 
 Identity = tuple[str, int, str]
 """Run, attempt, token."""
-Greeting = tuple[RunSpec, CheckpointNotice | None]
-"""What to train, and the newest checkpoint of earlier attempts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """The answer to a worker's hello."""
+
+    spec: RunSpec
+    checkpoint: CheckpointNotice | None
+    """The newest one of earlier attempts."""
+    micro_batch_sequences: int | None
+    """Instead of the specification's."""
 
 
 class Leases:
@@ -100,7 +109,11 @@ class Leases:
                 move(connection, begun, new[0].now)
             specs = _specs(connection, list(live))
             return [
-                (specs[each.run.id], _checkpoint_before(connection, each))
+                Greeting(
+                    spec=specs[each.run.id],
+                    checkpoint=_checkpoint_before(connection, each),
+                    micro_batch_sequences=each.run.micro_batch_sequences,
+                )
                 if each is not None and each.live
                 else LeaseLostError()
                 for each in held

@@ -16,6 +16,7 @@ from orchestrator.errors import IdempotencyError
 from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.store.database import Database
+from orchestrator.store.limits import RunLimits, run_limits
 from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
     QUEUE_ORDER,
@@ -51,7 +52,7 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
         if number is None:
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
-        insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority)
+        insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority, limits=run_limits(spec, now))
         _tell(connection, experiment_id, now)
         count_change(connection)
         return experiment_id, True
@@ -115,12 +116,13 @@ def insert_runs(
     rank: int,
     first: int = 0,
     paused: bool = False,
+    limits: RunLimits,
 ) -> None:
     """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
     let them wait for the experiment's resume."""
     ids = [f"{experiment_id}-{first + offset:04d}" for offset in range(len(planned))]
     turn = _turn(connection, rank)
-    state = PAUSED if paused else QUEUED
+    state: dict[str, object] = {**(PAUSED if paused else QUEUED), **limits}
     rows = [
         _run_row(run, experiment_id, number, first + offset, now) | state | {"rank": rank, "turn": turn + offset}
         for offset, run in enumerate(planned)
