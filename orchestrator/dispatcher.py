@@ -18,7 +18,7 @@ import structlog
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
-from orchestrator.placement import Node, NodeId, Room
+from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 
@@ -32,6 +32,10 @@ REAP_SECONDS = 1.0
 
 RENEW_SECONDS = 2.0
 """How often the leader renews its lease of 10 s, and a standby looks whether it is free."""
+
+MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
+"""How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
+stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for every tick."""
 
 MOST_CLAIMS = 64
 """In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
@@ -107,6 +111,10 @@ class Dispatcher:
         self._unsettled: list[Ended] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
+        self._marked_at = -IDLE_MARK_SECONDS
+        self._sizes: tuple[Node, ...] = ()
+        self._stuck = False
+        """Whether the newest claim took less than there was room for."""
         self._term: int | None = None
         """The term that we lead in; None while another one leads."""
         self._renewed_at = -RENEW_SECONDS
@@ -214,12 +222,23 @@ class Dispatcher:
 
     def _fill(self) -> None:
         nodes = self._runner.nodes()
-        self._queue.mark_unschedulable(nodes)
+        self._mark_unschedulable(nodes)
         room = Room(nodes)
         for place in self._started.values():
             room.occupy(place.node, place.cpus, place.gpus)
-        for lease, node in self._queue.claim(room, limit=min(room.cpus(), MOST_CLAIMS)):
+        limit = min(room.cpus(), MOST_CLAIMS)
+        claimed = self._queue.claim(room, limit=limit)
+        self._stuck = len(claimed) < limit
+        for lease, node in claimed:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.cpus, gpus=wants.gpus)
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             self._runner.start(lease, node)
+
+    def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
+        """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""
+        sizes, now = largest(nodes), time.monotonic()
+        pause = MARK_SECONDS if self._stuck else IDLE_MARK_SECONDS
+        if sizes != self._sizes or now - self._marked_at >= pause:
+            self._queue.mark_unschedulable(nodes)
+            self._sizes, self._marked_at = sizes, now

@@ -159,7 +159,8 @@ class Queue:
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
         """The (run, attempt) that were asked to stop and have not within the grace time: end their process, then
         `release` them."""
-        stopping = runs.c.status.in_([RunStatus.CANCELLING, RunStatus.PAUSING])
+        # Only runs that are being stopped have the moment, and an index of its own finds them among all there are.
+        stopping = runs.c.stop_requested_at.is_not(None)
         late = runs.c.stop_requested_at <= self._database.now() - self._policy.cancel_grace_seconds
         query = sa.select(runs.c.id, runs.c.attempt).where(stopping, late).order_by(runs.c.stop_requested_at)
         with self._database.reading() as connection:

@@ -134,6 +134,8 @@ Index(
     postgresql_where=runs.c.status.in_(sorted(CLAIMABLE)),
 )
 
+_is_stopping = runs.c.stop_requested_at.is_not(None)
+Index("ix_runs_stopping", runs.c.stop_requested_at, sqlite_where=_is_stopping, postgresql_where=_is_stopping)
 _has_deadline = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None)
 Index("ix_runs_deadline", runs.c.deadline_at, sqlite_where=_has_deadline, postgresql_where=_has_deadline)
 
