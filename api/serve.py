@@ -27,6 +27,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         runs_folder=settings.runs_folder(),
         datasets_folder=settings.datasets_folder(),
         free_bytes=settings.free_bytes,
+        keep_checkpoints=settings.keep_checkpoints,
     )
     server: uvicorn.Server
     app = create_app(bench, allowed_hosts=allowed_hosts(settings), stopping=lambda: server.should_exit)

@@ -35,6 +35,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
+from orchestrator.retention import Keep
 from orchestrator.store import observations, reads, series, standing
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
@@ -69,14 +70,23 @@ class Bench:
     """
 
     def __init__(
-        self, database: Database, policy: LeasePolicy, runs_folder: Path, datasets_folder: Path, *, free_bytes: int = 0
+        self,
+        database: Database,
+        policy: LeasePolicy,
+        runs_folder: Path,
+        datasets_folder: Path,
+        *,
+        free_bytes: int = 0,
+        keep_checkpoints: Keep = "last",
     ) -> None:
-        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun."""
+        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun. `keep_checkpoints`: what
+        workers and `Retention` keep of ended runs."""
         self._database = database
         self._policy = policy
         self._runs_folder = runs_folder
         self._datasets_folder = datasets_folder
         self._free_bytes = free_bytes
+        self._keep_checkpoints = keep_checkpoints
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
         self._curves: dict[str, ValidationCurve] = {}
@@ -292,6 +302,7 @@ class Bench:
             dataset_folder=str(self._datasets_folder),
             checkpoint=greeting.checkpoint,
             micro_batch_sequences=greeting.micro_batch_sequences,
+            keep_best=self._keep_checkpoints == "best",
         )
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:

@@ -20,6 +20,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+
+# MLflow loads it in the exporter's thread: while it is half loaded, SQLAlchemy fails in every other thread that makes a
+# query, and the dispatcher would die of it.
+import sqlalchemy.orm  # noqa: F401
 import structlog
 
 from orchestrator.columns import FIELDS, STEP, Columns

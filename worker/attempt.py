@@ -25,6 +25,8 @@ from worker.termination import Termination
 
 logger = logging.getLogger(__name__)
 
+BEST_FILES: Final = "best-*"
+"""`worker.checkpoint.BEST`, which is not imported here, since it brings torch."""
 MESSAGE_CHARACTERS: Final = 4_000
 """Length of a failure's message that the protocol allows."""
 
@@ -91,14 +93,19 @@ def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceCloc
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))
             return Outcome.TERMINATED if isinstance(error, TerminatedError) else Outcome.FAILED
-    forget_checkpoints(Path(assignment.run_folder))
+    forget_checkpoints(Path(assignment.run_folder), keep_best=assignment.keep_best)
     return Outcome.SUCCEEDED
 
 
-def forget_checkpoints(run_folder: Path) -> None:
-    """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay."""
+def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
+    """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay, and the best
+    one where it is to be kept."""
     for each in run_folder.iterdir():
         if each.name == FOLDER:
+            continue
+        if keep_best and each.is_dir() and any(each.glob(BEST_FILES)):
+            for other in set(each.iterdir()) - set(each.glob(BEST_FILES)):
+                other.unlink(missing_ok=True)
             continue
         shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
@@ -118,6 +125,7 @@ def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> 
         termination=termination,
         micro_batch_sequences=assignment.micro_batch_sequences,
         retried_smaller=True,
+        keep_best=assignment.keep_best,
     )
 
 

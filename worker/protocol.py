@@ -29,6 +29,8 @@ class CheckpointNotice(Record):
     path: str
     size_bytes: Whole
     sha256: str
+    val_loss: Finite | None = None
+    """Of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null of all others."""
 
 
 class Assignment(Record):
@@ -48,6 +50,8 @@ class Assignment(Record):
     """The newest checkpoint of earlier attempts."""
     micro_batch_sequences: int | None = None
     """Instead of the specification's, since an earlier attempt ran out of memory."""
+    keep_best: bool = False
+    """Keep the checkpoint with the lowest validation loss, also beyond the result."""
 
 
 class Command(StrEnum):

@@ -61,6 +61,7 @@ def run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     micro_batch_sequences: int | None = None,
     retried_smaller: bool = False,
+    keep_best: bool = False,
 ) -> Result:
     """Train one run to its result, which is also given to the reporter.
 
@@ -76,6 +77,7 @@ def run(
         termination: Watched the process while it started; by default the watch begins now.
         checkpoint_seconds: Least time between two checkpoints; 0 writes one before each step.
         micro_batch_sequences: Instead of the spec's.
+        keep_best: Whether the checkpoint with the lowest validation loss is kept.
         retried_smaller: Whether the caller makes another attempt with half the micro-batch, in a fresh process.
 
     Raises:
@@ -101,6 +103,7 @@ def run(
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
+            keep_best=keep_best,
             initial_weights_sha256=weights.sha256 if weights else None,
         )
         execution = _Execution(spec, data, weights, around, micro_batch_sequences)

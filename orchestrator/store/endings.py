@@ -205,4 +205,6 @@ def _result_row(held: Held, result: Result) -> dict[str, object]:
 
 
 _INSERT_RESULT = sa.insert(results)
-_DROP_CHECKPOINTS = sa.delete(checkpoints).where(checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_DROP_CHECKPOINTS = sa.delete(checkpoints).where(
+    checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)), checkpoints.c.val_loss.is_(None)
+)

@@ -80,7 +80,10 @@ class Leases:
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
             here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
-            connection.execute(sa.delete(checkpoints).where(here, checkpoints.c.step == notice.step))
+            same = here & (checkpoints.c.step == notice.step)
+            if notice.val_loss is not None:  # the one that was the best before is no more
+                same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
+            connection.execute(sa.delete(checkpoints).where(same))
             row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}
             connection.execute(sa.insert(checkpoints).values(row))
 
