@@ -21,6 +21,7 @@ from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
+from worker import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -233,7 +234,9 @@ class Dispatcher:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.cpus, gpus=wants.gpus)
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
-            self._runner.start(lease, node)
+            ids = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
+            with tracing.span("claim", lease.trace_parent, ids):
+                self._runner.start(lease, node)
 
     def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
         """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""

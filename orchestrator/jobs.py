@@ -136,6 +136,8 @@ class Lease:
     attempt: int
     token: Token
     spec: RunSpec
+    trace_parent: str | None = None
+    """The trace that the run belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)

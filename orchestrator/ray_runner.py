@@ -66,7 +66,7 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
             object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=str(_fresh_ray_folder(data_folder)),
         )
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises bare ones, for a machine that is too busy for instance
         raise ClusterError(f"Ray did not start: {error}") from error
 
 

@@ -41,6 +41,7 @@ from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from worker import tracing
 from worker.attempt_log import log_path
 from worker.data.prepared import missing
 from worker.protocol import (
@@ -99,7 +100,8 @@ class Bench:
         `MissingDataError`."""
         if found := missing(spec.workload, self._datasets_folder):
             raise MissingDataError(" ".join(found))
-        experiment_id, created = self._queue.submit(spec, key)
+        with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
+            experiment_id, created = self._queue.submit(spec, key, trace_parent=trace_parent)
         return Submission(experiment=self.experiment(experiment_id), created=created)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
@@ -302,6 +304,7 @@ class Bench:
             dataset_folder=str(self._datasets_folder),
             checkpoint=greeting.checkpoint,
             micro_batch_sequences=greeting.micro_batch_sequences,
+            trace_parent=greeting.trace_parent,
             keep_best=self._keep_checkpoints == "best",
         )
 
@@ -319,7 +322,13 @@ class Bench:
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """Record the run's one result."""
-        self._leases.finish(run_id, attempt, token, result)
+        parent = self._trace_parent(run_id) if tracing.is_on() else None
+        with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
+            self._leases.finish(run_id, attempt, token, result)
+
+    def _trace_parent(self, run_id: str) -> str | None:
+        with self._database.reading() as connection:
+            return reads.trace_parent(connection, run_id)
 
     def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """The worker obeyed cancel or pause; raises `ConflictError` if nobody had asked it to stop."""

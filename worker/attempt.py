@@ -11,12 +11,22 @@ import logging
 import os
 import shutil
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from worker import tracing
 from worker.attempt_log import FOLDER, log_path, logged_to
-from worker.errors import LeaseLostError, RunStoppedError, ServiceUnavailableError, TerminatedError, WorkerError
+from worker.errors import (
+    LeaseLostError,
+    RunStoppedError,
+    ServiceUnavailableError,
+    TerminatedError,
+    TracingError,
+    WorkerError,
+)
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
 from worker.protocol import Assignment, Failure, FailureKind
@@ -68,8 +78,23 @@ def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
-    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)):
+    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)), traced(assignment):
         return _carry_out(assignment, service, clock)
+
+
+@contextmanager
+def traced(assignment: Assignment) -> Iterator[None]:
+    """Within, the span of the attempt in the run's trace, if it has one; a run is not lost for want of an exporter."""
+    if assignment.trace_parent is None:
+        yield
+        return
+    try:
+        tracing.configure("worker")
+    except TracingError as error:
+        logger.warning("no trace: %s", error)
+    with tracing.span("run", assignment.trace_parent, {"run": assignment.run_id, "attempt": assignment.attempt}):
+        yield
+    tracing.stop()
 
 
 def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock) -> Outcome:

@@ -51,6 +51,10 @@ class OutOfMemoryError(WorkerError):
     kind = FailureKind.OUT_OF_MEMORY
 
 
+class TracingError(WorkerError):
+    """Traces are asked for that cannot be exported."""
+
+
 class ServiceUnavailableError(WorkerError):
     """The service did not answer within the time that a worker waits for it."""
 

@@ -37,6 +37,8 @@ class Greeting:
     """The newest one of earlier attempts."""
     micro_batch_sequences: int | None
     """Instead of the specification's."""
+    trace_parent: str | None
+    """The trace that the run belongs to."""
 
 
 class Leases:
@@ -116,6 +118,7 @@ class Leases:
                     spec=specs[each.run.id],
                     checkpoint=_checkpoint_before(connection, each),
                     micro_batch_sequences=each.run.micro_batch_sequences,
+                    trace_parent=each.run.trace_parent,
                 )
                 if each is not None and each.live
                 else LeaseLostError()

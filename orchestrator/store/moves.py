@@ -48,6 +48,7 @@ class RunRow:
     deadline_at: float | None
     limit_reached: Limit | None
     micro_batch_sequences: int | None
+    trace_parent: str | None
     started_at: float | None
     ended_at: float | None
     last_event: int

@@ -64,9 +64,11 @@ class Queue:
 
     # The user's side
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None) -> tuple[ExperimentId, bool]:
+    def submit(
+        self, spec: ComparisonSpec, key: str | None = None, *, trace_parent: str | None = None
+    ) -> tuple[ExperimentId, bool]:
         """Queue an experiment; see `submission.submit`."""
-        return submission.submit(self._database, spec, key)
+        return submission.submit(self._database, spec, key, trace_parent=trace_parent)
 
     def wish_run(self, run_id: str, wish: Wish) -> None:
         """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
@@ -230,7 +232,16 @@ class Queue:
         specs = _specs(connection, [run.id for run in leased])
         move(connection, zip(waiting, leased, strict=True), now)
         return tuple(
-            (Lease(run_id=run.id, attempt=run.attempt, token=token, spec=specs[run.id]), node)
+            (
+                Lease(
+                    run_id=run.id,
+                    attempt=run.attempt,
+                    token=token,
+                    spec=specs[run.id],
+                    trace_parent=run.trace_parent,
+                ),
+                node,
+            )
             for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
         )
 

@@ -38,7 +38,9 @@ ID_LENGTH = 10
 """50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 
 
-def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[ExperimentId, bool]:
+def submit(
+    database: Database, spec: ComparisonSpec, key: str | None, *, trace_parent: str | None = None
+) -> tuple[ExperimentId, bool]:
     """Store the experiment and its runs; returns its id and whether it is new.
 
     The same `key` with the same specification is answered with the experiment that it made the first time; with
@@ -53,6 +55,9 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
         insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority, limits=run_limits(spec, now))
+        if trace_parent is not None:
+            mine = runs.c.experiment_number == number
+            connection.execute(sa.update(runs).where(mine).values(trace_parent=trace_parent))
         _tell(connection, experiment_id, now)
         count_change(connection)
         return experiment_id, True
