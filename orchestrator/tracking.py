@@ -12,6 +12,7 @@ new copy, and the one of its earlier ending goes into MLflow's trash: no step ha
 
 import json
 import os
+import secrets
 import tempfile
 import threading
 import time
@@ -173,8 +174,10 @@ def make_store(path: Path) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
+    for leftover in path.parent.glob(f"{path.stem}.*.unfinished*"):
+        leftover.unlink(missing_ok=True)
+    # A name of its own each time: MLflow remembers, for as long as the process lives, which stores it has made.
+    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
     MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
     unfinished.replace(path)
 

@@ -7,6 +7,7 @@ every process adds its spans to one trace. Where `OTEL_EXPORTER_OTLP_ENDPOINT` i
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Final
 
 from worker.errors import TracingError
@@ -26,13 +27,13 @@ def configure(process: str) -> None:
     if not os.environ.get(ENDPOINT_VARIABLE):
         return
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise TracingError(
             f"{ENDPOINT_VARIABLE} is set, but {error.name} is not installed. Install adapm-bench[otel], or unset it."
         ) from error
-    use(BatchSpanProcessor(OTLPSpanExporter()), process)
+    use(BatchSpanProcessor(exporter.OTLPSpanExporter()), process)
 
 
 def use(processor: Any, process: str) -> None:

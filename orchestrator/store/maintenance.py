@@ -103,8 +103,8 @@ def _dump_postgresql(url: sa.URL, target: Path) -> None:
 
 def _without_password(url: sa.URL) -> str:
     # `URL.set(password=None)` would leave the password as it is.
-    place = {"host": url.host, "port": url.port, "database": url.database, "query": url.query}
-    return sa.URL.create("postgresql", url.username, **place).render_as_string(hide_password=False)
+    plain = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    return plain.render_as_string(hide_password=False)
 
 
 def way_back(url: str, target: Path) -> str:

@@ -8,7 +8,7 @@ from tests.stores import comparison_spec, result
 from worker.protocol import Command, Heartbeat, Stopped
 
 
-def submit(store: Store, *, seeds: tuple[int, ...] = (1,), **limits: float) -> list[str]:
+def submit(store: Store, seeds: tuple[int, ...] = (1,), **limits: float) -> list[str]:
     """Submit a small comparison with limits; the ids of its runs."""
     spec = comparison_spec(seeds=seeds).model_copy(update=limits)
     return [run.id for run in store.bench.runs(experiment_id=store.bench.submit(spec).experiment.id)]
@@ -116,7 +116,7 @@ def test_what_is_done_at_the_deadline_counts(store: Store) -> None:
 
 @pytest.mark.parametrize("limit", ["max_run_seconds", "deadline_seconds"])
 def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
-    (run_id,) = submit(store, **{limit: 5.0})
+    (run_id,) = submit(store, (1,), **{limit: 5.0})
     lease = start(store)
     live_for(store, lease, 10)
     store.queue.stop_late()

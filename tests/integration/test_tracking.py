@@ -261,15 +261,16 @@ def test_a_store_whose_making_was_killed_is_made_anew(
 ) -> None:
     """Whatever the kill left lies beside the store's place; a store that is there is not touched."""
     assert mlflow_uri.startswith("sqlite:///")  # its fixture has imported MLflow
-    path, leftover = tmp_path / "mlflow.sqlite3", tmp_path / "mlflow.unfinished"
+    path, leftover = tmp_path / "mlflow.sqlite3", tmp_path / "mlflow.0a1b.unfinished"
     leftover.write_bytes(b"half a database")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as cut:
         cut.setattr(Path, "replace", killed)
-        make_store(path)
+        with pytest.raises(KeyboardInterrupt):
+            make_store(path)
     assert not path.exists()
     make_store(path)
     with contextlib.closing(sqlite3.connect(path)) as store:
@@ -278,3 +279,4 @@ def test_a_store_whose_making_was_killed_is_made_anew(
     make_store(path)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert not leftover.exists()
+    assert not list(tmp_path.glob("*.unfinished"))
