@@ -139,8 +139,8 @@ class Ticks:
     memory_bytes: list[int] = field(default_factory=list)
 
 
-def dispatch(url: str, slots: int, runs: int, hold_seconds: float) -> dict[str, object]:
-    """Work off so many runs; how fast, how full, at which cost."""
+def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds: float) -> dict[str, object]:
+    """Work off so many runs, or as many of them as the time allows; how fast, how full, at which cost."""
     database = Database(url)
     bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
     for first in range(0, runs, RUNS_AN_EXPERIMENT):
@@ -154,7 +154,7 @@ def dispatch(url: str, slots: int, runs: int, hold_seconds: float) -> dict[str, 
     dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))
     process, cpu_before, started = psutil.Process(), _cpu_seconds(), time.monotonic()
     told = threading.Event()
-    while runner.started < runs or runner.in_use:
+    while (runner.started < runs or runner.in_use) and time.monotonic() - started < most_seconds:
         begun = time.monotonic()
         dispatcher.tick()
         ticks.tick_seconds.append(time.monotonic() - begun)
@@ -165,7 +165,7 @@ def dispatch(url: str, slots: int, runs: int, hold_seconds: float) -> dict[str, 
     orders.put(None)
     people.join()
     database.close()
-    return _dispatched(ticks, runs, slots, seconds, cpu)
+    return {"runs_queued": runs} | _dispatched(ticks, runner.started, slots, seconds, cpu)
 
 
 def _time_claims(queue: Queue, ticks: Ticks) -> None:
@@ -338,6 +338,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--hold-seconds", type=float, default=0.0, help="how long a run keeps its slot")
+    parser.add_argument("--most-seconds", type=float, default=3600.0, help="after which the rest is left waiting")
     parser.add_argument("--seconds", type=float, default=15.0, help="of heartbeats")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
@@ -347,7 +348,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, fresh_database(chosen.database, Path(name)) as url:
         folder = Path(name)
         if chosen.part == "dispatch":
-            found = dispatch(url, chosen.slots, chosen.runs, chosen.hold_seconds)
+            found = dispatch(url, chosen.slots, chosen.runs, chosen.hold_seconds, chosen.most_seconds)
         elif chosen.part == "heartbeats":
             found = heartbeats(url, folder, chosen.slots, chosen.seconds)
         else:

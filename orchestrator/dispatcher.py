@@ -181,6 +181,15 @@ class Dispatcher:
         for each in ended:
             self._started.pop((each.run_id, each.attempt), None)
         self._unsettled += ended
+        if not self._unsettled:
+            return
+        # Nearly all have been ended by their worker's own word; a transaction for each of them would be all that a
+        # large cluster's dispatcher ever did.
+        live = self._queue.live_among([(each.run_id, each.attempt) for each in self._unsettled])
+        for each in self._unsettled:
+            if (each.run_id, each.attempt) not in live:
+                log.info("attempt ended", run=each.run_id, attempt=each.attempt, message=each.message, released=False)
+        self._unsettled = [each for each in self._unsettled if (each.run_id, each.attempt) in live]
         while self._unsettled:
             self._release(self._unsettled[0])
             del self._unsettled[0]
