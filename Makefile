@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
-.PHONY: demo up test check unit install install-dev clean
+.PHONY: demo up test check unit install install-dev chaos clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -42,6 +42,9 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
 	@touch $@
+
+chaos: $(VENV)/.installed-dev  ## 60 trainings while every process is killed at random for CHAOS_MINUTES
+	CHAOS_MINUTES=$${CHAOS_MINUTES:-10} $(BIN)/python -m pytest tests/chaos/test_long.py -s
 
 clean:  ## remove the virtual environment and caches; results in .adapm-bench stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build ./*.egg-info

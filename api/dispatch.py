@@ -22,6 +22,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 from orchestrator.tracking import Exporter
+from worker import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +34,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     dead one goes on at once instead of waiting for its lease to run out.
     """
     configure_logs("dispatcher")
+    tracing.configure("dispatcher")
     stop = threading.Event()
     if watch_stdin:
         stop_with_parent(stop.set)
@@ -50,6 +52,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     mlflow_folder = settings.data_folder.resolve() / "mlflow"
     # One that cannot be closed, because the database is away, does not keep the others open.
     with ExitStack() as stack:
+        stack.callback(tracing.stop)
         exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), mlflow_folder, holder=holder)
         exporter.start()
         stack.callback(exporter.close)

@@ -12,6 +12,7 @@ from orchestrator.logs import configure_logs
 from orchestrator.service import Bench
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
+from worker import tracing
 
 GRACEFUL_SECONDS = 3
 """Open event streams are cut after this when the process is asked to end."""
@@ -20,6 +21,7 @@ GRACEFUL_SECONDS = 3
 def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> None:
     """Migrate the database, then answer on `listener` until told to end."""
     configure_logs("api")
+    tracing.configure("api")
     database = Database(settings.resolved_database_url())
     database.migrate()
     bench = Bench(
@@ -28,6 +30,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         runs_folder=settings.runs_folder(),
         datasets_folder=settings.datasets_folder(),
         free_bytes=settings.free_bytes,
+        keep_checkpoints=settings.keep_checkpoints,
     )
     server: uvicorn.Server
     require_keys(settings, bench.keyring)
@@ -53,6 +56,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     if watch_stdin:
         stop_with_parent(stop)
     server.run(sockets=[listener])
+    tracing.stop()
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:

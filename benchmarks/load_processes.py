@@ -94,10 +94,12 @@ def timed(action: Callable[[], object]) -> float:
 
 
 @contextmanager
-def running_service(folder: Path) -> Iterator[Service]:
-    """An api process on a fresh SQLite database."""
+def running_service(folder: Path, database_url: str | None = None) -> Iterator[Service]:
+    """An api process, on a fresh SQLite database unless another one is named."""
     port = _free_port()
-    database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+    database_url = database_url or f"sqlite:///{folder / 'bench.sqlite3'}"
+    os.environ["ADAPM_BENCH_DATABASE_URL"] = database_url  # of the process below
+    database = Database(database_url)
     database.migrate()
     command = [sys.executable, "-m", "api.cli", "api", "--data", str(folder), "--port", str(port)]
     began = time.monotonic()

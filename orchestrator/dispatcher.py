@@ -18,9 +18,10 @@ import structlog
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
-from orchestrator.placement import Node, NodeId, Room
+from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
+from worker import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,10 @@ REAP_SECONDS = 1.0
 
 RENEW_SECONDS = 2.0
 """How often the leader renews its lease of 10 s, and a standby looks whether it is free."""
+
+MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
+"""How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
+stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for every tick."""
 
 MOST_CLAIMS = 64
 """In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
@@ -49,6 +54,8 @@ class Ended:
     interrupted: bool
     """It left because it was asked to; this does not count against the run."""
     message: str
+    out_of_memory: bool = False
+    """The machine had no memory left for it."""
 
 
 class Runner(Protocol):
@@ -105,6 +112,10 @@ class Dispatcher:
         self._unsettled: list[Ended] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
+        self._marked_at = -IDLE_MARK_SECONDS
+        self._sizes: tuple[Node, ...] = ()
+        self._stuck = False
+        """Whether the newest claim took less than there was room for."""
         self._term: int | None = None
         """The term that we lead in; None while another one leads."""
         self._renewed_at = -RENEW_SECONDS
@@ -170,22 +181,36 @@ class Dispatcher:
         for each in ended:
             self._started.pop((each.run_id, each.attempt), None)
         self._unsettled += ended
+        if not self._unsettled:
+            return
+        # Nearly all have been ended by their worker's own word; a transaction for each of them would be all that a
+        # large cluster's dispatcher ever did.
+        live = self._queue.live_among([(each.run_id, each.attempt) for each in self._unsettled])
+        for each in self._unsettled:
+            if (each.run_id, each.attempt) not in live:
+                log.info("attempt ended", run=each.run_id, attempt=each.attempt, message=each.message, released=False)
+        self._unsettled = [each for each in self._unsettled if (each.run_id, each.attempt) in live]
         while self._unsettled:
             self._release(self._unsettled[0])
             del self._unsettled[0]
 
     def _release(self, ended: Ended) -> None:
         outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
-        released = self._queue.release(ended.run_id, ended.attempt, outcome, ended.message)
+        released = self._queue.release(
+            ended.run_id, ended.attempt, outcome, ended.message, out_of_memory=ended.out_of_memory
+        )
         log.info("attempt ended", run=ended.run_id, attempt=ended.attempt, message=ended.message, released=released)
 
     def _reap(self) -> None:
-        """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever."""
+        """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever. Stop
+        the runs whose time is up; while nobody could tell their workers, they are left alone."""
         if time.monotonic() - self._reaped_at < REAP_SECONDS or not self._service_answers():
             return
         for run_id, attempt in self._queue.reap():
             log.warning("attempt lost: no sign of life", run=run_id, attempt=attempt)
             self._end(run_id, attempt)
+        for run_id, limit in self._queue.stop_late():
+            log.info("time is up", run=run_id, limit=limit)
         self._reaped_at = time.monotonic()
 
     def _end_overdue(self) -> None:
@@ -207,12 +232,25 @@ class Dispatcher:
 
     def _fill(self) -> None:
         nodes = self._runner.nodes()
-        self._queue.mark_unschedulable(nodes)
+        self._mark_unschedulable(nodes)
         room = Room(nodes)
         for place in self._started.values():
             room.occupy(place.node, place.cpus, place.gpus)
-        for lease, node in self._queue.claim(room, limit=min(room.cpus(), MOST_CLAIMS)):
+        limit = min(room.cpus(), MOST_CLAIMS)
+        claimed = self._queue.claim(room, limit=limit)
+        self._stuck = len(claimed) < limit
+        for lease, node in claimed:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.cpus, gpus=wants.gpus)
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
-            self._runner.start(lease, node)
+            ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
+            with tracing.span("claim", lease.trace_parent, ids):
+                self._runner.start(lease, node)
+
+    def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
+        """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""
+        sizes, now = largest(nodes), time.monotonic()
+        pause = MARK_SECONDS if self._stuck else IDLE_MARK_SECONDS
+        if sizes != self._sizes or now - self._marked_at >= pause:
+            self._queue.mark_unschedulable(nodes)
+            self._sizes, self._marked_at = sizes, now

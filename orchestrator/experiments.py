@@ -31,6 +31,8 @@ PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\s](?:[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-
 """No control characters, no blank at either end: names are shown in terminals, and PostgreSQL refuses NUL."""
 
 
+LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
+
 MAX_RUNS = 10_000
 """One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""
 
@@ -96,6 +98,10 @@ class ComparisonSpec(Spec):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
+    max_run_seconds: LimitSeconds | None = None
+    """Time that one run may hold its device, over all of its attempts; then it is stopped, with a checkpoint."""
+    deadline_seconds: LimitSeconds | None = None
+    """Time from the submission; what has not ended by then is stopped, with a checkpoint, or never begun."""
 
     @field_validator("seeds")
     @classmethod

@@ -7,6 +7,8 @@
     pause:   QUEUED, RETRY_WAIT → PAUSED;              LEASED, RUNNING → PAUSING → PAUSED
     resume:  PAUSED → QUEUED;                          PAUSING → LEASED, RUNNING (where they were)
     retry:   FAILED, CANCELLED → QUEUED
+    limits:  as cancel, by the dispatcher, for a run whose time is up; it says which limit it reached
+    memory:  LEASED, RUNNING → RETRY_WAIT, not held against the run, to go on with half the micro-batch
 
 A run is *live* while an attempt holds its lease. Success absorbs; the other terminal states are left only by `retry`.
 """
@@ -105,6 +107,13 @@ CONCERNED: dict[Wish, frozenset[RunStatus]] = {
 """The states that a wish changes: in the others it is granted already, or refused."""
 
 
+class Limit(StrEnum):
+    """What a run was stopped for, by the name of the specification's field."""
+
+    MAX_RUN_SECONDS = "max_run_seconds"
+    DEADLINE_SECONDS = "deadline_seconds"
+
+
 class AttemptOutcome(StrEnum):
     """How one attempt ended."""
 
@@ -127,6 +136,8 @@ class Lease:
     attempt: int
     token: Token
     spec: RunSpec
+    trace_parent: str | None = None
+    """The trace that the run belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
             object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=str(_fresh_ray_folder(data_folder)),
         )
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises bare ones, for a machine that is too busy for instance
         raise ClusterError(f"Ray did not start: {error}") from error
 
 
@@ -284,7 +284,8 @@ class RayRunner:
             return None
         except ray.exceptions.RayError as error:
             del self._started[key]
-            return _ended(started, interrupted=False, message=_in_words(error))
+            ended = _ended(started, interrupted=False, message=_in_words(error))
+            return replace(ended, out_of_memory=isinstance(error, ray.exceptions.OutOfMemoryError))
         self.kill(*key)
         return _ended(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
 

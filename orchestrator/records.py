@@ -6,7 +6,7 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 from pydantic import Field, field_validator
 
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import AttemptOutcome, RunStatus
+from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
 from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
@@ -91,6 +91,11 @@ class RunRecord(Record):
     last_train_loss: float | None = None
     last_val_loss: float | None = None
     tokens_per_second: float | None = None
+    deadline_at: float | None = None
+    limit_reached: Limit | None = None
+    """Which limit of its time it was stopped for."""
+    micro_batch_sequences: int | None = None
+    """What its attempts take instead of the specification's micro-batch, since an earlier one ran out of memory."""
     spec: RunSpec
     result: Result | None = None
 

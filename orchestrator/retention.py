@@ -1,11 +1,13 @@
 """Retention: which checkpoints of ended runs stay on the disk.
 
-A run with a result needs none, whatever became of its worker's own cleaning. A failed or cancelled one keeps its last,
-so that it can be looked into or tried again, unless the operator wants none kept. Logs are always left.
+A run with a result resumes from none, whatever became of its worker's own cleaning. A failed or cancelled one keeps
+its last, so that it can be looked into or tried again, unless the operator wants none kept. Where `best` are kept,
+every run keeps the one with its lowest validation loss, too. Logs are always left.
 """
 
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +22,18 @@ from orchestrator.store.tables import checkpoints, runs
 
 log = structlog.get_logger(__name__)
 
-Keep = Literal["last", "none"]
+Keep = Literal["best", "last", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a run keeps."""
+
+    last: int
+    """So many of the checkpoints that it could go on from."""
+    best: bool
+    """The one with its lowest validation loss."""
+
 
 EVERY_SECONDS = 60.0
 FOLDER = "checkpoints"
@@ -67,12 +80,19 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     return pruned
 
 
-def _kept(status: RunStatus, keep: Keep) -> int:
-    return 0 if status is RunStatus.SUCCEEDED or keep == "none" else 1
+def _kept(status: RunStatus, keep: Keep) -> Kept:
+    return Kept(last=0 if status is RunStatus.SUCCEEDED or keep == "none" else 1, best=keep == "best")
 
 
-def _has_surplus(folder: Path, kept: int) -> bool:
-    return kept == 0 or len(_notices(folder)) > kept
+def _has_surplus(folder: Path, kept: Kept) -> bool:
+    stays = kept.last + (kept.best and bool(_notices(folder, "best")))
+    return stays == 0 or bool(_surplus(folder, kept))
+
+
+def _surplus(folder: Path, kept: Kept) -> list[Path]:
+    """The notices of what goes."""
+    steps = _notices(folder, "step")
+    return steps[: len(steps) - kept.last] + ([] if kept.best else _notices(folder, "best"))
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
@@ -90,25 +110,26 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         return True
 
 
-def _prune_folder(folder: Path, kept: int) -> None:
+def _prune_folder(folder: Path, kept: Kept) -> None:
     """Notices go first, for a state without one is no checkpoint."""
-    if kept == 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    for notice in _notices(folder)[:-kept]:
+    for notice in _surplus(folder, kept):
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)
+    if not any(folder.glob("*.json")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _notices(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*.json"))
+def _notices(folder: Path, kind: str) -> list[Path]:
+    return sorted(folder.glob(f"{kind}-*.json"))
 
 
-def _forget(connection: sa.Connection, run_id: str, kept: int) -> None:
+def _forget(connection: sa.Connection, run_id: str, kept: Kept) -> None:
     """No checkpoint is told of that is not there."""
-    mine = checkpoints.c.run_id == run_id
+    mine, is_best = checkpoints.c.run_id == run_id, checkpoints.c.val_loss.is_not(None)
     order = checkpoints.c.attempt, checkpoints.c.step
-    known = connection.execute(sa.select(*order).where(mine).order_by(*order)).all()
-    for attempt, step in known[: -kept or None]:
+    known = connection.execute(sa.select(*order).where(mine, ~is_best).order_by(*order)).all()
+    for attempt, step in known[: len(known) - kept.last]:
         this = checkpoints.c.attempt == attempt, checkpoints.c.step == step
         connection.execute(sa.delete(checkpoints).where(mine, *this))
+    if not kept.best:
+        connection.execute(sa.delete(checkpoints).where(mine, is_best))

@@ -35,6 +35,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
+from orchestrator.retention import Keep
 from orchestrator.store import observations, reads, series, standing
 from orchestrator.store.audit import AuditLog
 from orchestrator.store.census import census
@@ -42,6 +43,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.keyring import Keyring
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from worker import tracing
 from worker.attempt_log import log_path
 from worker.data.prepared import missing
 from worker.protocol import (
@@ -71,14 +73,23 @@ class Bench:
     """
 
     def __init__(
-        self, database: Database, policy: LeasePolicy, runs_folder: Path, datasets_folder: Path, *, free_bytes: int = 0
+        self,
+        database: Database,
+        policy: LeasePolicy,
+        runs_folder: Path,
+        datasets_folder: Path,
+        *,
+        free_bytes: int = 0,
+        keep_checkpoints: Keep = "last",
     ) -> None:
-        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun."""
+        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun. `keep_checkpoints`: what
+        workers and `Retention` keep of ended runs."""
         self._database = database
         self._policy = policy
         self._runs_folder = runs_folder
         self._datasets_folder = datasets_folder
         self._free_bytes = free_bytes
+        self._keep_checkpoints = keep_checkpoints
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
         self.keyring = Keyring(database)
@@ -95,7 +106,8 @@ class Bench:
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
         if found := missing(spec.workload, self._datasets_folder):
             raise MissingDataError(" ".join(found))
-        experiment_id, new = self._queue.submit(spec, key, by=by)
+        with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
+            experiment_id, new = self._queue.submit(spec, key, by=by, trace_parent=trace_parent)
         return Submission(experiment=new or self.experiment(experiment_id), created=new is not None)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
@@ -290,16 +302,19 @@ class Bench:
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """A worker begins its attempt and learns what to do."""
-        spec, checkpoint = self._leases.hello(run_id, attempt, token)
+        greeting = self._leases.hello(run_id, attempt, token)
         return Assignment(
             run_id=run_id,
             attempt=attempt,
-            spec=spec,
+            spec=greeting.spec,
             lease_seconds=self._policy.ttl_seconds,
             heartbeat_seconds=self._policy.heartbeat_seconds,
             run_folder=str(self._runs_folder / run_id),
             dataset_folder=str(self._datasets_folder),
-            checkpoint=checkpoint,
+            checkpoint=greeting.checkpoint,
+            micro_batch_sequences=greeting.micro_batch_sequences,
+            trace_parent=greeting.trace_parent,
+            keep_best=self._keep_checkpoints == "best",
         )
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:
@@ -316,7 +331,13 @@ class Bench:
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """Record the run's one result."""
-        self._leases.finish(run_id, attempt, token, result)
+        parent = self._trace_parent(run_id) if tracing.is_on() else None
+        with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
+            self._leases.finish(run_id, attempt, token, result)
+
+    def _trace_parent(self, run_id: str) -> str | None:
+        with self._database.reading() as connection:
+            return reads.trace_parent(connection, run_id)
 
     def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """The worker obeyed cancel or pause; raises `ConflictError` if nobody had asked it to stop."""

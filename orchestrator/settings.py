@@ -39,8 +39,9 @@ class Settings(BaseSettings):
     """CPUs that runs may occupy at once; default: all of them."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
     """While the data folder's disk has less free space, no waiting run is begun; 0 begins them all."""
-    keep_checkpoints: Literal["last", "none"] = "last"
-    """What failed and cancelled runs keep: their last checkpoint, or nothing. Runs with a result keep nothing."""
+    keep_checkpoints: Literal["best", "last", "none"] = "last"
+    """What ended runs keep. `last`: the last checkpoint of those that failed or were cancelled. `best`: that, and of
+    every run the checkpoint with its lowest validation loss, which is written at each new lowest. `none`: nothing."""
 
     ray_address: str | None = None
     """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""

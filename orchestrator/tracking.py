@@ -12,6 +12,7 @@ new copy, and the one of its earlier ending goes into MLflow's trash: no step ha
 
 import json
 import os
+import secrets
 import tempfile
 import threading
 import time
@@ -20,6 +21,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+
+# MLflow loads it in the exporter's thread: while it is half loaded, SQLAlchemy fails in every other thread that makes a
+# query, and the dispatcher would die of it.
+import sqlalchemy.orm  # noqa: F401
 import structlog
 
 from orchestrator.columns import FIELDS, STEP, Columns
@@ -55,6 +60,7 @@ TAG_CHARACTERS = 8000
 """MLflow's limit for a tag's value."""
 POINT_METRICS = tuple(name for name in FIELDS if name not in (STEP, "tokens"))
 """Tokens are the step times a constant; the Parquet file of the series has them."""
+SQLITE = "sqlite:///"
 ENDED_AS = {RunStatus.SUCCEEDED: "FINISHED", RunStatus.FAILED: "FAILED", RunStatus.CANCELLED: "KILLED"}
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -158,6 +164,24 @@ class Exporter:
             log.warning("the outbox cannot be written", entry=entry.id, error=str(trouble))
 
 
+def make_store(path: Path) -> None:
+    """Make MLflow's SQLite store, whole or not at all; one that is there is left alone.
+
+    MLflow makes its tables one by one: a store whose making was killed would refuse every later start for ever.
+    """
+    from mlflow.tracking import MlflowClient
+
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob(f"{path.stem}.*.unfinished*"):
+        leftover.unlink(missing_ok=True)
+    # A name of its own each time: MLflow remembers, for as long as the process lives, which stores it has made.
+    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
+    MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
+    unfinished.replace(path)
+
+
 class MlflowCopy:
     """Writes experiments and runs to one MLflow store."""
 
@@ -173,6 +197,8 @@ class MlflowCopy:
 
         self._bench = bench
         self._before_batch = before_batch
+        if uri.startswith(SQLITE):
+            make_store(Path(uri.removeprefix(SQLITE)))
         self._client = MlflowClient(tracking_uri=uri)
         # A server keeps artifacts where its operator said; the embedded store keeps them beside its database.
         self._artifacts = artifacts_folder.as_uri() if uri.startswith("sqlite") else None

@@ -51,6 +51,7 @@ def notes(
         *_about_grid(spec, rows),
         *_about_overtaken(rows, overtaken or {}),
         *_about_measurement(results),
+        *_about_micro_batches(spec, runs, rows),
     )
     return tuple(found)
 
@@ -212,6 +213,30 @@ def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
         yield "Measured on several kinds of device: times and memory do not compare."
     if len({result.data_hash for result in results}) > 1:
         yield "The runs did not read the same data: their losses do not compare."
+
+
+def _about_micro_batches(
+    spec: ComparisonSpec, runs: Iterable[RunRecord], rows: Iterable[CandidateRow]
+) -> Iterator[str]:
+    """Where results were not measured with the micro-batch that was asked for, or not all with the same one."""
+    by_candidate: dict[str, set[int]] = {}
+    for run in runs:
+        if run.result is not None and run.result.micro_batch_sequences is not None:
+            by_candidate.setdefault(run.candidate, set()).add(run.result.micro_batch_sequences)
+    sizes = {size for found in by_candidate.values() for size in found}
+    if len(sizes) > 1:
+        each = "; ".join(
+            f"{row.title}: {_listed(sorted(by_candidate[row.candidate]))}"
+            for row in rows
+            if row.candidate in by_candidate
+        )
+        yield (
+            f"Measured with different micro-batches (sequences of {each}): memory and times do not compare; "
+            "losses do, but for rounding."
+        )
+    asked = spec.workload.execution.micro_batch_sequences or spec.workload.budget.batch_sequences
+    if len(sizes) == 1 and asked not in ("auto", *sizes):
+        yield f"All runs took micro-batches of {_listed(sizes)} instead of {asked}, for which memory did not suffice."
 
 
 def _listed(numbers: Iterable[int]) -> str:

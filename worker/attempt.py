@@ -11,12 +11,22 @@ import logging
 import os
 import shutil
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from worker import tracing
 from worker.attempt_log import FOLDER, log_path, logged_to
-from worker.errors import LeaseLostError, RunStoppedError, ServiceUnavailableError, TerminatedError, WorkerError
+from worker.errors import (
+    LeaseLostError,
+    RunStoppedError,
+    ServiceUnavailableError,
+    TerminatedError,
+    TracingError,
+    WorkerError,
+)
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
 from worker.protocol import Assignment, Failure, FailureKind
@@ -25,6 +35,8 @@ from worker.termination import Termination
 
 logger = logging.getLogger(__name__)
 
+BEST_FILES: Final = "best-*"
+"""`worker.checkpoint.BEST`, which is not imported here, since it brings torch."""
 MESSAGE_CHARACTERS: Final = 4_000
 """Length of a failure's message that the protocol allows."""
 
@@ -66,8 +78,23 @@ def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
-    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)):
+    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)), traced(assignment):
         return _carry_out(assignment, service, clock)
+
+
+@contextmanager
+def traced(assignment: Assignment) -> Iterator[None]:
+    """Within, the span of the attempt in the run's trace, if it has one; a run is not lost for want of an exporter."""
+    if assignment.trace_parent is None:
+        yield
+        return
+    try:
+        tracing.configure("worker")
+    except TracingError as error:
+        logger.warning("no trace: %s", error)
+    with tracing.span("run", assignment.trace_parent, {"run": assignment.run_id, "attempt": assignment.attempt}):
+        yield
+    tracing.stop()
 
 
 def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock) -> Outcome:
@@ -91,14 +118,19 @@ def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceCloc
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))
             return Outcome.TERMINATED if isinstance(error, TerminatedError) else Outcome.FAILED
-    forget_checkpoints(Path(assignment.run_folder))
+    forget_checkpoints(Path(assignment.run_folder), keep_best=assignment.keep_best)
     return Outcome.SUCCEEDED
 
 
-def forget_checkpoints(run_folder: Path) -> None:
-    """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay."""
+def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
+    """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay, and the best
+    one where it is to be kept."""
     for each in run_folder.iterdir():
         if each.name == FOLDER:
+            continue
+        if keep_best and each.is_dir() and any(each.glob(BEST_FILES)):
+            for other in set(each.iterdir()) - set(each.glob(BEST_FILES)):
+                other.unlink(missing_ok=True)
             continue
         shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
@@ -109,7 +141,17 @@ def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> 
         from worker.run import Folders, run
 
     folders = Folders(run_folder=Path(assignment.run_folder), dataset_folder=Path(assignment.dataset_folder))
-    run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, termination=termination)
+    run(
+        assignment.spec,
+        reporter,
+        folders,
+        assignment.checkpoint,
+        clock=clock,
+        termination=termination,
+        micro_batch_sequences=assignment.micro_batch_sequences,
+        retried_smaller=True,
+        keep_best=assignment.keep_best,
+    )
 
 
 def describe_failure(error: Exception, device_seconds: float) -> Failure:

@@ -2,6 +2,7 @@
 
 step-000000120.pt     the state, loadable with `weights_only=True`
 step-000000120.json   its `CheckpointNotice` (size, SHA-256), written after it: without it there is no checkpoint
+best-000000100.pt     the state with the lowest validation loss, where it is to be kept; and its notice
 """
 
 import hashlib
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 KEEP: Final = 2
 """Checkpoints kept: the newest, and the one before in case the newest turns out damaged."""
+BEST: Final = "best"
+"""How the files of the checkpoint with the lowest validation loss begin."""
 LARGEST_SHARE: Final = 0.02
 """Checkpoints may take this share of the time between them, however large the model is."""
 _UNFINISHED: Final = ".unfinished"
@@ -39,12 +42,22 @@ class CheckpointStore:
 
         Raises `OSError` (disk full), with no trace left.
         """
+        notice = self._write(self.folder / f"step-{step:09d}.pt", step, state, None)
+        self._drop_old("step", KEEP)
+        return notice
+
+    def save_best(self, step: int, state: State, val_loss: float) -> CheckpointNotice:
+        """Write the state with the lowest validation loss so far, then drop the one before; as `save`."""
+        notice = self._write(self.folder / f"{BEST}-{step:09d}.pt", step, state, val_loss)
+        self._drop_old(BEST, 1)
+        return notice
+
+    def _write(self, path: Path, step: int, state: State, val_loss: float | None) -> CheckpointNotice:
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"step-{step:09d}.pt"
         digest = _write_atomically(path, lambda file: torch.save({**state, "spec_hash": self._spec_hash}, file))
-        notice = CheckpointNotice(step=step, path=str(path), size_bytes=path.stat().st_size, sha256=digest)
+        size_bytes = path.stat().st_size
+        notice = CheckpointNotice(step=step, path=str(path), size_bytes=size_bytes, sha256=digest, val_loss=val_loss)
         _write_atomically(path.with_suffix(".json"), lambda file: file.write(notice.model_dump_json().encode()))
-        self._drop_old()
         return notice
 
     def newest(self, notice: CheckpointNotice | None = None) -> State | None:
@@ -82,11 +95,11 @@ class CheckpointStore:
             found.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
         return found
 
-    def _drop_old(self) -> None:
+    def _drop_old(self, kind: str, keep: int) -> None:
         # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.
-        for path in sorted(self.folder.glob("step-*.json"))[:-KEEP]:
+        for path in sorted(self.folder.glob(f"{kind}-*.json"))[:-keep]:
             path.unlink()
-        for path in self.folder.glob("step-*.pt"):
+        for path in self.folder.glob(f"{kind}-*.pt"):
             if not path.with_suffix(".json").exists():
                 path.unlink()
 

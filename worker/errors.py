@@ -45,6 +45,16 @@ class CheckpointError(WorkerError):
     """A checkpoint could not be written, or belongs to another run."""
 
 
+class OutOfMemoryError(WorkerError):
+    """The device has no room for a step with this micro-batch; half of it may fit."""
+
+    kind = FailureKind.OUT_OF_MEMORY
+
+
+class TracingError(WorkerError):
+    """Traces are asked for that cannot be exported."""
+
+
 class ServiceUnavailableError(WorkerError):
     """The service did not answer within the time that a worker waits for it."""
 

@@ -33,6 +33,10 @@ class Progress:
     initial_val_loss: float | None = None
     val_loss: float | None = None
     """The newest validation loss."""
+    lowest_val_loss: float = math.inf
+    """After the first step; the best checkpoint's."""
+    is_best: bool = False
+    """Whether the newest validation loss is the lowest one."""
     fault: str | None = None
     """A sentence, once the loss has stopped being a number."""
     train_losses: "array[float]" = field(default_factory=lambda: array("d"))
@@ -71,6 +75,8 @@ class Progress:
         if self.step == 0:
             self.initial_val_loss = val_loss
         self.val_loss = val_loss
+        self.is_best = self.step > 0 and val_loss < self.lowest_val_loss
+        self.lowest_val_loss = min(self.lowest_val_loss, val_loss) if self.step else self.lowest_val_loss
         if not math.isfinite(val_loss):
             self.fault = f"The {self.loss_name} after step {self.step} is {val_loss}."
 
@@ -118,6 +124,7 @@ class Progress:
             "initial_val_loss": self.initial_val_loss,
             "val_loss": self.val_loss,
             "fault": self.fault,
+            "lowest_val_loss": self.lowest_val_loss,
             "warmup_steps": self.warmup_steps,
             "warmup_seconds": self.warmup_seconds,
             "micro_batch_sequences": self.micro_batch_sequences,

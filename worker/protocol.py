@@ -31,6 +31,8 @@ class CheckpointNotice(Record):
     path: str
     size_bytes: Whole
     sha256: str
+    val_loss: Finite | None = None
+    """Of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null of all others."""
 
 
 class Assignment(Record):
@@ -48,6 +50,12 @@ class Assignment(Record):
     """Prepared token shards, shared by all runs."""
     checkpoint: CheckpointNotice | None = None
     """The newest checkpoint of earlier attempts."""
+    micro_batch_sequences: int | None = None
+    """Instead of the specification's, since an earlier attempt ran out of memory."""
+    trace_parent: str | None = None
+    """The trace that the run belongs to, as W3C's `traceparent`."""
+    keep_best: bool = False
+    """Keep the checkpoint with the lowest validation loss, also beyond the result."""
 
 
 class Command(StrEnum):
@@ -113,6 +121,8 @@ class FailureKind(StrEnum):
     """An exception in training code: another attempt would meet it again."""
     INTERRUPTED = "interrupted"
     """Its process was told to end (SIGTERM) and wrote a checkpoint: another attempt goes on, and nobody is to blame."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device has no room for a step with this micro-batch: another attempt takes half of it."""
 
 
 class Failure(Record):

@@ -16,7 +16,7 @@ from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
-from worker.errors import DeviceError
+from worker.errors import DeviceError, OutOfMemoryError
 from worker.execution import is_compiler_fault, prepare
 from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
@@ -59,6 +59,9 @@ def run(
     clock: DeviceClock | None = None,
     termination: Termination | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    micro_batch_sequences: int | None = None,
+    retried_smaller: bool = False,
+    keep_best: bool = False,
 ) -> Result:
     """Train one run to its result, which is also given to the reporter.
 
@@ -73,11 +76,15 @@ def run(
         clock: Started when the device was taken; by default now.
         termination: Watched the process while it started; by default the watch begins now.
         checkpoint_seconds: Least time between two checkpoints; 0 writes one before each step.
+        micro_batch_sequences: Instead of the spec's.
+        keep_best: Whether the checkpoint with the lowest validation loss is kept.
+        retried_smaller: Whether the caller makes another attempt with half the micro-batch, in a fresh process.
 
     Raises:
         RunStoppedError: the reporter gave a command, which was obeyed.
         TerminatedError: SIGTERM came, and a checkpoint was written.
         LeaseLostError: the service gave the run to another worker.
+        OutOfMemoryError: the micro-batch did not fit, and half of it is to be tried.
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
     clock = clock or DeviceClock()
@@ -96,9 +103,10 @@ def run(
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
+            keep_best=keep_best,
             initial_weights_sha256=weights.sha256 if weights else None,
         )
-        execution = _Execution(spec, data, weights, around)
+        execution = _Execution(spec, data, weights, around, micro_batch_sequences)
         with around.cap.applied():
             try:
                 execution.train(checkpoint)
@@ -112,6 +120,8 @@ def run(
                 if not is_out_of_memory(error):
                     raise
                 execution.out_of_memory = str(error).partition("\n")[0]
+                if retried_smaller and execution.may_be_smaller():
+                    raise OutOfMemoryError(execution.memory_fault()) from None
         result = execution.result()
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
@@ -120,8 +130,16 @@ def run(
 class _Execution:
     """One call of `run`: what the result is made of, also where training broke off for want of memory."""
 
-    def __init__(self, spec: RunSpec, data: Data, weights: InitialWeights | None, around: Surroundings) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        data: Data,
+        weights: InitialWeights | None,
+        around: Surroundings,
+        micro_batch_sequences: int | None,
+    ) -> None:
         self.out_of_memory: str | None = None
+        self._cut_down_to = micro_batch_sequences
         self._spec, self._data, self._weights, self._around = spec, data, weights, around
         self._entry, task = TASKS[spec.workload.task.kind], spec.workload.task
         self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
@@ -135,10 +153,14 @@ class _Execution:
         self._stepper = self._build()
         training = Training(self._stepper, self._spec.workload, self._progress, self._around)
         self._resumed_from_step = training.resume(checkpoint)
+        # The checkpoint may be of an attempt with a larger one.
+        self._progress.micro_batch_sequences = self._stepper.micro_batch_sequences
         training.train()
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
-        """As the spec says, as the checkpoint says, or the largest that fits."""
+        """As an earlier attempt's end says, as the spec says, as the checkpoint says, or the largest that fits."""
+        if self._cut_down_to is not None:
+            return self._cut_down_to
         workload = self._spec.workload
         asked = workload.execution.micro_batch_sequences
         if asked != "auto":
@@ -161,6 +183,16 @@ class _Execution:
         optimizer = build(chosen.name, model, lr=chosen.lr, options=chosen.options)
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
         return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences)
+
+    def may_be_smaller(self) -> bool:
+        """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
+        asked, now = self._spec.workload.execution, self._progress.micro_batch_sequences
+        return asked.retry_out_of_memory and asked.micro_batch_sequences != "auto" and now is not None and now > 1
+
+    def memory_fault(self) -> str:
+        """What did not fit, for the next attempt's history."""
+        size, step = self._progress.micro_batch_sequences, self._progress.step
+        return f"out of memory with micro-batches of {size} sequences after step {step}: {self.out_of_memory}"
 
     def result(self) -> Result:
         """The record of what was trained and measured up to now."""

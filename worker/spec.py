@@ -85,6 +85,9 @@ class Execution(Spec):
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
     auto the most that the memory holds, found by trial steps."""
+    retry_out_of_memory: bool = True
+    """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
+    false takes the first refusal for the result."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
     """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
     activation_checkpointing: bool = False

@@ -47,6 +47,8 @@ class Surroundings:
     clock: DeviceClock
     termination: Termination
     cap: MemoryCap
+    keep_best: bool = False
+    """Whether the checkpoint with the lowest validation loss is kept."""
     initial_weights_sha256: str | None = None
     """Of the files that training starts from; None where weights are drawn."""
 
@@ -110,6 +112,8 @@ class Training:
         point = self._step()
         if point is not None:
             self._around.reporter.point(point)
+            if self._around.keep_best and point.val_loss is not None and self.progress.is_best:
+                self._save_best_if_possible(point.val_loss)
 
     def _report_start(self) -> None:
         """Evaluate before the first step: the loss that training has to get below."""
@@ -230,6 +234,16 @@ class Training:
         except OSError as error:
             logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
         self._timer.written(time.monotonic() - started)
+
+    def _save_best_if_possible(self, val_loss: float) -> None:
+        """Keep the state that has the lowest validation loss so far; a full disk ends no training here either."""
+        try:
+            self._around.reporter.persist()
+            notice = self._around.checkpoints.save_best(self.progress.step, self._state(), val_loss)
+        except OSError as error:
+            logger.warning("the best checkpoint, of step %d, is not kept: %s", self.progress.step, error)
+        else:
+            self._around.reporter.checkpoint(notice)
 
     def save(self) -> None:
         """Write a checkpoint of the present step; raises `OSError` on a full disk."""

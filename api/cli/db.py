@@ -63,6 +63,8 @@ def backup(
     with _failing():
         maintenance.backup(settings.resolved_database_url(), target)
     print(f"{target}  {target.stat().st_size:,} bytes")
+    print("to go back to it, with the service stopped:")
+    print(f"  {maintenance.way_back(settings.resolved_database_url(), target)}")
 
 
 @verbs.command()

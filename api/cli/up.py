@@ -13,6 +13,7 @@ from api.lifetime import stop_on_signals
 from api.supervisor import Supervisor
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
+from worker.errors import TracingError
 
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
 Host = Annotated[str | None, typer.Option(help="Address to listen on; others than loopback once the service has keys.")]
@@ -70,7 +71,7 @@ def api_process(
     try:
         listener = socket.socket(fileno=descriptor) if descriptor is not None else listen(settings.host, settings.port)
         serve(settings, listener, watch_stdin=watch_stdin)
-    except OrchestratorError as error:
+    except (OrchestratorError, TracingError) as error:
         complain(f"error: {error}")
         raise typer.Exit(FAILED) from error
 
@@ -89,7 +90,7 @@ def dispatcher_process(
     try:
         settings = read_settings(data=data, slots=slots, ray_address=ray_address)
         dispatch(settings, service_url, name=name, watch_stdin=watch_stdin)
-    except OrchestratorError as error:
+    except (OrchestratorError, TracingError) as error:
         complain(f"error: {error}")
         raise typer.Exit(FAILED) from error
 

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import series
+from orchestrator.store import memory_retry, series
 from orchestrator.store.database import Database
 from orchestrator.store.holding import COMMANDS, Held, hold
 from orchestrator.store.moves import AttemptEnd, RunRow, after_loss, end_attempts, move
@@ -47,6 +47,7 @@ def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
             held.run,
             status=RunStatus.SUCCEEDED,
             reason=None,
+            limit_reached=None,
             step=min(result.steps, held.run.steps_total),
             last_train_loss=result.final_train_loss,
             last_val_loss=result.final_val_loss,
@@ -93,7 +94,11 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
     interrupted = failure.kind is FailureKind.INTERRUPTED
     outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
 
-    def lose(_connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
+    def lose(connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
+        if failure.kind is FailureKind.OUT_OF_MEMORY:
+            smaller = memory_retry.smaller(connection, held.run, held.now)
+            if smaller is not None:
+                return smaller
         if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
             failures = held.run.failures + 1
             return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)
@@ -157,7 +162,12 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, Held, RunRow
         connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in done])
         connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in done]})  # nobody will resume them
     ends = [
-        AttemptEnd(run=held.run, outcome=ending.outcome, message=ending.message, device_seconds=ending.device_seconds)
+        AttemptEnd(
+            run=held.run,
+            outcome=ending.outcome,
+            message=f"{ending.message}; {held.run.reason}" if held.run.limit_reached else ending.message,
+            device_seconds=ending.device_seconds,
+        )
         for ending, held, _ in accepted
     ]
     charged = end_attempts(connection, ends, now)
@@ -195,4 +205,6 @@ def _result_row(held: Held, result: Result) -> dict[str, object]:
 
 
 _INSERT_RESULT = sa.insert(results)
-_DROP_CHECKPOINTS = sa.delete(checkpoints).where(checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_DROP_CHECKPOINTS = sa.delete(checkpoints).where(
+    checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)), checkpoints.c.val_loss.is_(None)
+)

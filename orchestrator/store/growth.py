@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
+from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs
 from orchestrator.store.tables import experiments, results, runs
@@ -62,7 +63,9 @@ def _locked(
     connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
-    query: sa.Select[Any] = sa.select(*[experiments.c[name] for name in ("id", "number", "spec", "paused")])
+    query: sa.Select[Any] = sa.select(
+        *[experiments.c[name] for name in ("id", "number", "spec", "paused", "created_at")]
+    )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
     return connection.execute(found.with_for_update(key_share=True)).all()
@@ -87,6 +90,7 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
             rank=-spec.priority,
             first=_next_position(connection, row.number),
             paused=row.paused,
+            limits=run_limits(spec, row.created_at),
         )
     if not _is_tuned_still(connection, row.number, spec):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))

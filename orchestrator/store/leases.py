@@ -5,7 +5,7 @@ nothing any more, whatever it tries, and a call that was already accepted may be
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
@@ -29,8 +29,19 @@ Identity = tuple[str, int, str]
 """Run, attempt, token."""
 SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
 """What a run's row shows of its newest points."""
-Greeting = tuple[RunSpec, CheckpointNotice | None]
-"""What to train, and the newest checkpoint of earlier attempts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """The answer to a worker's hello."""
+
+    spec: RunSpec
+    checkpoint: CheckpointNotice | None
+    """The newest one of earlier attempts."""
+    micro_batch_sequences: int | None
+    """Instead of the specification's."""
+    trace_parent: str | None
+    """The trace that the run belongs to."""
 
 
 class Leases:
@@ -75,7 +86,10 @@ class Leases:
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
             here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
-            connection.execute(sa.delete(checkpoints).where(here, checkpoints.c.step == notice.step))
+            same = here & (checkpoints.c.step == notice.step)
+            if notice.val_loss is not None:  # the one that was the best before is no more
+                same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
+            connection.execute(sa.delete(checkpoints).where(same))
             row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}
             connection.execute(sa.insert(checkpoints).values(row))
 
@@ -104,7 +118,12 @@ class Leases:
                 move(connection, begun, new[0].now)
             specs = _specs(connection, list(live))
             return [
-                (specs[each.run.id], _checkpoint_before(connection, each))
+                Greeting(
+                    spec=specs[each.run.id],
+                    checkpoint=_checkpoint_before(connection, each),
+                    micro_batch_sequences=each.run.micro_batch_sequences,
+                    trace_parent=each.run.trace_parent,
+                )
                 if each is not None and each.live
                 else LeaseLostError()
                 for each in held

@@ -5,6 +5,7 @@ where it is installed.
 """
 
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -93,12 +94,29 @@ def _dump_postgresql(url: sa.URL, target: Path) -> None:
     if shutil.which("pg_dump") is None:
         raise StoreError("a backup of PostgreSQL needs pg_dump, which is not on the PATH; install PostgreSQL's client")
     # The password goes by the environment's rules of libpq, never into a command line that everybody can read.
-    plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
     environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
-    dump = ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={plain}"]
+    dump = ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={_without_password(url)}"]
     done = subprocess.run(dump, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise StoreError(f"pg_dump failed: {done.stderr.strip()}")
+
+
+def _without_password(url: sa.URL) -> str:
+    # `URL.set(password=None)` would leave the password as it is.
+    plain = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    return plain.render_as_string(hide_password=False)
+
+
+def way_back(url: str, target: Path) -> str:
+    """The command that makes the database of a backup again; the service is stopped before it."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        database = parsed.database or ""
+        # What the write-ahead log holds is of the database that is replaced.
+        remove = shlex.join(["rm", "-f", f"{database}-wal", f"{database}-shm"])
+        return f"{remove} && {shlex.join(['cp', str(target), database])}"
+    flags = ["--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error"]
+    return shlex.join(["pg_restore", *flags, f"--dbname={_without_password(parsed)}", str(target)])
 
 
 def vacuum(database: Database) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError
-from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, ExperimentId, LeasePolicy, RunId, RunStatus
+from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, ExperimentId, LeasePolicy, Limit, RunId, RunStatus
 from orchestrator.store.database import Database
 from orchestrator.store.tables import (
     CHANGE_COUNTERS,
@@ -44,6 +44,11 @@ class RunRow:
     failures: int
     available_at: float
     stop_requested_at: float | None
+    max_seconds_from: float
+    deadline_at: float | None
+    limit_reached: Limit | None
+    micro_batch_sequences: int | None
+    trace_parent: str | None
     started_at: float | None
     ended_at: float | None
     last_event: int
@@ -65,6 +70,10 @@ WRITTEN = (
     "failures",
     "available_at",
     "stop_requested_at",
+    "max_seconds_from",
+    "deadline_at",
+    "limit_reached",
+    "micro_batch_sequences",
     "started_at",
     "ended_at",
     "step",
@@ -187,7 +196,7 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
 def after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy: LeasePolicy, now: float) -> RunRow:
     """Where a live run goes when its attempt is over without a result: wished for, interrupted, or one failure more."""
     if run.status is RunStatus.CANCELLING:
-        return replace(run, status=RunStatus.CANCELLED, reason="cancelled")
+        return replace(run, status=RunStatus.CANCELLED, reason=run.reason if run.limit_reached else "cancelled")
     if run.status is RunStatus.PAUSING:
         return replace(run, status=RunStatus.PAUSED, reason="paused")
     if outcome is AttemptOutcome.INTERRUPTED:

@@ -21,6 +21,7 @@ from orchestrator.jobs import (
     AttemptOutcome,
     Lease,
     LeasePolicy,
+    Limit,
     LiveAttempt,
     RunId,
     RunStatus,
@@ -28,7 +29,7 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.placement import Node, NodeId, Room, largest
-from orchestrator.store import growth, quotas, submission, wishes
+from orchestrator.store import growth, limits, memory_retry, quotas, submission, wishes
 from orchestrator.store.combine import MOST_CALLS, Combined
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
@@ -67,9 +68,11 @@ class Queue:
 
     # The user's side
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None) -> Submitted:
+    def submit(
+        self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None, trace_parent: str | None = None
+    ) -> Submitted:
         """Queue an experiment; see `submission.submit_together`. Raises `IdempotencyError`."""
-        submittal = Submittal.of(spec, key, by=by)
+        submittal = Submittal.of(spec, key, by=by, trace_parent=trace_parent)
         large = len(submittal.planned) > submission.LARGE_RUNS
         return (self._submit_large if large else self._submit)(submittal)
 
@@ -106,11 +109,22 @@ class Queue:
         with self._database.reading() as connection:
             return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
 
-    def release(self, run_id: str, attempt: int, outcome: AttemptOutcome, message: str | None) -> bool:
+    def live_among(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+        """Those of the (run, attempt) that hold a lease: a look that takes no lock, for many at once."""
+        query = sa.select(attempts.c.run_id, attempts.c.attempt).where(
+            attempts.c.run_id.in_([run_id for run_id, _ in ended]), attempts.c.ended_at.is_(None)
+        )
+        with self._database.reading() as connection:
+            return frozenset((RunId(row.run_id), row.attempt) for row in connection.execute(query)) & set(ended)
+
+    def release(
+        self, run_id: str, attempt: int, outcome: AttemptOutcome, message: str | None, *, out_of_memory: bool = False
+    ) -> bool:
         """End a live attempt whose process is known to be dead; False where that attempt is not live any more.
 
         `outcome`: LOST or BROKEN count against the run, INTERRUPTED does not. The attempt's number says which lease is
-        meant: no number is given twice.
+        meant: no number is given twice. `out_of_memory`: the host's memory did not suffice, so that a smaller
+        micro-batch may help.
         """
         if outcome not in RELEASES:
             raise ValueError(f"a dispatcher cannot release an attempt as {outcome}; use one of {sorted(RELEASES)}")
@@ -119,7 +133,9 @@ class Queue:
             if found is None or found[0].status not in LIVE or found[0].attempt != attempt:
                 return False
             run, now = found
-            self._lose(connection, [run], outcome, message or f"attempt {attempt} was {outcome}", now)
+            message = message or f"attempt {attempt} was {outcome}"
+            smaller = memory_retry.smaller(connection, run, now) if out_of_memory else None
+            self._lose(connection, [run], outcome, message, now, after=smaller)
             return True
 
     def reap(self) -> tuple[tuple[RunId, int], ...]:
@@ -158,11 +174,16 @@ class Queue:
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
         """The (run, attempt) that were asked to stop and have not within the grace time: end their process, then
         `release` them."""
-        stopping = runs.c.status.in_([RunStatus.CANCELLING, RunStatus.PAUSING])
+        # Only runs that are being stopped have the moment, and an index of its own finds them among all there are.
+        stopping = runs.c.stop_requested_at.is_not(None)
         late = runs.c.stop_requested_at <= self._database.now() - self._policy.cancel_grace_seconds
         query = sa.select(runs.c.id, runs.c.attempt).where(stopping, late).order_by(runs.c.stop_requested_at)
         with self._database.reading() as connection:
             return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
+
+    def stop_late(self) -> tuple[tuple[RunId, Limit], ...]:
+        """Stop the runs whose time is up; see `limits.stop_late`."""
+        return limits.stop_late(self._database)
 
     def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
         """Say of every waiting run whether one of the nodes could ever hold it; returns how many none can.
@@ -226,7 +247,16 @@ class Queue:
         specs = _specs(connection, [run.id for run in leased])
         move(connection, zip(waiting, leased, strict=True), now)
         return tuple(
-            (Lease(run_id=run.id, attempt=run.attempt, token=token, spec=specs[run.id]), node)
+            (
+                Lease(
+                    run_id=run.id,
+                    attempt=run.attempt,
+                    token=token,
+                    spec=specs[run.id],
+                    trace_parent=run.trace_parent,
+                ),
+                node,
+            )
             for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
         )
 
@@ -239,8 +269,9 @@ class Queue:
         now: float,
         *,
         held: Literal["expires_at", "heartbeat_at"] = "expires_at",
+        after: RunRow | None = None,
     ) -> None:
-        """End the live attempts without a result and send their runs where they belong.
+        """End the live attempts without a result and send their runs where they belong, or the only one to `after`.
 
         Until now, but no longer than `held`, an attempt kept its device: after the service's own absence its last
         sign of life is all that is known.
@@ -251,10 +282,16 @@ class Queue:
         for run in live:
             started, until = moments[run.id]
             seconds = None if started is None else max(min(now, until or now) - started, 0.0)
-            ends.append(AttemptEnd(run=run, outcome=outcome, message=reason, device_seconds=seconds))
+            message = f"{reason}; {run.reason}" if run.limit_reached else reason
+            ends.append(AttemptEnd(run=run, outcome=outcome, message=message, device_seconds=seconds))
         charged = end_attempts(connection, ends, now)
-        after = [after_loss(run, outcome, reason, self._policy, now) for run in charged]
-        move(connection, zip(live, after, strict=True), now)
+        moved = [
+            after_loss(run, outcome, reason, self._policy, now)
+            if after is None
+            else replace(after, device_seconds=run.device_seconds)
+            for run in charged
+        ]
+        move(connection, zip(live, moved, strict=True), now)
 
     def _in_grace(self) -> bool:
         with self._database.reading() as connection:

@@ -23,6 +23,7 @@ from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
+from orchestrator.store.limits import RunLimits, run_limits
 from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
     QUEUE_ORDER,
@@ -57,13 +58,24 @@ class Submittal:
     planned: tuple[PlannedRun, ...]
     by: str | None
     """The caller's key, which the runs are charged to."""
+    trace_parent: str | None
 
     @classmethod
-    def of(cls, spec: ComparisonSpec, key: str | None, *, by: str | None = None) -> Self:
+    def of(
+        cls, spec: ComparisonSpec, key: str | None, *, by: str | None = None, trace_parent: str | None = None
+    ) -> Self:
         """Expand the experiment."""
         content = canonical_json(spec.model_dump(mode="json"))
         spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
-        return cls(spec=spec, key=key, spec_json=content.decode(), spec_hash=spec_hash, planned=expand(spec), by=by)
+        return cls(
+            spec=spec,
+            key=key,
+            spec_json=content.decode(),
+            spec_hash=spec_hash,
+            planned=expand(spec),
+            by=by,
+            trace_parent=trace_parent,
+        )
 
 
 Submitted = tuple[ExperimentId, ExperimentRecord | None]
@@ -92,7 +104,8 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
             rank = -each.spec.priority
             if rank not in turns:  # the same for all of them: what joins a turn does not end it
                 turns[rank] = _turn(connection, rank)
-            rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank])
+            more = {**QUEUED, **run_limits(each.spec, now), "trace_parent": each.trace_parent}
+            rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank], more=more)
             answers[position] = experiment_id, _new_record(experiment_id, each, now)
             new.append(experiment_id)
         if new:
@@ -171,12 +184,13 @@ def insert_runs(
     rank: int,
     first: int = 0,
     paused: bool = False,
+    limits: RunLimits,
 ) -> None:
     """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
     let them wait for the experiment's resume."""
     turn = _turn(connection, rank)
-    state = PAUSED if paused else QUEUED
-    rows = _queued_rows(experiment_id, number, planned, now, rank=rank, turn=turn, first=first, state=state)
+    more = {**(PAUSED if paused else QUEUED), **limits}
+    rows = _queued_rows(experiment_id, number, planned, now, rank=rank, turn=turn, first=first, more=more)
     _insert_rows(connection, rows, now)
 
 
@@ -193,10 +207,10 @@ def _queued_rows(
     rank: int,
     turn: int,
     first: int = 0,
-    state: Mapping[str, object] = QUEUED,
+    more: Mapping[str, object],
 ) -> list[QueuedRow]:
     return [
-        (run, _run_row(run, experiment_id, number, first + offset, now) | state | {"rank": rank, "turn": turn + offset})
+        (run, _run_row(run, experiment_id, number, first + offset, now) | more | {"rank": rank, "turn": turn + offset})
         for offset, run in enumerate(planned)
     ]
 

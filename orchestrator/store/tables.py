@@ -16,7 +16,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Table
 
-from orchestrator.jobs import CLAIMABLE, AttemptOutcome, RunStatus
+from orchestrator.jobs import CLAIMABLE, AttemptOutcome, Limit, RunStatus
 from orchestrator.key_records import Scope
 
 metadata = sa.MetaData(
@@ -40,13 +40,14 @@ class OutboxKind(StrEnum):
     RUN_ENDED = "run_ended"
 
 
-def _words(kind: type[StrEnum], name: str) -> sa.Enum:
-    """A text column that holds one of the enum's values, checked by the database."""
+def _words(kind: type[StrEnum], name: str, *, checked: bool = True) -> sa.Enum:
+    """A text column that holds one of the enum's values, checked by the database where the column was there first:
+    SQLite adds no constraint to a table that is there."""
     return sa.Enum(
         kind,
         name=name,
         native_enum=False,
-        create_constraint=True,
+        create_constraint=checked,
         length=24,
         values_callable=lambda members: [member.value for member in members],
     )
@@ -98,6 +99,13 @@ runs = Table(
     Column("started_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
     Column("last_event", sa.Integer, nullable=False),
+    # How long it may take; see `limits.py`.
+    Column("max_seconds", sa.Double, nullable=True),
+    Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
+    Column("deadline_at", sa.Double, nullable=True),
+    Column("limit_reached", _words(Limit, "limit_reached", checked=False), nullable=True),  # what it was stopped for
+    Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `memory_retry.py`
+    Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
     Column("step", sa.BigInteger, nullable=False, server_default="0"),
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),  # the sum over `attempts`
@@ -128,6 +136,11 @@ Index(
     sqlite_where=runs.c.status.in_(sorted(CLAIMABLE)),
     postgresql_where=runs.c.status.in_(sorted(CLAIMABLE)),
 )
+
+_is_stopping = runs.c.stop_requested_at.is_not(None)
+Index("ix_runs_stopping", runs.c.stop_requested_at, sqlite_where=_is_stopping, postgresql_where=_is_stopping)
+_has_deadline = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None)
+Index("ix_runs_deadline", runs.c.deadline_at, sqlite_where=_has_deadline, postgresql_where=_has_deadline)
 
 run_specs = Table(
     "run_specs",
@@ -229,6 +242,7 @@ checkpoints = Table(
     Column("size_bytes", sa.BigInteger, nullable=False),
     Column("sha256", sa.Text, nullable=False),
     Column("recorded_at", sa.Double, nullable=False),
+    Column("val_loss", sa.Double, nullable=True),  # the last one taken before it
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
 from orchestrator.store.database import Database
+from orchestrator.store.limits import with_time_anew
 from orchestrator.store.moves import RunRow, known_id, lock, lock_run, move, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
 
@@ -118,7 +119,8 @@ def _retry(run: RunRow, around: Circumstances) -> RunRow | None:
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED):
         # One more failure ends it again: what failed three times does not get three more for one word.
         failures = min(run.failures, around.policy.max_failures - 1)
-        return replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now, failures=failures)
+        again = replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now, failures=failures)
+        return with_time_anew(again, around.now)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 

@@ -1,7 +1,11 @@
 """Looking after a database: its revision, its health, its copy and its space, on SQLite and PostgreSQL."""
 
+import os
+import shlex
 import shutil
 import sqlite3
+import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,12 +15,14 @@ from orchestrator import retention
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
 from orchestrator.retention import prune
+from orchestrator.service import Bench
 from orchestrator.store import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
+from orchestrator.store.queue import Queue
 from orchestrator.store.tables import runs
-from tests.contract.conftest import Store
-from tests.stores import batch, comparison_spec, result
+from tests.contract.conftest import POLICY, Store
+from tests.stores import PostgresqlServer, batch, claim, comparison_spec, postgresql_programs, result
 from worker.protocol import CheckpointNotice
 
 
@@ -91,7 +97,35 @@ def test_a_backup_of_postgresql_is_pg_dumps(monkeypatch: pytest.MonkeyPatch, tmp
         maintenance.backup("postgresql://bench:secret@/bench", tmp_path / "dump")
 
 
-@pytest.mark.parametrize(("keep", "left"), [("last", [40]), ("none", [])])
+@pytest.mark.postgres
+def test_a_backup_of_postgresql_comes_back_by_the_command_that_is_told(
+    postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A run in flight included: its worker goes on with the restored database. No password is in the command."""
+    programs = postgresql_programs()
+    assert programs is not None
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    source, target = (postgresql.url(postgresql.create_database()) for _ in range(2))
+    with closing(Database(source)) as database:
+        database.migrate()
+        bench = Bench(database, POLICY, tmp_path, tmp_path)
+        experiment = bench.submit(comparison_spec()).experiment
+        (lease,) = claim(Queue(database, POLICY), cpus=1, limit=1)
+        bench.hello(lease.run_id, 1, lease.token)
+        before = bench.experiment(experiment.id)
+    maintenance.backup(source, tmp_path / "dump")
+    command = maintenance.way_back(target.replace("bench@", "bench:secret@"), tmp_path / "dump")
+    assert "secret" not in command
+    subprocess.run(shlex.split(command), check=True, capture_output=True)
+    with closing(Database(target)) as restored:
+        bench = Bench(restored, POLICY, tmp_path, tmp_path)
+        assert bench.experiment(experiment.id) == before
+        assert maintenance.faults(restored) == ()
+        bench.finish(lease.run_id, 1, lease.token, result())
+        assert bench.run(lease.run_id).status is RunStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize(("keep", "left"), [("best", [40]), ("last", [40]), ("none", [])])
 def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
     store: Store, tmp_path: Path, keep: str, left: list[int]
 ) -> None:
@@ -112,7 +146,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
     ended, _ = one_cancelled_of_two(store, tmp_path)
     kept = retention._kept
 
-    def retried_meanwhile(status: RunStatus, keep: retention.Keep) -> int:
+    def retried_meanwhile(status: RunStatus, keep: retention.Keep) -> retention.Kept:
         store.bench.wish_run(ended, Wish.RETRY)
         return kept(status, keep)
 
@@ -120,6 +154,36 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.bench.checkpoints(ended)] == [20, 40]
+
+
+def test_the_best_checkpoint_of_every_run_is_kept_where_it_is_wanted(store: Store, tmp_path: Path) -> None:
+    """A new best replaces the one before; a result leaves it alone, and so does pruning until nothing is to be kept."""
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    (lease,) = store.claim(cpus=1, limit=1)
+    assert not store.bench.hello(lease.run_id, 1, lease.token).keep_best
+    assert (
+        Bench(store.database, POLICY, tmp_path, tmp_path, keep_checkpoints="best")
+        .hello(lease.run_id, 1, lease.token)
+        .keep_best
+    )
+    folder = tmp_path / lease.run_id / "checkpoints"
+    folder.mkdir(parents=True)
+    for name, step, loss in (("best", 10, 3.0), ("step", 20, None), ("best", 30, 2.0)):
+        for ending in ("pt", "json"):
+            (folder / f"{name}-{step:09d}.{ending}").touch()
+        notice = CheckpointNotice(step=step, path=name, size_bytes=1, sha256="a", val_loss=loss)
+        store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
+    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [20, 30]
+    for path in folder.glob("best-000000010.*"):
+        path.unlink()  # as its worker does
+    store.bench.finish(lease.run_id, 1, lease.token, result(steps=100))
+    assert prune(store.database, tmp_path, "best") == (lease.run_id,)
+    assert sorted(path.name for path in folder.iterdir()) == ["best-000000030.json", "best-000000030.pt"]
+    assert [(each.step, each.val_loss) for each in store.bench.checkpoints(lease.run_id)] == [(30, 2.0)]
+    assert prune(store.database, tmp_path, "best") == ()
+    assert prune(store.database, tmp_path, "last") == (lease.run_id,)
+    assert not folder.exists()
+    assert store.bench.checkpoints(lease.run_id) == ()
 
 
 def one_cancelled_of_two(store: Store, tmp_path: Path) -> tuple[str, str]:

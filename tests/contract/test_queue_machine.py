@@ -87,6 +87,10 @@ class ModelRun:
     """Whether the newest attempt has said hello."""
     paused_attempts: set[int] = field(default_factory=set)
     """Attempts that were asked to pause."""
+    micro_batch: int = 8
+    """Half of it each time that memory runs out; it never grows again."""
+    deadline_tick: int | None = None
+    """When its experiment's deadline has passed."""
     ended: int = 0
     """How often it came to an end."""
     owner: str | None = None
@@ -109,6 +113,14 @@ class ModelRun:
                 self.end(RunStatus.FAILED)
             else:
                 self.status, self.due_tick = RunStatus.RETRY_WAIT, tick + 1
+
+    def halve(self, tick: int) -> bool:
+        """Go on with half the micro-batch, which is not held against it; False where that is no way."""
+        if self.micro_batch == 1 or self.status not in (RunStatus.LEASED, RunStatus.RUNNING):
+            return False
+        self.micro_batch //= 2
+        self.status, self.due_tick = RunStatus.RETRY_WAIT, tick
+        return True
 
     def end(self, status: RunStatus) -> None:
         """The run is over, at least until a retry."""
@@ -148,10 +160,14 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 5]),
         key=st.sampled_from([None, "a", "b"]),
         owner=st.sampled_from([None, None, *QUOTAS]),
+        deadline_ticks=st.sampled_from([None, None, 4]),
     )
-    def submit(self, seeds: int, priority: int, key: str | None, owner: str | None) -> None:
-        key = key and f"{key}{seeds}{priority}"
-        spec = comparison_spec(seeds=range(seeds)).model_copy(update={"priority": priority})
+    def submit(self, seeds: int, priority: int, key: str | None, owner: str | None, deadline_ticks: int | None) -> None:
+        key = key and f"{key}{seeds}{priority}{deadline_ticks}"
+        # Half a tick before: whether it has passed is no matter of the time that the test itself takes.
+        seconds = None if deadline_ticks is None else (deadline_ticks - 0.5) * TICK_SECONDS
+        spec = comparison_spec(seeds=range(seeds))
+        spec = spec.model_copy(update={"priority": priority, "deadline_seconds": seconds})
         turn = self.served(-priority)
         submission = self.bench.submit(spec, key, by=owner and self.owners[owner])
         assert submission.created == (key not in self.keys)
@@ -161,7 +177,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.experiments += 1
             for run in self.bench.runs(experiment_id=submission.experiment.id):
                 order = (-priority, turn + run.position, self.experiments, run.position)
-                self.model[run.id] = ModelRun(order=order, owner=owner)
+                late = None if deadline_ticks is None else self.tick + deadline_ticks
+                self.model[run.id] = ModelRun(order=order, owner=owner, deadline_tick=late)
 
     def served(self, rank: int) -> int:
         """The turn that a newcomer gets: that of the first run waiting for its first attempt, else behind all."""
@@ -235,6 +252,8 @@ class QueueMachine(RuleBasedStateMachine):
         failure = Failure(kind=kind, message="broken", device_seconds=seconds)
         if self.accepted(live or repeated, lambda: self.bench.fail(*identity(lease), failure)) and live:
             self.held(run, seconds)
+            if kind is FailureKind.OUT_OF_MEMORY and run.halve(self.tick):
+                return
             if kind is FailureKind.PROGRAM and run.status is not RunStatus.CANCELLING:
                 run.failures += 1
                 run.end(RunStatus.FAILED)
@@ -252,12 +271,17 @@ class QueueMachine(RuleBasedStateMachine):
         if self.accepted(allowed or repeated, lambda: self.bench.stopped(*identity(lease), stopped)) and allowed:
             run.lose(self.tick, counts=False)
 
-    @rule(lease=leases, outcome=st.sampled_from([AttemptOutcome.LOST, AttemptOutcome.INTERRUPTED]))
-    def release(self, lease: Lease, outcome: AttemptOutcome) -> None:
+    @rule(
+        lease=leases,
+        outcome=st.sampled_from([AttemptOutcome.LOST, AttemptOutcome.INTERRUPTED]),
+        memory=st.sampled_from([False, False, True]),
+    )
+    def release(self, lease: Lease, outcome: AttemptOutcome, memory: bool) -> None:
         run = self.model[lease.run_id]
         live = run.live(lease)
-        assert self.queue.release(lease.run_id, lease.attempt, outcome, "the process died") == live
-        if live:
+        died = self.queue.release(lease.run_id, lease.attempt, outcome, "the process died", out_of_memory=memory)
+        assert died == live
+        if live and not (memory and run.halve(self.tick)):
             run.lose(self.tick, counts=outcome is AttemptOutcome.LOST)
 
     @rule(choice=st.integers(0, 99), wish=st.sampled_from(Wish))
@@ -291,6 +315,20 @@ class QueueMachine(RuleBasedStateMachine):
         elif wish is Wish.RETRY and run.status in TERMINAL:
             run.status, run.due_tick = RunStatus.QUEUED, self.tick
             run.failures = min(run.failures, POLICY.max_failures - 1)
+            if run.deadline_tick is not None and run.deadline_tick <= self.tick:
+                run.deadline_tick = None
+
+    @rule()
+    def stop_late(self) -> None:
+        late = {
+            id: run
+            for id, run in self.model.items()
+            if run.deadline_tick is not None and run.deadline_tick <= self.tick
+            if run.status not in TERMINAL and run.status is not RunStatus.CANCELLING
+        }
+        assert {id for id, _ in self.queue.stop_late()} == late.keys()
+        for run in late.values():
+            self.grant(run, Wish.CANCEL)
 
     @rule()
     def restart(self) -> None:
@@ -330,6 +368,7 @@ class QueueMachine(RuleBasedStateMachine):
             mine = [each for each in tries if each.run_id == id]
             line = [each for each in told if each.run_id == id]
             assert (row.status, row.attempt, row.failures) == (run.status, run.attempt, run.failures)
+            assert (row.micro_batch_sequences or 8) == run.micro_batch
             assert row.device_seconds == pytest.approx(sum(each.device_seconds for each in mine))
             for each in mine:
                 reported = run.device_seconds[each.attempt]

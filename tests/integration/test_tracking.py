@@ -1,6 +1,8 @@
 """The copy in MLflow: complete, and the same wherever its making was cut, against a real MLflow on SQLite."""
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outbox import Outbox
 from orchestrator.store.queue import Queue
-from orchestrator.tracking import ROLE, Exporter, MlflowCopy, NotOursError
+from orchestrator.tracking import ROLE, Exporter, MlflowCopy, NotOursError, make_store
 from tests.stores import claim, comparison_spec, result, sqlite_database
 from worker.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
 from worker.record import Point
@@ -252,3 +254,29 @@ def deliver(copy: MlflowCopy, outbox: Outbox) -> None:
     for entry in outbox.pending():
         copy.write(entry)
         outbox.delivered([entry.id])
+
+
+def test_a_store_whose_making_was_killed_is_made_anew(
+    mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the kill left lies beside the store's place; a store that is there is not touched."""
+    assert mlflow_uri.startswith("sqlite:///")  # its fixture has imported MLflow
+    path, leftover = tmp_path / "mlflow.sqlite3", tmp_path / "mlflow.0a1b.unfinished"
+    leftover.write_bytes(b"half a database")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as cut:
+        cut.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make_store(path)
+    assert not path.exists()
+    make_store(path)
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        assert store.execute("select count(*) from experiments").fetchone() == (1,)
+    before = path.stat()
+    make_store(path)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert not leftover.exists()
+    assert not list(tmp_path.glob("*.unfinished"))

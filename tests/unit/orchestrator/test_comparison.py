@@ -237,3 +237,22 @@ def test_different_data_is_told() -> None:
         spec(), lambda name, lr, seed: result().model_copy(update={"data_hash": name}) if seed else result()
     )
     assert "The runs did not read the same data: their losses do not compare." in found.notes
+
+
+def with_micro_batch(sizes: dict[str, int]) -> Comparison:
+    return compared(
+        spec(),
+        lambda name, lr, seed: result(final_val_loss=bowl(lr, seed)).model_copy(
+            update={"micro_batch_sequences": sizes[name]}
+        ),
+    )
+
+
+def test_memory_of_different_micro_batches_is_not_mixed_in_silence() -> None:
+    """Nor that of a smaller one than was asked for; where all took what was asked for, nothing is said."""
+    assert not [note for note in with_micro_batch(dict.fromkeys(OPTIMIZERS, 8)).notes if "micro-batch" in note]
+    mixed = with_micro_batch({"adamw": 4, "adapm": 8, "adapm-mini": 8})
+    (note,) = [note for note in mixed.notes if "micro-batch" in note]
+    assert "AdamW: 4" in note and "AdaPM: 8" in note and "memory and times do not compare" in note
+    (note,) = [note for note in with_micro_batch(dict.fromkeys(OPTIMIZERS, 4)).notes if "micro-batch" in note]
+    assert note == "All runs took micro-batches of 4 instead of 8, for which memory did not suffice."

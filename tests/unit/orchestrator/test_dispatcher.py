@@ -1,6 +1,7 @@
 """The dispatcher on a real queue in SQLite, with a runner that starts nothing and tells what the test wants told."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,10 @@ class TableRunner:
             for lease in self.running.values()
         ]
 
-    def dies(self, run_id: RunId) -> None:
+    def dies(self, run_id: RunId, *, out_of_memory: bool = False) -> None:
         attempt = self.running.pop(run_id).attempt
-        self._ended.append(Ended(run_id=run_id, attempt=attempt, interrupted=False, message="killed by the test"))
+        ended = Ended(run_id=run_id, attempt=attempt, interrupted=False, message="killed by the test")
+        self._ended.append(replace(ended, out_of_memory=out_of_memory))
 
 
 class Desk:
@@ -78,7 +80,7 @@ class Desk:
     ) -> Dispatcher:
         return Dispatcher(self.queue, runner or self.runner, Leadership(self.database, holder), answers, hindrance)
 
-    def submit(self, seeds: int = 1, resources: Resources | None = None) -> None:
+    def submit(self, seeds: int = 1, resources: Resources | None = None, deadline_seconds: float | None = None) -> None:
         self.bench.submit(
             ComparisonSpec(
                 name="dispatch",
@@ -86,6 +88,7 @@ class Desk:
                 candidates=(Candidate(optimizer="adamw", learning_rates=(1e-3,)),),
                 seeds=tuple(range(seeds)),
                 resources=resources or Resources(),
+                deadline_seconds=deadline_seconds,
             )
         )
 
@@ -226,6 +229,26 @@ def test_what_ended_while_the_database_was_away_is_told_later(desk: Desk, monkey
     assert sorted(lease.attempt for lease in desk.runner.running.values()) == [2, 2]
 
 
+def test_a_run_that_the_host_had_no_memory_for_goes_on_with_half_the_micro_batch(desk: Desk) -> None:
+    desk.submit(seeds=1)
+    desk.dispatcher.tick()
+    (run_id,) = desk.runner.running
+    desk.runner.dies(run_id, out_of_memory=True)
+    desk.dispatcher.tick()
+    run = desk.bench.run(run_id)
+    assert (run.attempt, run.micro_batch_sequences) == (2, 4)
+
+
+def test_the_dispatcher_stops_what_is_over_its_deadline(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatching, "REAP_SECONDS", 0.0)
+    desk.submit(seeds=2, deadline_seconds=10.0)
+    desk.dispatcher.tick()
+    desk.database.clock_offset_seconds += 11
+    desk.dispatcher.tick()
+    assert desk.statuses() == [RunStatus.CANCELLED] * 2, "at once: the policy of these tests has no grace time"
+    assert len(desk.runner.killed) == 2
+
+
 def test_what_outlived_a_dispatcher_is_adopted_with_the_place_that_it_occupies(desk: Desk) -> None:
     """Of two attempts one has survived: it keeps its lease and its CPU, the other run is started again beside it."""
     desk.submit(seeds=3)
@@ -292,7 +315,7 @@ def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
     assert sorted(desk.statuses()) == ["leased", "queued", "queued"]
 
 
-def _database_away(*_: object) -> bool:
+def _database_away(*_: object, **__: object) -> bool:
     raise StoreError("the database is away")
 
 

@@ -36,6 +36,9 @@ def test_a_run_that_has_its_result_keeps_its_logs_only(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "step.pt").touch()
     (tmp_path / "spooled").touch()
+    (tmp_path / "checkpoints" / "best-000000007.pt").touch()
+    forget_checkpoints(tmp_path, keep_best=True)
+    assert [path.name for path in sorted(tmp_path.rglob("*.pt"))] == ["best-000000007.pt"]
     forget_checkpoints(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
     assert log_path(tmp_path, 1).read_text() == "kept"

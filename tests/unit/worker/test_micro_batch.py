@@ -11,6 +11,7 @@ import torch
 
 from tests.reference.made_spec import made_spec
 from tests.reference.made_stepper import executed, made_stepper
+from worker.errors import OutOfMemoryError
 from worker.memory_cap import GIB, MemoryCap, OverMemoryCapError
 from worker.meters.breakdown import BreakdownMeter
 from worker.micro_batch import Rehearsal, candidates, largest, smaller
@@ -152,6 +153,30 @@ def test_a_run_over_its_cap_is_out_of_memory_with_the_peak_reached(folders: Fold
     assert (nothing.verdict, nothing.steps, losses) == (Verdict.OUT_OF_MEMORY, 0, [])
     assert nothing.parameters == result.parameters
     assert "not even a micro-batch of 1 sequences fits" in nothing.verdict_reason
+
+
+def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attempt(
+    folders: Folders, tmp_path: Path
+) -> None:
+    """Not below one sequence, and not where the specification takes the first refusal for the result; what a smaller
+    attempt trains is to the bit what that size trains when it is asked for."""
+    cap_gib = (peak_bytes(folders.dataset_folder, 2) + 1000) / GIB
+    spec = executed(long_spec(), memory_cap_gib=cap_gib)
+    reporter = MemoryReporter()
+    with pytest.raises(OutOfMemoryError, match="micro-batches of 8 sequences after step 1: a step with"):
+        run(spec, reporter, folders, retried_smaller=True)
+
+    smaller_one, losses = MemoryReporter(), result_of(folders, tmp_path / "asked", micro_batch_sequences=2)[1]
+    result = run(spec, smaller_one, folders, micro_batch_sequences=2, retried_smaller=True)
+    assert (result.micro_batch_sequences, result.verdict) == (2, Verdict.CONVERGED)
+    assert result.spec_hash == spec.content_hash(), "the same experiment"
+    assert [point.train_loss for point in smaller_one.points] == losses
+
+    unwilling = executed(spec, memory_cap_gib=cap_gib, retry_out_of_memory=False)
+    for refused, size in ((executed(spec, memory_cap_gib=0.001), 1), (unwilling, 8)):
+        where = Folders(run_folder=tmp_path / refused.content_hash(), dataset_folder=folders.dataset_folder)
+        ended = run(refused, MemoryReporter(), where, micro_batch_sequences=size, retried_smaller=True)
+        assert (ended.verdict, ended.micro_batch_sequences) == (Verdict.OUT_OF_MEMORY, size)
 
 
 def test_auto_steps_down_where_a_later_step_needs_more(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

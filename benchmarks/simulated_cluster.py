@@ -1,0 +1,365 @@
+"""A simulated cluster: our dispatcher on a real database, with 1,000 slots without machines, and runs that do nothing.
+
+    python -m benchmarks.simulated_cluster --slots 1000 --runs 20000 --database postgresql
+    python -m benchmarks.simulated_cluster --part heartbeats --slots 1000
+    python -m benchmarks.simulated_cluster --part ray --slots 8 --runs 24
+
+dispatch     the dispatcher in this process, on a runner whose attempts are entries in a list. One more process says
+             hello and records results for them, as the api does, after each has held its slot for a while
+heartbeats   so many live attempts, and the real api process: heartbeats a second that it answers over HTTP
+ray          the real runner on a Ray that believes to have so many CPUs; its actors say hello and finish, nothing else
+"""
+
+import argparse
+import heapq
+import json
+import logging
+import multiprocessing
+import os
+import queue as queues
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+import structlog
+
+from benchmarks.load_processes import Service, call, machine, running_service
+from orchestrator.dispatcher import Dispatcher, Ended
+from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
+from orchestrator.placement import Node, NodeId
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue import Queue
+from tests.stores import claim, comparison_spec, postgresql_programs, postgresql_server, result
+
+SLOTS_A_NODE = 8
+RUNS_AN_EXPERIMENT = 250
+CONNECTIONS = 8
+"""Of workers to the api at the same moment."""
+TALKERS = 32
+"""Threads that say hello and finish, as many as the api has handlers at work."""
+
+Word = tuple[str, int, str]
+"""Run, attempt, token."""
+
+
+class SimulatedRunner:
+    """A runner of so many slots; its attempts are carried out by `crowd`."""
+
+    def __init__(self, slots: int, orders: Any, done: Any) -> None:
+        self._nodes = tuple(Node(id=NodeId(f"n{n}"), cpus=SLOTS_A_NODE, gpus=0) for n in range(slots // SLOTS_A_NODE))
+        self._orders, self._done = orders, done
+        self.started = self.in_use = 0
+
+    def nodes(self) -> Sequence[Node]:
+        """As many machines as the slots fill."""
+        return self._nodes
+
+    def start(self, lease: Lease, node: NodeId) -> None:
+        """Hand it over."""
+        self._orders.put((lease.run_id, lease.attempt, lease.token))
+        self.started += 1
+        self.in_use += 1
+
+    def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
+        """Nothing was there before."""
+        return ()
+
+    def ended(self) -> Sequence[Ended]:
+        """What the crowd has finished."""
+        found = []
+        while True:
+            try:
+                run_id, attempt = self._done.get_nowait()
+            except queues.Empty:
+                return found
+            self.in_use -= 1
+            found.append(
+                Ended(run_id=RunId(run_id), attempt=attempt, interrupted=False, message="the worker said: succeeded")
+            )
+
+    def kill(self, run_id: RunId, attempt: int) -> None:
+        """There is no process."""
+
+    def close(self, grace_seconds: float) -> Sequence[Ended]:
+        """Nothing to let go of."""
+        return ()
+
+
+def crowd(url: str, orders: Any, done: Any, hold_seconds: float) -> None:
+    """In a process of its own: every order says hello, holds its slot, and finishes. It ends at an order of None."""
+    database = Database(url)
+    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    report = result()
+    due: list[tuple[float, Word]] = []
+    begun: queues.SimpleQueue[tuple[float, Word]] = queues.SimpleQueue()
+
+    def begin(order: Word) -> None:
+        bench.hello(*order)
+        begun.put((time.monotonic() + hold_seconds, order))
+
+    def end(order: Word) -> None:
+        bench.finish(*order, report)
+        done.put(order[:2])
+
+    with ThreadPoolExecutor(TALKERS) as pool:
+        while True:
+            try:
+                order = orders.get(timeout=0.01)
+                if order is None:
+                    break
+                pool.submit(begin, order)
+            except queues.Empty:
+                pass
+            while not begun.empty():
+                heapq.heappush(due, begun.get())
+            while due and due[0][0] <= time.monotonic():
+                pool.submit(end, heapq.heappop(due)[1])
+    database.close()
+
+
+@dataclass
+class Ticks:
+    """What the dispatcher did, second by second."""
+
+    tick_seconds: list[float] = field(default_factory=list)
+    claim_seconds: list[float] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    in_use: list[int] = field(default_factory=list)
+    memory_bytes: list[int] = field(default_factory=list)
+
+
+def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds: float) -> dict[str, object]:
+    """Work off so many runs, or as many of them as the time allows; how fast, how full, at which cost."""
+    database = Database(url)
+    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    for first in range(0, runs, RUNS_AN_EXPERIMENT):
+        bench.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, runs - first)))))
+    context = multiprocessing.get_context("spawn")
+    orders, done = context.Queue(), context.Queue()
+    people = context.Process(target=crowd, args=(url, orders, done, hold_seconds))
+    people.start()
+    queue, runner, ticks = Queue(database, LeasePolicy()), SimulatedRunner(slots, orders, done), Ticks()
+    _time_claims(queue, ticks)
+    dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))
+    process, cpu_before, started = psutil.Process(), _cpu_seconds(), time.monotonic()
+    told = threading.Event()
+    while (runner.started < runs or runner.in_use) and time.monotonic() - started < most_seconds:
+        begun = time.monotonic()
+        dispatcher.tick()
+        ticks.tick_seconds.append(time.monotonic() - begun)
+        ticks.in_use.append(runner.in_use)
+        ticks.memory_bytes.append(process.memory_info().rss)
+        told.wait(max(0.25 - (time.monotonic() - begun), 0.0))
+    seconds, cpu = time.monotonic() - started, _cpu_seconds() - cpu_before
+    orders.put(None)
+    people.join()
+    database.close()
+    return {"runs_queued": runs} | _dispatched(ticks, runner.started, slots, seconds, cpu)
+
+
+def _time_claims(queue: Queue, ticks: Ticks) -> None:
+    plain = queue.claim
+
+    def timed(*arguments: Any, **keywords: Any) -> Any:
+        begun = time.monotonic()
+        found = plain(*arguments, **keywords)
+        if found:
+            ticks.claim_seconds.append(time.monotonic() - begun)
+            ticks.claimed.append(len(found))
+        return found
+
+    queue.claim = timed  # type: ignore[method-assign]
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _dispatched(ticks: Ticks, runs: int, slots: int, seconds: float, cpu: float) -> dict[str, object]:
+    steady = ticks.in_use[len(ticks.in_use) // 4 : len(ticks.in_use) * 3 // 4]
+    quarter = max(len(ticks.memory_bytes) // 4, 1)
+    return {
+        "runs": runs,
+        "slots": slots,
+        "seconds": round(seconds, 1),
+        "runs_per_second": round(runs / seconds, 1),
+        "slots_in_use_median": median(steady),
+        "tick_ms_median": round(1e3 * median(ticks.tick_seconds), 1),
+        "tick_ms_largest": round(1e3 * max(ticks.tick_seconds), 1),
+        "claim_ms_median": round(1e3 * median(ticks.claim_seconds), 1),
+        "claim_ms_a_run": round(1e3 * sum(ticks.claim_seconds) / sum(ticks.claimed), 2),
+        "dispatcher_cpu_ms_a_run": round(1e3 * cpu / runs, 2),
+        "dispatcher_rss_mib_first_quarter": round(max(ticks.memory_bytes[:quarter]) / 2**20, 1),
+        "dispatcher_rss_mib_last_quarter": round(max(ticks.memory_bytes[-quarter:]) / 2**20, 1),
+    }
+
+
+def heartbeats(url: str, folder: Path, slots: int, seconds: float) -> dict[str, object]:
+    """Heartbeats a second that one api process answers, for so many live attempts."""
+    with running_service(folder, url) as service:
+        bench = Bench(service.database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+        for first in range(0, slots, RUNS_AN_EXPERIMENT):
+            bench.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, slots - first)))))
+        leases: list[Lease] = []
+        while len(leases) < slots:
+            leases += claim(service.queue, cpus=slots, limit=250)
+        with ThreadPoolExecutor(TALKERS) as pool:
+            list(pool.map(lambda lease: bench.hello(lease.run_id, lease.attempt, lease.token), leases))
+        before = service.cpu_seconds()
+        waits, elapsed = _beat(service, leases, seconds)
+        cpu = service.cpu_seconds() - before
+    return {
+        "live_attempts": slots,
+        "heartbeats_needed_per_second": slots / LeasePolicy().heartbeat_seconds,
+        "heartbeats_per_second": round(len(waits) / elapsed, 1),
+        "heartbeat_ms_median": round(1e3 * median(waits), 1),
+        "heartbeat_ms_p99": round(1e3 * sorted(waits)[int(0.99 * len(waits))], 1),
+        "api_cpu_ms_a_heartbeat": round(1e3 * cpu / len(waits), 2),
+    }
+
+
+def _beat(service: Service, leases: list[Lease], seconds: float) -> tuple[list[float], float]:
+    """All leases in turn, from several connections, as fast as they are answered."""
+    deadline = time.monotonic() + seconds
+
+    def caller(share: list[Lease]) -> list[float]:
+        waits: list[float] = []
+        connection = service.connection()
+        while time.monotonic() < deadline:
+            lease = share[len(waits) % len(share)]
+            path, body = f"/v1/attempts/{lease.run_id}/{lease.attempt}/heartbeat", b'{"step": 1, "device_seconds": 1.0}'
+            begun = time.monotonic()
+            call(connection, "POST", path, body, lease.token)
+            waits.append(time.monotonic() - begun)
+        connection.close()
+        return waits
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        shares = [leases[each::CONNECTIONS] for each in range(CONNECTIONS)]
+        waits = [wait for found in pool.map(caller, shares) for wait in found]
+    return waits, time.monotonic() - begun
+
+
+class IdleActor:
+    """In the place of the worker's actor: hello, finish, and the word for the log."""
+
+    def last_word(self) -> str:
+        """As the real one."""
+        return "succeeded"
+
+    def process_id(self) -> int:
+        """As the real one."""
+        return os.getpid()
+
+    def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int) -> str:
+        """Say hello and finish to the database at that URL."""
+        database = Database(service_url)
+        bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+        bench.hello(run_id, attempt, token)
+        bench.finish(run_id, attempt, token, result())
+        database.close()
+        return "succeeded"
+
+
+def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
+    """The real runner on an embedded Ray that is told of so many CPUs, however many there are."""
+    from orchestrator import ray_runner
+
+    database = Database(url)
+    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    submitted = bench.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
+    ray_runner.start_embedded_ray(folder, slots)
+    ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, misc]
+    try:
+        queue, runner = Queue(database, LeasePolicy()), ray_runner.RayRunner(url)
+        dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))
+        tick_seconds, started = [], time.monotonic()
+        while not bench.experiment(submitted.id).counts.done():
+            begun = time.monotonic()
+            dispatcher.tick()
+            tick_seconds.append(time.monotonic() - begun)
+            time.sleep(0.1)
+        seconds = time.monotonic() - started
+    finally:
+        ray_runner.stop_embedded_ray(folder)
+    census = bench.census()
+    database.close()
+    return {
+        "runs": runs,
+        "slots": slots,
+        "seconds": round(seconds, 1),
+        "runs_per_second": round(runs / seconds, 2),
+        "lease_to_hello_seconds_mean": round(census.dispatch.seconds / census.dispatch.count, 2),
+        "tick_ms_median": round(1e3 * median(tick_seconds), 1),
+    }
+
+
+@contextmanager
+def fresh_database(kind: str, folder: Path) -> Iterator[str]:
+    """The URL of a migrated database of that kind; PostgreSQL's is a private server's with fsync on."""
+    if kind == "sqlite":
+        url = f"sqlite:///{folder / 'bench.sqlite3'}"
+        _migrate(url)
+        yield url
+        return
+    programs = postgresql_programs()
+    if programs is None:
+        raise SystemExit("PostgreSQL's server programs (initdb, postgres) are not installed; try --database sqlite")
+    with postgresql_server(programs, durable=True) as server:
+        url = server.url(server.create_database())
+        _migrate(url)
+        yield url
+
+
+def _migrate(url: str) -> None:
+    database = Database(url)
+    database.migrate()
+    database.close()
+
+
+def main() -> None:
+    """Measure, print, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=("dispatch", "heartbeats", "ray"), default="dispatch")
+    parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
+    parser.add_argument("--slots", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--hold-seconds", type=float, default=0.0, help="how long a run keeps its slot")
+    parser.add_argument("--most-seconds", type=float, default=3600.0, help="after which the rest is left waiting")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of heartbeats")
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    logging.getLogger().setLevel(logging.WARNING)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    load_before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as name, fresh_database(chosen.database, Path(name)) as url:
+        folder = Path(name)
+        if chosen.part == "dispatch":
+            found = dispatch(url, chosen.slots, chosen.runs, chosen.hold_seconds, chosen.most_seconds)
+        elif chosen.part == "heartbeats":
+            found = heartbeats(url, folder, chosen.slots, chosen.seconds)
+        else:
+            found = on_ray(url, folder, chosen.slots, chosen.runs)
+    load = f"{load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
+    found = {"part": chosen.part, "database": chosen.database, "machine": machine(), "load": load} | found
+    for key, value in found.items():
+        print(f"{key:<34}{value}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

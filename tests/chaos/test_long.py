@@ -1,0 +1,160 @@
+"""The long chaos run, `make chaos`: 60 trainings while everything is killed at random for CHAOS_MINUTES.
+
+    CHAOS_MINUTES=10 CHAOS_SEED=1 python -m pytest tests/chaos/test_long.py -s
+
+Experiments are submitted in the midst of it, with a key, again and again until one is acknowledged. Each of their runs
+must end once, with the losses of an undisturbed run, to the bit.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from api.client import Client
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.records import RunRecord
+from orchestrator.service import Bench
+from orchestrator.store import maintenance
+from orchestrator.store.database import Database
+from orchestrator.store.tables import attempts, events, results
+from tests.chaos.killable_postgresql import killable_postgresql
+from tests.chaos.rampage import Rampage, rampage_on, until
+from tests.integration.small_comparison import small_comparison
+from tests.stores import postgresql_programs
+from worker.reporter import MemoryReporter
+from worker.run import Folders, run
+from worker.spec import RunSpec
+
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "0"))
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+EXPERIMENTS = int(os.environ.get("CHAOS_EXPERIMENTS", "10"))
+"""Of six runs each."""
+LONG_RUN_STEPS, SHORT_RUN_STEPS = 400, 60
+"""Some runs last longer than the time between two checkpoints, so that resuming is put to the test."""
+QUIET_SECONDS = 3600.0
+"""For what is left when the kills are over; a bound, not an expectation."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.postgres,
+    pytest.mark.timeout(0),
+    pytest.mark.skipif(MINUTES <= 0, reason="the long form; `make chaos` runs it"),
+]
+
+
+def specification(number: int) -> ComparisonSpec:
+    steps = LONG_RUN_STEPS if number % 4 == 3 else SHORT_RUN_STEPS
+    return small_comparison(name=f"chaos {number}", steps=steps, seeds=(1, 2))
+
+
+class Submitter:
+    """Submits one experiment after the other, each until it is acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[str] = []
+
+    def go_on(self, rampage: Rampage) -> None:
+        number = len(self.acknowledged)
+        if number < EXPERIMENTS:
+            rampage.ask(lambda client: self._submit(client, number))
+
+    def _submit(self, client: Client, number: int) -> None:
+        self.acknowledged.append(client.submit(specification(number), key=f"chaos-{number}").experiment.id)
+
+
+def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -> None:
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
+    folder, submitter, chance = tmp_path / "data", Submitter(), random.Random(SEED)
+    with killable_postgresql(programs) as server, rampage_on(folder, server, 2, SEED) as rampage:
+        rampage.keep_up()
+        until(lambda: rampage.ask(lambda client: client.experiments()) is not None, rampage, "the service answers", 600)
+        started = time.monotonic()
+        next_strike = started + 20
+        while time.monotonic() < started + 60 * MINUTES:
+            rampage.keep_up()
+            submitter.go_on(rampage)
+            if time.monotonic() > next_strike:
+                print(f"{time.monotonic() - started:6.0f} s  kill -9 {rampage.strike()}", flush=True)
+                next_strike = time.monotonic() + chance.uniform(4, 24)
+            time.sleep(1.0)
+
+        def all_ended() -> bool:
+            submitter.go_on(rampage)
+            done = len(submitter.acknowledged) == EXPERIMENTS
+            return done and rampage.ask(lambda client: _are_done(client, submitter.acknowledged)) is True
+
+        until(all_ended, rampage, "every run has ended", QUIET_SECONDS)
+        seconds = time.monotonic() - started
+        database = Database(server.url)
+        bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
+        try:
+            _report_and_judge(bench, database, rampage, submitter.acknowledged, seconds, tmp_path)
+        finally:
+            database.close()
+
+
+def _are_done(client: Client, experiment_ids: list[str]) -> bool:
+    """Whether all have ended; a run that was killed three times is tried again, as its owner would."""
+    for each in experiment_ids:
+        counts = client.experiment(each).counts
+        if counts.by_status.get(RunStatus.FAILED, 0):
+            print(f"tried again by hand: {counts.by_status[RunStatus.FAILED]} of {each}", flush=True)
+            client.wish_experiment(each, Wish.RETRY)
+            return False
+        if not counts.done():
+            return False
+    return True
+
+
+def _report_and_judge(
+    bench: Bench, database: Database, rampage: Rampage, acknowledged: list[str], seconds: float, folder: Path
+) -> None:
+    runs = [run for each in acknowledged for run in bench.runs(experiment_id=each)]
+    with database.reading() as connection:
+        outcomes = Counter(connection.execute(sa.select(attempts.c.outcome)).scalars())
+        recorded = Counter(connection.execute(sa.select(results.c.run_id)).scalars())
+        succeeded = sa.select(events.c.run_id).where(events.c.to_status == RunStatus.SUCCEEDED)
+        ends = Counter(connection.execute(succeeded).scalars())
+    lost = [run.id for run in runs if run.status is not RunStatus.SUCCEEDED or recorded[run.id] != 1]
+    doubled = [run.id for run in runs if recorded[run.id] > 1 or ends[run.id] > 1]
+    known = _undisturbed(runs, folder / "undisturbed", folder / "data" / "datasets")
+    unequal = [run.id for run in runs if _losses(run) != known[run.spec.content_hash()]]
+    resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
+    print(f"\n{len(runs)} runs, kills for {MINUTES:g} min, all ended after {seconds / 60:.1f} min; seed {SEED}")
+    print(f"kills     {sum(rampage.kills.values())}: {_listed(rampage.kills)}")
+    print(f"starts    {rampage.starts} of the service by its operator")
+    print(f"attempts  {sum(outcomes.values())}: {_listed(outcomes)}; {resumed} results of a resumed training")
+    print(f"lost      {len(lost)}\ndoubled   {len(doubled)}\nunequal   {len(unequal)}", flush=True)
+    assert (lost, doubled, unequal) == ([], [], [])
+    assert len(runs) == 6 * EXPERIMENTS
+    assert len(bench.experiments(limit=100)) == EXPERIMENTS
+    assert maintenance.faults(database) == ()
+
+
+def _listed(counted: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counted.items()))
+
+
+Losses = tuple[float | None, float | None]
+
+
+def _losses(each: RunRecord) -> Losses | None:
+    return (each.result.final_val_loss, each.result.final_train_loss) if each.result else None
+
+
+def _undisturbed(runs: list[RunRecord], folder: Path, datasets: Path) -> dict[str, Losses]:
+    """The losses of each different training, in this process, with nobody in the way."""
+    different: dict[str, RunSpec] = {each.spec.content_hash(): each.spec for each in runs}
+    found = {}
+    for name, spec in different.items():
+        result = run(spec, MemoryReporter(), Folders(run_folder=folder / name, dataset_folder=datasets))
+        found[name] = result.final_val_loss, result.final_train_loss
+    return found

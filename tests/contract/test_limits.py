@@ -1,0 +1,138 @@
+"""Limits of time, on SQLite and PostgreSQL: who is stopped, how, and what is said of it."""
+
+import pytest
+
+from orchestrator.jobs import AttemptOutcome, Lease, Limit, RunStatus, Wish
+from tests.contract.conftest import POLICY, Store
+from tests.stores import comparison_spec, result
+from worker.protocol import Command, Heartbeat, Stopped
+
+
+def submit(store: Store, seeds: tuple[int, ...] = (1,), **limits: float) -> list[str]:
+    """Submit a small comparison with limits; the ids of its runs."""
+    spec = comparison_spec(seeds=seeds).model_copy(update=limits)
+    return [run.id for run in store.bench.runs(experiment_id=store.bench.submit(spec).experiment.id)]
+
+
+def start(store: Store) -> Lease:
+    (lease,) = store.claim(cpus=8, limit=1)
+    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    return lease
+
+
+def live_for(store: Store, lease: Lease, seconds: float) -> Command:
+    """Let time pass, heartbeats included; the last one's answer."""
+    command = Command.CONTINUE
+    while seconds > 0:
+        store.pass_time(min(seconds, 10))
+        seconds -= 10
+        command = store.bench.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=3)).command
+    return command
+
+
+def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store) -> None:
+    (run_id,) = submit(store, max_run_seconds=60.0)
+    lease = start(store)
+    live_for(store, lease, 50)
+    assert store.queue.stop_late() == ()
+    live_for(store, lease, 10)
+    assert store.queue.stop_late() == ((run_id, Limit.MAX_RUN_SECONDS),)
+    assert store.queue.stop_late() == (), "once"
+    assert live_for(store, lease, 10) is Command.CANCEL
+    stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=61.0)
+    store.bench.stopped(run_id, 1, lease.token, stopped)
+    run = store.bench.run(run_id)
+    assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, Limit.MAX_RUN_SECONDS)
+    told = "its time is up: 60 s of the 60 s that max_run_seconds allows"
+    assert run.reason == told
+    (attempt,) = store.bench.attempts(run_id)
+    assert (attempt.outcome, attempt.message) == (AttemptOutcome.STOPPED, f"obeyed cancel at step 3; {told}")
+    assert [(event.to_status, event.reason) for event in store.bench.events(run_id)][-2:] == [
+        (RunStatus.CANCELLING, told),
+        (RunStatus.CANCELLED, told),
+    ]
+
+
+def test_one_that_does_not_leave_is_ended_by_force(store: Store) -> None:
+    (run_id,) = submit(store, max_run_seconds=1.0)
+    lease = start(store)
+    live_for(store, lease, 10)
+    store.queue.stop_late()
+    assert store.queue.overdue_cancels() == ()
+    live_for(store, lease, POLICY.cancel_grace_seconds)
+    assert store.queue.overdue_cancels() == ((run_id, 1),)
+    store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended after the grace time")
+    run, (attempt,) = store.bench.run(run_id), store.bench.attempts(run_id)
+    assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, Limit.MAX_RUN_SECONDS)
+    assert (attempt.message or "").startswith("ended after the grace time; its time is up")
+
+
+def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
+    (run_id,) = submit(store, max_run_seconds=60.0)
+    lease = start(store)
+    live_for(store, lease, 40)
+    store.bench.wish_run(run_id, Wish.PAUSE)
+    store.bench.stopped(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=40.0))
+    store.pass_time(300)
+    assert store.queue.stop_late() == ()
+    store.bench.wish_run(run_id, Wish.RESUME)
+    again = start(store)
+    assert store.queue.stop_late() == ()
+    live_for(store, again, 20)
+    assert store.queue.stop_late() == ((run_id, Limit.MAX_RUN_SECONDS),)
+
+
+def test_a_silent_worker_spends_time_too(store: Store) -> None:
+    (run_id,) = submit(store, max_run_seconds=12.0)
+    start(store)
+    store.pass_time(14)
+    assert store.queue.stop_late() == ((run_id, Limit.MAX_RUN_SECONDS),)
+
+
+def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store: Store) -> None:
+    trains, waits, rests = submit(store, seeds=(1, 2, 3), deadline_seconds=100.0)
+    lease = start(store)
+    store.bench.wish_run(rests, Wish.PAUSE)
+    live_for(store, lease, 90)
+    assert store.queue.stop_late() == ()
+    live_for(store, lease, 10)
+    assert sorted(store.queue.stop_late()) == [(each, Limit.DEADLINE_SECONDS) for each in (trains, waits, rests)]
+    found = [store.bench.run(each) for each in (trains, waits, rests)]
+    assert [run.status for run in found] == [RunStatus.CANCELLING, RunStatus.CANCELLED, RunStatus.CANCELLED]
+    assert {(run.reason or "").partition(":")[0] for run in found} == {"the deadline of its experiment has passed"}
+    assert store.claim(cpus=8, limit=8) == ()
+
+
+def test_what_is_done_at_the_deadline_counts(store: Store) -> None:
+    """A result that arrives while its run is being stopped is taken, and no limit was reached then."""
+    (run_id,) = submit(store, deadline_seconds=5.0)
+    lease = start(store)
+    live_for(store, lease, 10)
+    store.queue.stop_late()
+    store.bench.finish(run_id, 1, lease.token, result())
+    run = store.bench.run(run_id)
+    assert (run.status, run.limit_reached, run.reason) == (RunStatus.SUCCEEDED, None, None)
+
+
+@pytest.mark.parametrize("limit", ["max_run_seconds", "deadline_seconds"])
+def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
+    (run_id,) = submit(store, (1,), **{limit: 5.0})
+    lease = start(store)
+    live_for(store, lease, 10)
+    store.queue.stop_late()
+    store.bench.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
+    store.bench.wish_run(run_id, Wish.RETRY)
+    start(store)
+    assert store.queue.stop_late() == ()
+    assert store.bench.run(run_id).limit_reached is None
+
+
+def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> None:
+    from orchestrator.experiments import Tuning
+
+    spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
+    experiment = store.bench.submit(spec).experiment
+    store.pass_time(10)
+    assert len(store.queue.stop_late()) == 1
+    done = store.bench.experiment(experiment.id)
+    assert (done.counts.total, done.counts.growing, done.counts.done()) == (1, False, True)

@@ -1,0 +1,95 @@
+"""One trace a submission, across the processes that carry it out; and nothing at all where nobody asked for it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from orchestrator.dispatcher import Dispatcher
+from orchestrator.jobs import Lease
+from orchestrator.placement import Node, NodeId
+from orchestrator.store.leadership import Leadership
+from tests.contract.conftest import Store
+from tests.stores import comparison_spec, result
+from worker import tracing
+from worker.attempt import traced
+from worker.errors import TracingError
+
+
+@pytest.fixture
+def exporter() -> Iterator[InMemorySpanExporter]:
+    """Spans of this process in memory."""
+    found = InMemorySpanExporter()
+    tracing.use(SimpleSpanProcessor(found), "test")
+    yield found
+    tracing.stop()
+
+
+class KeepingRunner:
+    """Starts nothing and keeps the lease."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+
+    def nodes(self) -> list[Node]:
+        return [Node(id=NodeId("here"), cpus=1, gpus=0)]
+
+    def start(self, lease: Lease, node: NodeId) -> None:
+        self.leases.append(lease)
+
+    def adopt(self, live: object) -> tuple[()]:
+        return ()
+
+    def ended(self) -> tuple[()]:
+        return ()
+
+    def kill(self, run_id: str, attempt: int) -> None: ...
+
+    def close(self, grace_seconds: float) -> tuple[()]:
+        return ()
+
+
+def test_a_run_is_one_trace_from_submit_to_finish(
+    store: Store, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The three later spans are children of the submission's; the worker learns of it by its assignment."""
+    monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
+    monkeypatch.setattr(tracing, "stop", lambda: None)  # the worker of this test is this process, which goes on
+    store.bench.submit(comparison_spec(seeds=(1,)))
+    runner = KeepingRunner()
+    Dispatcher(store.queue, runner, Leadership(store.database, "here")).tick()
+    (lease,) = runner.leases
+    assignment = store.bench.hello(lease.run_id, 1, lease.token)
+    with traced(assignment):
+        store.bench.finish(lease.run_id, 1, lease.token, result())
+    monkeypatch.undo()
+    spans: dict[str, ReadableSpan] = {span.name: span for span in exporter.get_finished_spans()}
+    assert spans.keys() == {"submit", "claim", "run", "finish"}
+    root = spans.pop("submit")
+    assert root.parent is None
+    for span in spans.values():
+        assert span.parent is not None
+        assert (span.parent.trace_id, span.parent.span_id) == (root.context.trace_id, root.context.span_id)
+        assert (span.attributes or {})["run"] == lease.run_id
+
+
+def test_without_an_endpoint_nothing_is_recorded_or_imported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
+    store.bench.submit(comparison_spec(seeds=(1,)))
+    (lease,) = store.claim(cpus=1, limit=1)
+    assert store.bench.hello(lease.run_id, 1, lease.token).trace_parent is None
+    script = "import sys, api.serve, worker.attempt; from worker import tracing; tracing.configure('x'); "
+    script += "assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_an_endpoint_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(tracing.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(TracingError, match=r"Install adapm-bench\[otel\]"):
+        tracing.configure("api")
