@@ -213,6 +213,6 @@ class Dispatcher:
             room.occupy(place.node, place.cpus, place.gpus)
         for lease, node in self._queue.claim(room, limit=min(room.cpus(), MOST_CLAIMS)):
             wants = lease.spec.resources
-            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.cpus, gpus=wants.gpus)
+            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.total_cpus(), gpus=wants.gpus)
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             self._runner.start(lease, node)

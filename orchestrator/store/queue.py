@@ -243,7 +243,7 @@ class Queue:
         ends = []
         for run in live:
             started, until = moments[run.id]
-            seconds = None if started is None else max(min(now, until or now) - started, 0.0)
+            seconds = None if started is None else run.processes * max(min(now, until or now) - started, 0.0)
             ends.append(AttemptEnd(run=run, outcome=outcome, message=reason, device_seconds=seconds))
         charged = end_attempts(connection, ends, now)
         after = [after_loss(run, outcome, reason, self._policy, now) for run in charged]

@@ -32,6 +32,8 @@ class TaskSpec(Spec):
     loss_name: ClassVar[str] = "validation loss"
     """What the validation loss is called where people read of it."""
     loss_unit: ClassVar[str] = " nats"
+    divisible: ClassVar[bool] = True
+    """Whether several processes can share a batch."""
     only_passes: ClassVar[bool] = True
     """Whether a step computes no more than forward and backward pass of its batch: else its FLOPs are not known."""
 
@@ -109,6 +111,7 @@ class RlhfTask(ConversationTask):
     """Of the sampled answers and of the policy that is trained."""
     loss_name, loss_unit = "negated reward of held-out answers", ""
     only_passes = False  # it generates, rewards and scores answers too
+    divisible = False  # the answers of a batch are weighed together
 
     def misfits(self, workload: "Workload") -> list[Fault]:
         """Besides a language task's, answers that leave no room for a prompt."""
@@ -141,6 +144,7 @@ class RegressionTask(TaskSpec):
     """Standard deviation of the noise in y."""
     data_kind = DataKind.DRAWN
     loss_name, loss_unit = "excess risk", ""
+    divisible = False  # a step is a few thousand multiplications
     defaults: ClassVar[Mapping[str, Any]] = {
         "model": LINEAR_MODEL,
         "data": {"dataset": "drawn", "sequence_length_tokens": 1},
