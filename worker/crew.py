@@ -8,6 +8,7 @@ two steps it says what all do next. So nobody has to be asked whether all agree:
 breaks down alone, it writes why into the crew's folder and ends; the others' next exchange fails, and they look there.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,7 @@ class Crew:
             return fault.as_error()
         if is_exchange_fault(error):
             return CrewLostError(
-                f"another of the run's {self.size} processes is gone ({str(error).partition(chr(10))[0][:200]}). "
+                f"another of the run's {self.size} processes is gone ({_gist(error)}). "
                 "Another attempt goes on from the last checkpoint; the logs of the processes say more."
             )
         return error
@@ -91,6 +92,11 @@ class Crew:
 
 
 ALONE = Crew()
+
+
+def _gist(error: BaseException) -> str:
+    """What gloo or NCCL says, without the place in its source and its advice."""
+    return re.sub(r"^\[\S+\] ", "", str(error)).partition(". ")[0].partition("\n")[0][:200]
 
 
 def is_exchange_fault(error: BaseException) -> bool:

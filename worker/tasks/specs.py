@@ -32,6 +32,12 @@ class TaskSpec(Spec):
     loss_name: ClassVar[str] = "validation loss"
     """What the validation loss is called where people read of it."""
     loss_unit: ClassVar[str] = " nats"
+    in_nats_per_token: ClassVar[bool] = False
+    """Whether exp() of the losses is a perplexity."""
+    batch_unit: ClassVar[str] = "tokens"
+    """What a batch is counted in where people read of it."""
+    computes_in: ClassVar[str | None] = None
+    """What it computes in, whatever `precision` says."""
     divisible: ClassVar[bool] = True
     """Whether several processes can share a batch."""
     only_passes: ClassVar[bool] = True
@@ -70,6 +76,7 @@ class PretrainTask(LanguageTask):
     """Next-token prediction on running text."""
 
     kind: Literal["pretrain"] = "pretrain"
+    in_nats_per_token = True
     data_kind = DataKind.TEXT
 
 
@@ -92,6 +99,7 @@ class SftTask(ConversationTask):
     """Supervised fine-tuning: next-token prediction on the answers of conversations, given their prompts."""
 
     kind: Literal["sft"] = "sft"
+    in_nats_per_token = True
 
 
 class RlhfTask(ConversationTask):
@@ -145,6 +153,8 @@ class RegressionTask(TaskSpec):
     data_kind = DataKind.DRAWN
     loss_name, loss_unit = "excess risk", ""
     divisible = False  # a step is a few thousand multiplications
+    batch_unit = "samples"
+    computes_in = "float64"
     defaults: ClassVar[Mapping[str, Any]] = {
         "model": LINEAR_MODEL,
         "data": {"dataset": "drawn", "sequence_length_tokens": 1},

@@ -15,7 +15,7 @@ from worker.meters.clock import DeviceClock
 from worker.protocol import FailureKind
 from worker.record import PeakMemory
 
-GONE = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4")
+GONE = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4. This is bad luck.")
 
 
 @pytest.mark.parametrize(("count", "size"), [(8, 2), (8, 1), (7, 3), (2, 4)])
@@ -40,7 +40,9 @@ def test_what_is_left_in_the_folder_is_the_reason(tmp_path: Path) -> None:
     crew, own = Crew(size=3, folder=CrewFolder(tmp_path)), ValueError("no")
 
     assert crew.broken_by(own) is own
-    assert isinstance(crew.broken_by(GONE), CrewLostError)
+    lost = crew.broken_by(GONE)
+    assert isinstance(lost, CrewLostError)
+    assert str(lost).startswith("another of the run's 3 processes is gone (Connection closed by peer [127.0.0.1]:4). ")
     CrewFolder(tmp_path).report(CrewFault(rank=2, kind=FailureKind.PROGRAM, out_of_memory=False, message="a bug"))
     reason = crew.broken_by(GONE)
     assert isinstance(reason, CrewFaultError)
