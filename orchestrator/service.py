@@ -41,7 +41,8 @@ from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from worker.attempt_log import log_path
-from worker.data.prepared import missing
+from worker.data.manifest import Manifest
+from worker.data.prepared import missing, prepared
 from worker.protocol import (
     Assignment,
     CheckpointNotice,
@@ -91,6 +92,10 @@ class Bench:
             raise MissingDataError(" ".join(found))
         experiment_id, created = self._queue.submit(spec, key)
         return Submission(experiment=self.experiment(experiment_id), created=created)
+
+    def prepared_texts(self) -> tuple[Manifest, ...]:
+        """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
+        return tuple(each for _, each in prepared(self._datasets_folder) if isinstance(each, Manifest))
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it."""
