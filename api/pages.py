@@ -1,11 +1,14 @@
 """What the service answers that is not a record by itself: pages of records, and the catalog's entries."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from optim.catalog import OptimizerEntry, Option, Scalar
 from orchestrator.records import Progress as ExperimentProgress
 from orchestrator.records import StateCounts
 from worker.data.catalog import DatasetEntry
+from worker.data.documents import Split
+from worker.data.manifest import Manifest
 from worker.presets import ModelPreset
 from worker.record import Record
 
@@ -79,12 +82,24 @@ class ModelInfo(Record):
     source: str
 
 
+class PreparedInfo(Record):
+    """A dataset as it is prepared on the service's machine."""
+
+    tokenizer: str
+    vocabulary_size: int
+    training_tokens: int
+    validation_tokens: int
+    data_hash: str
+
+
 class DatasetInfo(Record):
-    """One dataset of the catalog."""
+    """One dataset of the catalog, or an own one that is prepared on the service's machine."""
 
     name: str
     summary: str
     licence: str
+    prepared: tuple[PreparedInfo, ...] = ()
+    """One for each tokenizer, of texts; conversations are prepared by the runs that need them."""
 
 
 def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
@@ -128,6 +143,30 @@ def _option_info(option: Option) -> OptionInfo:
 def model_info(preset: ModelPreset) -> ModelInfo:
     """A preset as it is served."""
     return ModelInfo(**{name: getattr(preset, name) for name in ModelInfo.model_fields})
+
+
+def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) -> tuple[DatasetInfo, ...]:
+    """The catalog, then what is prepared of own data."""
+    known = tuple(dataset_info(entry) for entry in entries)
+    names = {each.name for each in known}
+    own = sorted({text.recipe.dataset for text in texts} - names)
+    made = tuple(DatasetInfo(name=name, summary="your own files", licence="yours to know") for name in own)
+    return tuple(
+        each.model_copy(
+            update={"prepared": tuple(_prepared(text) for text in texts if text.recipe.dataset == each.name)}
+        )
+        for each in known + made
+    )
+
+
+def _prepared(text: Manifest) -> PreparedInfo:
+    return PreparedInfo(
+        tokenizer=text.recipe.tokenizer,
+        vocabulary_size=text.vocabulary_size,
+        training_tokens=text.tokens(Split.TRAIN),
+        validation_tokens=text.tokens(Split.VALIDATION),
+        data_hash=text.data_hash,
+    )
 
 
 def dataset_info(entry: DatasetEntry) -> DatasetInfo:

@@ -4,6 +4,7 @@ docs/measurement.md says how each figure is taken.
 """
 
 from dashboards import formats
+from worker.perplexity import perplexity
 from worker.record import MemoryBreakdown, Result
 from worker.spec import RunSpec
 
@@ -12,8 +13,13 @@ Line = tuple[str, str]
 
 def lines(result: Result, spec: RunSpec) -> tuple[Line, ...]:
     """Every figure that exists for the device; what does not exist there has no line."""
-    every = (*_memory(result), *_time(result, spec), *_device(result))
+    every = (*_quality(result, spec), *_memory(result), *_time(result, spec), *_device(result))
     return tuple(line for line in every if line[1] != formats.UNKNOWN)
+
+
+def _quality(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+    value = perplexity(result.final_val_loss, spec.workload.task)
+    return (("Perplexity", formats.UNKNOWN if value is None else f"{value:,.4g}"),)
 
 
 def _memory(result: Result) -> tuple[Line, ...]:
@@ -58,7 +64,7 @@ def _time(result: Result, spec: RunSpec) -> tuple[Line, ...]:
         ("Micro-batch", formats.UNKNOWN if micro_batch is None else f"{micro_batch} of {batch} sequences"),
         ("Step, median", formats.seconds(result.step_seconds_median)),
         ("Step made of", ", ".join(known) or formats.UNKNOWN),
-        ("Speed", _unit(formats.compact(result.tokens_per_second), "tokens/s")),
+        ("Speed", _unit(formats.compact(result.tokens_per_second), f"{spec.workload.task.batch_unit}/s")),
         ("Model FLOP/s", formats.flops(result.flops_per_second)),
         ("MFU", formats.percent(result.model_flops_utilization)),
     )
@@ -67,6 +73,7 @@ def _time(result: Result, spec: RunSpec) -> tuple[Line, ...]:
 def _device(result: Result) -> tuple[Line, ...]:
     environment = result.environment
     kind = "GPU-hours" if environment.device == "cuda" else f"Device-hours ({environment.device})"
+    together = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"
     allocated, productive = (
         formats.hours(value / 3600) for value in (result.device_seconds, result.productive_seconds)
     )
@@ -76,6 +83,7 @@ def _device(result: Result) -> tuple[Line, ...]:
         (kind, f"{allocated} in this attempt, {productive} productive"),
         ("Energy", energy),
         ("Device", f"{environment.device}: {environment.device_name}{driver}"),
+        ("Processes", together),
     )
 
 

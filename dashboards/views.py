@@ -185,9 +185,9 @@ def workload_facts(experiment: ExperimentRecord) -> tuple[str, ...]:
         workload.model,
         workload.data.dataset,
         f"{formats.count(workload.budget.steps)} steps",
-        f"{formats.compact(workload.tokens())} tokens a run",
+        f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
         f"{seeds} seed{'s' if seeds != 1 else ''}",
-        workload.precision,
+        workload.task.computes_in or workload.precision,
     )
 
 

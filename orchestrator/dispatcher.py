@@ -241,7 +241,7 @@ class Dispatcher:
         self._stuck = len(claimed) < limit
         for lease, node in claimed:
             wants = lease.spec.resources
-            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.cpus, gpus=wants.gpus)
+            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.total_cpus(), gpus=wants.gpus)
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
             with tracing.span("claim", lease.trace_parent, ids):

@@ -123,6 +123,7 @@ class ComparisonSpec(Spec):
         if self.baseline is not None and self.baseline not in names:
             faults.append((("baseline",), self.baseline, f"must be one of {', '.join(names)}"))
         faults += self._unfair()
+        faults += self.resources.misfits(self.workload)
         if (count := self.run_count()) > MAX_RUNS:
             allowed = f"makes {count} runs; at most {MAX_RUNS} in one experiment"
             faults.append((("candidates",), len(self.candidates), allowed))

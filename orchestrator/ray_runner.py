@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.crew_shape import CrewShape
 from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
@@ -132,8 +133,15 @@ class AttemptActor:
         """The process to signal."""
         return os.getpid()
 
-    def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int) -> str:
-        """Train, report to the service, and return one word for the log."""
+    def execute(
+        self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, crew: CrewShape | None = None
+    ) -> str:
+        """Train, alone or with a crew, report to the service, and return one word for the log."""
+        if crew is not None:
+            from orchestrator.crew_runner import execute_together
+
+            self._word = execute_together(service_url, run_id, attempt, token, crew)
+            return self._word
         if gpus == 0:
             # Ray leaves the variable unset for actors without a GPU, and torch would see them all.
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -181,7 +189,10 @@ class RayRunner:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         wants = lease.spec.resources
-        actor = ray.remote(num_cpus=wants.cpus, num_gpus=wants.gpus)(AttemptActor)
+        several = wants.crew_size() > 1
+        crew = CrewShape(processes=wants.crew_size(), cpus=wants.cpus, gpu=wants.gpus > 0) if several else None
+        # The actor of a crew only launches and waits: its processes take the room that was set aside.
+        actor = ray.remote(num_cpus=0 if crew else wants.cpus, num_gpus=0 if crew else wants.gpus)(AttemptActor)
         handle = actor.options(
             name=_actor_name(lease.run_id, lease.attempt),
             lifetime="detached" if self._detached else None,
@@ -195,7 +206,9 @@ class RayRunner:
             attempt=lease.attempt,
             actor=handle,
             process_id=handle.process_id.remote(),
-            outcome=handle.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, wants.gpus),
+            outcome=handle.execute.remote(
+                self._service_url, lease.run_id, lease.attempt, lease.token, wants.gpus, crew
+            ),
         )
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:

@@ -45,7 +45,8 @@ from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from worker import tracing
 from worker.attempt_log import log_path
-from worker.data.prepared import missing
+from worker.data.manifest import Manifest
+from worker.data.prepared import missing, prepared
 from worker.protocol import (
     Assignment,
     CheckpointNotice,
@@ -109,6 +110,10 @@ class Bench:
         with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
             experiment_id, new = self._queue.submit(spec, key, by=by, trace_parent=trace_parent)
         return Submission(experiment=new or self.experiment(experiment_id), created=new is not None)
+
+    def prepared_texts(self) -> tuple[Manifest, ...]:
+        """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
+        return tuple(each for _, each in prepared(self._datasets_folder) if isinstance(each, Manifest))
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it."""

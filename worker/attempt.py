@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from worker import tracing
 from worker.attempt_log import FOLDER, log_path, logged_to
@@ -32,6 +32,9 @@ from worker.meters.clock import DeviceClock
 from worker.protocol import Assignment, Failure, FailureKind
 from worker.service import ServiceClient
 from worker.termination import Termination
+
+if TYPE_CHECKING:
+    from worker.crew import Crew
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +59,25 @@ class Outcome(StrEnum):
     """The service understood the reports in another way than they were meant: versions differ."""
 
 
-def execute(service_url: str, run_id: str, attempt: int, token: str) -> str:
-    """Carry out an attempt; returns an `Outcome`'s value and raises nothing that training code can raise."""
-    clock = DeviceClock()
+def execute(
+    service_url: str,
+    run_id: str,
+    attempt: int,
+    token: str,
+    *,
+    crew: "Crew | None" = None,
+    clock: DeviceClock | None = None,
+) -> str:
+    """Carry out an attempt; returns an `Outcome`'s value and raises nothing that training code can raise.
+
+    `crew` is this process's place where several train together, and it leads them; `clock` began when the device was
+    taken, by default now.
+    """
+    clock = clock or DeviceClock()
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log a line a heartbeat
     try:
         with ServiceClient(service_url, run_id, attempt, token) as service:
-            return _attempt(service, clock).value
+            return _attempt(service, clock, crew).value
     except LeaseLostError as error:
         logger.warning("run %s, attempt %d: %s", run_id, attempt, error)
         return Outcome.LEASE_LOST.value
@@ -74,12 +89,12 @@ def execute(service_url: str, run_id: str, attempt: int, token: str) -> str:
         return Outcome.REFUSED.value
 
 
-def _attempt(service: ServiceClient, clock: DeviceClock) -> Outcome:
+def _attempt(service: ServiceClient, clock: DeviceClock, crew: "Crew | None") -> Outcome:
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
     with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)), traced(assignment):
-        return _carry_out(assignment, service, clock)
+        return _carry_out(assignment, service, clock, crew)
 
 
 @contextmanager
@@ -97,7 +112,7 @@ def traced(assignment: Assignment) -> Iterator[None]:
     tracing.stop()
 
 
-def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock) -> Outcome:
+def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock, crew: "Crew | None") -> Outcome:
     logger.info("run %s, attempt %d: begins in process %d", assignment.run_id, assignment.attempt, os.getpid())
     with HttpReporter(
         service,
@@ -109,7 +124,7 @@ def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceCloc
         first_step=assignment.checkpoint.step if assignment.checkpoint else 0,
     ) as reporter:
         try:
-            _run(assignment, reporter, clock)
+            _run(assignment, reporter, clock, crew)
         except (LeaseLostError, ServiceUnavailableError):
             raise  # nobody is there to be told
         except RunStoppedError as stop:
@@ -135,8 +150,13 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
         shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
 
-def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> None:
+def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock, crew: "Crew | None") -> None:
     termination = Termination()
+    if crew is not None and crew.folder is not None:
+        from worker.crew_folder import LeaveNote
+
+        crew.folder.begin()  # heartbeats come from here now
+        termination = LeaveNote(crew.folder)
     with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
         from worker.run import Folders, run
 
@@ -151,6 +171,7 @@ def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock) -> 
         micro_batch_sequences=assignment.micro_batch_sequences,
         retried_smaller=True,
         keep_best=assignment.keep_best,
+        crew=crew,
     )
 
 

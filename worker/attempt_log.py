@@ -16,9 +16,9 @@ FOLDER: Final = "logs"
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def log_path(run_folder: Path, attempt: int) -> Path:
-    """Where the log of an attempt is."""
-    return run_folder / FOLDER / f"attempt-{attempt}.log"
+def log_path(run_folder: Path, attempt: int, rank: int = 0) -> Path:
+    """Where the log of an attempt is; the further processes of a crew have one each beside it."""
+    return run_folder / FOLDER / (f"attempt-{attempt}.log" if rank == 0 else f"attempt-{attempt}-process-{rank}.log")
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class CheckpointStore:
         A damaged one is passed over with a warning. Raises `CheckpointError` where the folder belongs to another spec.
         """
         for leftover in self.folder.glob(f"*{_UNFINISHED}"):
-            leftover.unlink()  # of an attempt that was killed while it wrote
+            leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; a crew looks together
         candidates = {candidate.step: candidate for candidate in self._notices()}
         if notice is not None:
             candidates.setdefault(notice.step, notice)

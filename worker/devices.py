@@ -8,32 +8,40 @@ from typing import Final
 
 import torch
 
+from worker.crew import ALONE, Crew
 from worker.errors import DeviceError
 from worker.spec import Resources
 
 _FILL: Final = "fill_uninitialized_memory"  # a property that torch gives the module when it is imported
 
 
-def choose_device(resources: Resources) -> torch.device:
-    """The CPU, or the one GPU that the run asks for; raises `DeviceError` where it is not there."""
+def choose_device(resources: Resources, crew: Crew = ALONE) -> torch.device:
+    """The CPU, or this process's one GPU; raises `DeviceError` where that, or the rest of the crew, is not there."""
+    if (asked := resources.crew_size()) != crew.size:
+        raise DeviceError(
+            f"resources asks for {asked} processes, and {crew.size} {'was' if crew.size == 1 else 'were'} started. "
+            "A service starts them all: `adapm-bench up`, then `adapm-bench submit`."
+        )
     if resources.gpus == 0:
         return torch.device("cpu")
-    if resources.gpus > 1:
-        raise DeviceError(f"resources.gpus = {resources.gpus}: a worker trains on one GPU. Ask for 1 or 0.")
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() or torch.cuda.device_count() <= crew.local_gpu:
+        there = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA device"
         raise DeviceError(
-            "resources.gpus = 1, but torch sees no CUDA device here. Ask for 0 GPUs, or run on a GPU machine."
+            f"resources.gpus = {resources.gpus}, but torch sees {there} here. "
+            "Ask for 0 GPUs, or run on a machine that has them."
         )
-    return torch.device("cuda", 0)
+    return torch.device("cuda", crew.local_gpu)
 
 
 @contextmanager
-def using_device(resources: Resources) -> Iterator[torch.device]:
+def using_device(resources: Resources, crew: Crew = ALONE) -> Iterator[torch.device]:
     """Yield the run's device with its number of threads and deterministic kernels; the old settings return after.
 
     Determinism costs nothing measurable on a CPU (gpt2-tiny: 84 against 85 ms a step).
     """
-    device = choose_device(resources)
+    device = choose_device(resources, crew)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses to be deterministic
     before = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), _fills_memory())
     torch.set_num_threads(resources.cpus)

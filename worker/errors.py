@@ -55,6 +55,24 @@ class TracingError(WorkerError):
     """Traces are asked for that cannot be exported."""
 
 
+class CrewLostError(WorkerError):
+    """Another process that trains the same run is gone: it was killed, or its machine is out of reach."""
+
+    kind = FailureKind.INFRASTRUCTURE
+
+
+class CrewFaultError(WorkerError):
+    """Another process that trains the same run broke down, and left word why."""
+
+    def __init__(self, message: str, kind: FailureKind) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class CrewMemoryError(MemoryError):
+    """Another process that trains the same run ran out of memory: the verdict is that of the run."""
+
+
 class ServiceUnavailableError(WorkerError):
     """The service did not answer within the time that a worker waits for it."""
 

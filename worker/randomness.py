@@ -1,7 +1,8 @@
 """Every random state of the process, set from a seed and carried through checkpoints.
 
 A run owns its process: it seeds the global generators and does not restore them. Batches and initial weights do not
-depend on them (they are functions of the seed and step alone), but an optimizer or a model may.
+depend on them (they are functions of the seed and step alone), but an optimizer or a model may. The processes of a crew
+have the same states, so that what an optimizer draws is the same in each; a checkpoint holds those of the first.
 """
 
 import random
@@ -32,9 +33,9 @@ def random_state() -> dict[str, Any]:
 
 
 def _cuda_states() -> list[torch.Tensor]:
-    """The generators of all GPUs; none in a process that has not touched one, and must not for this."""
+    """The generator of the run's GPU; none in a process that has not touched one, and must not for this."""
     initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch publishes no types for it
-    return torch.cuda.get_rng_state_all() if initialized else []
+    return [torch.cuda.get_rng_state()] if initialized else []
 
 
 def load_random_state(state: dict[str, Any]) -> None:
@@ -44,4 +45,4 @@ def load_random_state(state: dict[str, Any]) -> None:
     np.random.set_state(("MT19937", key, state["numpy_position"], *state["numpy_gauss"]))
     torch.set_rng_state(state["torch_cpu"])
     if state["torch_cuda"]:
-        torch.cuda.set_rng_state_all(state["torch_cuda"])
+        torch.cuda.set_rng_state(state["torch_cuda"][0])

@@ -155,7 +155,7 @@ class Result(Record):
     memory_breakdown: MemoryBreakdown | None = None
     """What a step's memory is made of; null where no step was done."""
     micro_batch_sequences: int | None = None
-    """Sequences in one forward and backward pass: as asked for, or as found."""
+    """Sequences in one forward and backward pass of a process: as asked for, or as found."""
     step_seconds_median: Finite | None
     data_seconds_median: Finite | None = None
     """Time that a step waits for its batch."""
@@ -185,4 +185,7 @@ class Result(Record):
     initial_weights_sha256: str | None = None
     """Over the safetensors files that training started from; null where weights were drawn."""
     environment: Environment
+    processes: int = 1
+    """Processes that trained together, each on a device of its own with its share of every batch. Peaks of memory are
+    the largest of them, device time and energy their sum, tokens and FLOPs those of the whole, the rest the first's."""
     resumed_from_step: int = 0

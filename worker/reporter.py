@@ -3,6 +3,7 @@
 Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
          ◄── FileReporter    a folder: runs without a service
          ◄── HttpReporter    the service (worker/http_reporter.py)
+         ◄── SilentReporter  nobody: the processes of a crew that do not lead
 """
 
 import os
@@ -102,6 +103,38 @@ class MemoryReporter:
     def fail(self, failure: Failure) -> None:
         """Keep the failure."""
         self.ending = failure
+
+
+class SilentReporter:
+    """Tells nobody anything: the first process of a crew reports for all."""
+
+    def begin(self, after_step: int | None) -> None:
+        """Nothing."""
+
+    def command(self) -> Command:
+        """The first process hears the commands, and says what all do."""
+        return Command.CONTINUE
+
+    def point(self, point: Point) -> None:
+        """Nothing."""
+
+    def observe(self, observation: Observation) -> None:
+        """Nothing."""
+
+    def persist(self) -> None:
+        """Nothing."""
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Nothing."""
+
+    def finish(self, result: Result) -> None:
+        """Nothing."""
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Nothing."""
+
+    def fail(self, failure: Failure) -> None:
+        """Nothing."""
 
 
 POINTS_NAME: Final = "points.jsonl"

@@ -14,10 +14,12 @@ from transformers.modeling_utils import PreTrainedModel
 from optim.build import build
 from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
+from worker.crew import Crew
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
-from worker.errors import DeviceError, OutOfMemoryError
+from worker.errors import DeviceError, OutOfMemoryError, RunStoppedError, TerminatedError
 from worker.execution import is_compiler_fault, prepare
+from worker.measured import Measured, together
 from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
 from worker.meters.flops import device_peak, flops_per_token
@@ -62,6 +64,7 @@ def run(
     micro_batch_sequences: int | None = None,
     retried_smaller: bool = False,
     keep_best: bool = False,
+    crew: Crew | None = None,
 ) -> Result:
     """Train one run to its result, which is also given to the reporter.
 
@@ -79,6 +82,8 @@ def run(
         micro_batch_sequences: Instead of the spec's.
         keep_best: Whether the checkpoint with the lowest validation loss is kept.
         retried_smaller: Whether the caller makes another attempt with half the micro-batch, in a fresh process.
+        crew: This process's place among those that train the run together; by default it is alone. All but the first
+            get a reporter that nobody listens to.
 
     Raises:
         RunStoppedError: the reporter gave a command, which was obeyed.
@@ -88,8 +93,8 @@ def run(
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
     clock = clock or DeviceClock()
-    termination = termination or Termination()
-    with termination, using_device(spec.resources) as device:
+    termination, crew = termination or Termination(), crew or Crew()
+    with termination, using_device(spec.resources, crew) as device:
         seed_everything(spec.seed)
         workload, entry = spec.workload, TASKS[spec.workload.task.kind]
         data = entry.data(spec, folders.dataset_folder)
@@ -104,27 +109,42 @@ def run(
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
             keep_best=keep_best,
+            crew=crew,
             initial_weights_sha256=weights.sha256 if weights else None,
         )
         execution = _Execution(spec, data, weights, around, micro_batch_sequences)
         with around.cap.applied():
             try:
                 execution.train(checkpoint)
+                crew.ended_together = True
+            except (RunStoppedError, TerminatedError):
+                crew.ended_together = True  # all processes were told to stop before the same step
+                raise
             except (RuntimeError, MemoryError) as error:
-                if is_compiler_fault(error):
-                    first_line = str(error).partition("\n")[0]
-                    raise DeviceError(
-                        f"torch.compile failed here: {first_line}. It needs a C++ compiler on a CPU and Triton on a "
-                        "GPU; or leave workload.execution.compile off."
-                    ) from error
-                if not is_out_of_memory(error):
+                if not crew.leads:
                     raise
-                execution.out_of_memory = str(error).partition("\n")[0]
+                execution.out_of_memory = _lack_of_memory(error, crew)
                 if retried_smaller and execution.may_be_smaller():
                     raise OutOfMemoryError(execution.memory_fault()) from None
         result = execution.result()
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
+
+
+def _lack_of_memory(error: Exception, crew: Crew) -> str:
+    """The sentence of an out-of-memory error, of this process or of another of its crew; raises what else it was."""
+    reason = crew.broken_by(error)
+    if is_compiler_fault(reason):
+        first_line = str(reason).partition("\n")[0]
+        raise DeviceError(
+            f"torch.compile failed here: {first_line}. It needs a C++ compiler on a CPU and Triton on a "
+            "GPU; or leave workload.execution.compile off."
+        ) from error
+    if is_out_of_memory(reason):
+        return str(reason).partition("\n")[0]
+    if reason is error:
+        raise error
+    raise reason from error
 
 
 class _Execution:
@@ -145,6 +165,7 @@ class _Execution:
         self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
         self._stepper: Stepper | None = None
         self._resumed_from_step = 0
+        self._measured: Measured | None = None
 
     def train(self, checkpoint: CheckpointNotice | None) -> None:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""
@@ -156,6 +177,13 @@ class _Execution:
         # The checkpoint may be of an attempt with a larger one.
         self._progress.micro_batch_sequences = self._stepper.micro_batch_sequences
         training.train()
+        crew = self._around.crew
+        everybody = crew.all_say(self._measure().model_dump_json())
+        self._measured = together([Measured.model_validate_json(each) for each in everybody])
+
+    def _measure(self) -> Measured:
+        memory = self._around.memory
+        return Measured(peak_memory=memory.peak(), energy_joules=memory.energy_joules(), nvml_note=memory.note())
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
         """As an earlier attempt's end says, as the spec says, as the checkpoint says, or the largest that fits."""
@@ -164,7 +192,7 @@ class _Execution:
         workload = self._spec.workload
         asked = workload.execution.micro_batch_sequences
         if asked != "auto":
-            return asked or workload.budget.batch_sequences
+            return asked or workload.budget.batch_sequences // self._around.crew.size
         state = self._around.checkpoints.newest(checkpoint)
         if state is not None:
             return int(state["progress"]["micro_batch_sequences"])
@@ -178,11 +206,11 @@ class _Execution:
         torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
         if isinstance(model, PreTrainedModel):
             prepare(model, spec.workload.execution)
-        task = self._entry.task(model, self._data, spec)
+        task = self._entry.task(model, self._data, spec, self._around.crew)
         chosen = spec.optimizer
         optimizer = build(chosen.name, model, lr=chosen.lr, options=chosen.options)
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
-        return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences)
+        return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences, self._around.crew)
 
     def may_be_smaller(self) -> bool:
         """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
@@ -199,6 +227,7 @@ class _Execution:
         progress, around = self._progress, self._around
         verdict, reason = self._verdict()
         parameters, parameter_bytes = parameter_counts(self._model())
+        measured = self._measured or self._measure()
         return Result(
             verdict=verdict,
             verdict_reason=reason,
@@ -210,7 +239,7 @@ class _Execution:
             parameters=parameters,
             parameter_bytes=parameter_bytes,
             optimizer_state_bytes=state_bytes(self._stepper.optimizer).total_bytes if self._stepper else 0,
-            peak_memory=around.memory.peak(),
+            peak_memory=measured.peak_memory,
             memory_breakdown=progress.memory,
             micro_batch_sequences=progress.micro_batch_sequences,
             step_seconds_median=progress.median("step_seconds"),
@@ -220,13 +249,14 @@ class _Execution:
             optimizer_seconds_median=progress.median("optimizer_seconds"),
             **self._speed(),
             device_seconds=around.clock.seconds(),
-            productive_seconds=progress.productive_seconds(),
-            energy_joules=around.memory.energy_joules(),
-            nvml_note=around.memory.note(),
+            productive_seconds=around.crew.size * progress.productive_seconds(),
+            energy_joules=measured.energy_joules,
+            nvml_note=measured.nvml_note,
             spec_hash=self._spec.content_hash(),
             data_hash=self._data.data_hash,
             initial_weights_sha256=self._weights.sha256 if self._weights else None,
             environment=describe_environment(around.device),
+            processes=around.crew.size,
             resumed_from_step=self._resumed_from_step,
         )
 
@@ -243,7 +273,7 @@ class _Execution:
             "tokens_per_second": tokens_per_second,
             "flops_per_token": flops,
             "flops_per_second": achieved,
-            "model_flops_utilization": achieved / peak if achieved and peak else None,
+            "model_flops_utilization": achieved / (peak * self._around.crew.size) if achieved and peak else None,
         }
 
     def _tokens_per_step(self) -> int:

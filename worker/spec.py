@@ -183,7 +183,51 @@ class Resources(Spec):
     """What one run occupies while it trains."""
 
     cpus: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    """Threads of each process."""
     gpus: Annotated[int, Field(strict=True, ge=0, le=1024)] = 0
+    """GPUs in all, one for each process."""
+    # Left out where it says nothing, so that specifications from before keep their hashes.
+    processes: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = Field(
+        default=None, exclude_if=lambda count: count is None
+    )
+    """Processes that share every batch; null is one for each GPU, and one where there is none."""
+
+    @model_validator(mode="after")
+    def _one_device_a_process(self) -> Self:
+        if self.gpus and self.processes not in (None, self.gpus):
+            allowed = f"must be gpus = {self.gpus} or null: every process has one GPU"
+            raise_faults(type(self).__name__, [(("processes",), self.processes, allowed)])
+        return self
+
+    def crew_size(self) -> int:
+        """How many processes train the run together."""
+        return self.processes or max(1, self.gpus)
+
+    def total_cpus(self) -> int:
+        """What all processes occupy."""
+        return self.cpus * self.crew_size()
+
+    def misfits(self, workload: Workload) -> list[Fault]:
+        """Every field of the workload that so many processes cannot share, located in what holds both."""
+        count = self.crew_size()
+        if count == 1:
+            return []
+        asked = f"resources asks for {count} processes"
+        faults: list[Fault] = []
+        if not workload.task.divisible:
+            allowed = f"is trained by one process, but {asked}"
+            faults.append((("workload", "task"), workload.task.kind, allowed))
+        batch, micro_batch = workload.budget.batch_sequences, workload.execution.micro_batch_sequences
+        if batch % count:
+            allowed = f"must be a multiple of {count}: {asked}, with equal shares of every batch"
+            faults.append((("workload", "budget", "batch_sequences"), batch, allowed))
+        where = ("workload", "execution", "micro_batch_sequences")
+        if micro_batch == "auto":
+            faults.append((where, micro_batch, f"must be a number or null: {asked}, and each would find another one"))
+        elif micro_batch is not None and not batch % count and micro_batch > batch // count:
+            allowed = f"must be at most {batch // count}, the share of each process; null is the whole share at once"
+            faults.append((where, micro_batch, allowed))
+        return faults
 
 
 class RunSpec(Spec):
@@ -194,6 +238,11 @@ class RunSpec(Spec):
     seed: Seed
     """Seeds the initial weights and the data order; equal seeds pair the runs of a comparison."""
     resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _processes_can_share_it(self) -> Self:
+        raise_faults(type(self).__name__, self.resources.misfits(self.workload))
+        return self
 
 
 def option_faults(optimizer: str, options: dict[str, Scalar]) -> list[Fault]:

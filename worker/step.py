@@ -1,6 +1,9 @@
 """One optimizer step: draw the batch, add up the gradients of its micro-batches, clip, update; each part timed.
 
 draw ──► [forward, backward] for every micro-batch ──► clip ──► optimizer.step() ──► gradients freed
+
+In a crew each process draws its own share of the batch; the last backward pass gives all of them the gradients of the
+whole, so that norm, clipping and update are the same in each.
 """
 
 import math
@@ -10,9 +13,11 @@ from typing import Any
 
 import torch
 
+from worker.crew import ALONE, Crew
 from worker.devices import synchronize
 from worker.meters.breakdown import BreakdownMeter
 from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
+from worker.shared_loss import SharedLoss
 from worker.spec import Workload
 from worker.tasks.task import Task
 
@@ -42,8 +47,10 @@ class Stepper:
         workload: Workload,
         device: torch.device,
         micro_batch_sequences: int,
+        crew: Crew = ALONE,
     ) -> None:
         self.task, self.optimizer, self.device = task, optimizer, device
+        self._crew, self._loss = crew, SharedLoss(task, crew)
         self.micro_batch_sequences = micro_batch_sequences
         self.updating = False
         """Whether the newest step reached the optimizer."""
@@ -67,13 +74,14 @@ class Stepper:
         with clock.phase(Phase.DATA), self.precision():
             *earlier, last = self._pieces(step)[:most_micro_batches]
         try:
-            losses = [self._gradients(micro_batch, clock) for micro_batch in earlier]
+            with self._loss.kept_apart():
+                losses = [self._gradients(micro_batch, clock) for micro_batch in earlier]
             with meter.recording() if meter else nullcontext():
                 losses.append(self._gradients(last, clock))
                 if meter is not None:
                     meter.backward_is_done()
                 # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
-                train_loss, grad_norm = torch.stack(losses).sum().item(), self._clip().item()
+                train_loss, grad_norm = self._crew.total(torch.stack(losses).sum()).item(), self._clip().item()
                 if math.isfinite(train_loss) and math.isfinite(grad_norm):
                     self.updating = True
                     with clock.phase(Phase.OPTIMIZER):
@@ -91,10 +99,10 @@ class Stepper:
 
     def _gradients(self, micro_batch: Any, clock: PhaseClock) -> torch.Tensor:
         with clock.phase(Phase.FORWARD), self.precision():
-            loss = self.task.training_loss(micro_batch)
+            loss, share = self._loss.gradients(micro_batch)
         with clock.phase(Phase.BACKWARD):
             loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
-        return loss.detach()
+        return share
 
     def validation_loss(self) -> float:
         """The task's validation loss, in the precision of the training."""

@@ -16,8 +16,13 @@ class Termination:
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._requested = False
         self._former: dict[signal.Signals, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether somebody wants the run to leave."""
+        return self._requested
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -33,4 +38,4 @@ class Termination:
             signal.signal(number, former)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
+        self._requested = True

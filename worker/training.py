@@ -6,13 +6,14 @@ resumed gives the same losses to the bit on one device.
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
 
 from optim.modes import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
+from worker.crew import Crew
 from worker.devices import free_memory, is_out_of_memory
 from worker.errors import CheckpointError, RunStoppedError, TerminatedError
 from worker.memory_cap import MemoryCap, OverMemoryCapError
@@ -49,6 +50,7 @@ class Surroundings:
     cap: MemoryCap
     keep_best: bool = False
     """Whether the checkpoint with the lowest validation loss is kept."""
+    crew: Crew = field(default_factory=Crew)
     initial_weights_sha256: str | None = None
     """Of the files that training starts from; None where weights are drawn."""
 
@@ -56,6 +58,10 @@ class Surroundings:
 RECORDED_STEPS: Final = 2
 """The first steps of an attempt are recorded for the memory breakdown: the first makes the optimizer's state, the
 second counts. They take longer for it, and are warm-up for every mean of times."""
+
+
+_WISHES: Final[tuple[Command | None, ...]] = (Command.CONTINUE, Command.CANCEL, Command.PAUSE, None)
+"""What processes of a crew tell each other by its place; None is to leave."""
 
 
 class Training:
@@ -69,7 +75,8 @@ class Training:
         self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, surroundings.device)
         self._recorded = 0
         optimizer, probes = stepper.optimizer, workload.probes
-        self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None else None
+        observes = probes is not None and surroundings.crew.leads
+        self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None and observes else None
         self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
         self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
@@ -88,6 +95,7 @@ class Training:
             load_random_state(state["random"])
             if self._probing is not None:
                 self._probing.load_state(state["probes"])
+        self._require_same_step()
         self._around.reporter.begin(None if state is None else self.progress.step)
         return self.progress.step
 
@@ -107,7 +115,7 @@ class Training:
     def advance(self) -> None:
         """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
         self._obey()
-        if self._timer.due():
+        if self._around.crew.leads and self._timer.due():
             self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
         point = self._step()
         if point is not None:
@@ -212,19 +220,26 @@ class Training:
             return self._stepper.validation_loss()
 
     def _obey(self) -> None:
-        """Stop where the service or the system asks for it, after a checkpoint."""
-        command = self._around.reporter.command()
-        if command is not Command.CONTINUE:
+        """Stop where the service or the system asks for it, after a checkpoint; a crew does as its first process."""
+        crew = self._around.crew
+        wish = _WISHES[crew.word_of_the_first(_WISHES.index(self._wish()) if crew.leads else 0)]
+        if wish is Command.CONTINUE:
+            return
+        if crew.leads:
             self.save()
+        if wish is not None:
             raise RunStoppedError(
-                Stopped(command=command, step=self.progress.step, device_seconds=self._around.clock.seconds())
+                Stopped(command=wish, step=self.progress.step, device_seconds=self._around.clock.seconds())
             )
-        if self._around.termination.requested:
-            self.save()
-            raise TerminatedError(
-                f"told to leave (SIGTERM) at step {self.progress.step}; "
-                "a checkpoint of that step was written, the next attempt goes on from it."
-            )
+        raise TerminatedError(
+            f"told to leave (SIGTERM) at step {self.progress.step}; "
+            "a checkpoint of that step was written, the next attempt goes on from it."
+        )
+
+    def _wish(self) -> Command | None:
+        """What the service wants; None where the system wants the process to leave."""
+        command = self._around.reporter.command()
+        return None if command is Command.CONTINUE and self._around.termination.requested else command
 
     def _save_if_possible(self) -> None:
         """A full disk must not end a training that is in good health; the next checkpoint may find room."""
@@ -250,6 +265,15 @@ class Training:
         self._around.reporter.persist()  # the points up to here must outlive this process like the state does
         notice = self._around.checkpoints.save(self.progress.step, self._state())
         self._around.reporter.checkpoint(notice)
+
+    def _require_same_step(self) -> None:
+        """All processes of a crew have loaded the same checkpoint, or none."""
+        steps = self._around.crew.all_say(str(self.progress.step))
+        if len(set(steps)) > 1:
+            raise CheckpointError(
+                f"the processes of the run found checkpoints of different steps ({', '.join(steps)}) in "
+                f"{self._around.checkpoints.folder}. All of them need the same folder."
+            )
 
     def _origin(self) -> dict[str, str | None]:
         """What training is made from beside its specification, which names but does not hold it."""

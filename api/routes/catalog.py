@@ -2,7 +2,8 @@
 
 from fastapi import APIRouter
 
-from api.pages import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_info, model_info, optimizer_info
+from api.pages import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
+from api.routes.context import BenchDependency
 from optim import catalog
 from worker import presets
 from worker.data import catalog as data_catalog
@@ -23,6 +24,6 @@ def models() -> Page[ModelInfo]:
 
 
 @router.get("/datasets")
-def datasets() -> Page[DatasetInfo]:
-    """Every dataset."""
-    return Page(items=tuple(dataset_info(entry) for entry in data_catalog.DATASETS))
+def datasets(bench: BenchDependency) -> Page[DatasetInfo]:
+    """Every dataset of the catalog, and own ones that are prepared here."""
+    return Page(items=dataset_infos(data_catalog.DATASETS, bench.prepared_texts()))

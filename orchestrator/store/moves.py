@@ -54,6 +54,7 @@ class RunRow:
     last_event: int
     cpus: int
     gpus: int
+    processes: int
     step: int
     steps_total: int
     device_seconds: float

@@ -281,7 +281,7 @@ class Queue:
         ends = []
         for run in live:
             started, until = moments[run.id]
-            seconds = None if started is None else max(min(now, until or now) - started, 0.0)
+            seconds = None if started is None else run.processes * max(min(now, until or now) - started, 0.0)
             message = f"{reason}; {run.reason}" if run.limit_reached else reason
             ends.append(AttemptEnd(run=run, outcome=outcome, message=message, device_seconds=seconds))
         charged = end_attempts(connection, ends, now)

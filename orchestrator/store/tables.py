@@ -83,6 +83,7 @@ runs = Table(
     Column("model", sa.Text, nullable=False),
     Column("cpus", sa.Integer, nullable=False),
     Column("gpus", sa.Integer, nullable=False),
+    Column("processes", sa.Integer, nullable=False, server_default="1"),  # each holds a device
     Column("steps_total", sa.BigInteger, nullable=False),
     Column("created_at", sa.Double, nullable=False),
     # The order of the queue: rank, turn, experiment, position; see `submission.py`.

@@ -108,6 +108,28 @@ def test_a_run_in_flight_survives_the_way_back_and_forth(empty: Database) -> Non
     assert [each.run_id for each in claim(queue, cpus=9, limit=9)] == [run.id for run in bench.runs()[1:]]
 
 
+def test_runs_of_several_gpus_from_before_have_a_process_for_each(empty: Database) -> None:
+    """Their CPUs were counted once; they are those of each process now."""
+    empty.migrate()
+    bench = Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    bench.submit(comparison_spec(seeds=(1,), cpus=3, gpus=2))
+    bench.submit(comparison_spec(seeds=(1,), cpus=3, gpus=1))
+
+    def occupied() -> list[tuple[int, ...]]:
+        names = "cpus, gpus" + (", processes" if at_head else "")
+        with empty.reading() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(f"select {names} from runs order by id")]
+
+    at_head = True
+    assert sorted(occupied()) == [(3, 1, 1), (6, 2, 2)]
+    empty.migrate("0006")
+    at_head = False
+    assert sorted(occupied()) == [(3, 1), (3, 2)]
+    empty.migrate()
+    at_head = True
+    assert sorted(occupied()) == [(3, 1, 1), (6, 2, 2)]
+
+
 def test_a_migration_that_breaks_leaves_the_database_as_it_was(
     empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,7 @@ def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: 
     """Two nodes with one GPU each hold no run of two, however many there are."""
     (large,), (small,) = submit(store, seeds=(1,), gpus=2), submit(store, seeds=(1,))
     assert store.queue.mark_unschedulable(nodes((8, 1), (8, 1), (16, 0))) == 1
-    reason = "needs 1 CPUs and 2 GPUs on one node; the largest node of the cluster has 8 CPUs and 1 GPUs or 16 CPUs and"
+    reason = "needs 2 CPUs and 2 GPUs on one node; the largest node of the cluster has 8 CPUs and 1 GPUs or 16 CPUs and"
     assert store.bench.run(large).reason == f"{reason} 0 GPUs"
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=1, limit=10)] == [small]
     assert store.queue.mark_unschedulable(nodes((8, 2))) == 0
@@ -279,6 +279,16 @@ def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_u
     assert run.device_seconds == pytest.approx(held, abs=1), "lost attempts hold their device until the lease ends"
     assert [attempt.outcome for attempt in store.bench.attempts(run_id)] == [AttemptOutcome.LOST] * 3
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
+
+
+def test_a_lost_attempt_of_several_processes_held_all_of_their_devices(store: Store) -> None:
+    """Two GPUs for as long as the lease lasts, and two CPUs with them."""
+    (run_id,) = submit(store, seeds=(1,), gpus=2)
+    assert store.claim(cpus=1, gpus=2, limit=1) == ()
+    start(store)
+    store.pass_time(POLICY.ttl_seconds + 1)
+    store.queue.reap()
+    assert store.bench.run(run_id).device_seconds == pytest.approx(2 * POLICY.ttl_seconds, abs=1)
 
 
 def test_a_retry_waits_longer_each_time(store: Store) -> None:

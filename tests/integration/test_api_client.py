@@ -86,6 +86,7 @@ def test_every_verb_returns_the_records_of_the_service(service: Service, client:
     assert client.optimizers()[0].name == "adamw"
     assert client.models()[0].name == "gpt2-tiny"
     assert client.datasets()[0].name == "python-stdlib"
+    assert client.datasets()[0].prepared == ()
 
 
 def test_a_key_is_always_sent_and_one_given_is_used(client: Client):

@@ -25,9 +25,10 @@ class Batches:
                 "Use a smaller budget.batch_sequences or a larger dataset."
             )
 
-    def batch(self, step: int) -> torch.Tensor:
-        """The batch of `step` (from 0): int64, shape (sequences, length + 1); targets are inputs shifted by one."""
-        return _stack(self._shards, self._indices(step), self._length)
+    def batch(self, step: int, rows: slice = slice(None)) -> torch.Tensor:
+        """Those rows of the batch of `step` (from 0): int64, shape (sequences, length + 1); targets are inputs shifted
+        by one."""
+        return _stack(self._shards, self._indices(step)[rows], self._length)
 
     def _indices(self, step: int) -> NDArray[np.int64]:
         # Philox is counter-based and its raw stream is fixed for ever, unlike a Generator's derived draws.

@@ -70,6 +70,9 @@ class Observed:
         for part, storages in self.before.items():
             parts[part] += sum(storages.values())
         parts[Part.OTHER] += self.unnamed_bytes
+        kept = self._kept_gradient_bytes()
+        parts[Part.GRADIENTS] += kept
+        parts[Part.OTHER] -= kept if self.unnamed_bytes else 0
         for block in self.recorded.allocations:
             if block.alive(at_ns):
                 parts[self._part(block)] += block.size_bytes
@@ -93,6 +96,12 @@ class Observed:
         if block.address in self.state and block.end_ns is None:
             return Part.OPTIMIZER_STATE
         return Part.ACTIVATIONS if block.alive(marks[mark(Phase.FORWARD)][1]) else Part.OTHER
+
+    def _kept_gradient_bytes(self) -> int:
+        """Gradients that lie in memory from before the step: DDP's buffers."""
+        allocated = {block.address for block in self.recorded.allocations}
+        kept = (a for a in self.gradients if a not in allocated and self._part_before(a) is None)
+        return sum(self.gradients[address] for address in kept)
 
     def _releases(self) -> Iterator[Release]:
         """Releases of what was counted when the recording began."""

@@ -33,7 +33,10 @@ PEAK_TERAFLOPS: Final[tuple[tuple[str, float, float], ...]] = (
     ("L4", 121.0, 30.3),
 )
 """Words of CUDA's name of the device, then the dense peaks for bf16 (tensor cores) and fp32 (without TF32, which the
-bench leaves off), in 1e12 FLOP/s, by NVIDIA's data sheets. Where these print a figure with sparsity, it is halved."""
+bench leaves off), in 1e12 FLOP/s, by NVIDIA's data sheets of these names: H200 (SXM and NVL), H100 (SXM, PCIe and NVL:
+1,979, 1,513 and 1,671 with sparsity), A100 (PCIe and SXM alike), A40, A30, A10, L40S and L40 (both figures printed), L4
+(242 with sparsity). Where a sheet prints a figure with sparsity only, it is halved: sparsity doubles what is counted
+and is never used here. The A10G and the A800 are other chips."""
 
 
 def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | None:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from transformers.modeling_utils import PreTrainedModel
 
+from worker.crew import ALONE, Crew
 from worker.data.batches import Batches, validation_sequences
 from worker.data.shards import TokenDataset
 from worker.spec import RunSpec
@@ -25,22 +26,22 @@ class TokenMicroBatch:
 class Pretraining:
     """Draws batches by (seed, step) and evaluates on sequences that are the same for every run."""
 
-    def __init__(self, model: PreTrainedModel, dataset: TokenDataset, spec: RunSpec) -> None:
+    def __init__(self, model: PreTrainedModel, dataset: TokenDataset, spec: RunSpec, crew: Crew = ALONE) -> None:
         """`model` is on its device already; raises `DataError` where the data holds no sequence of that length."""
         workload, length = spec.workload, spec.workload.data.sequence_length_tokens
         self.model: torch.nn.Module = model
         self.data_hash = dataset.manifest.data_hash
-        self.batch_sequences = workload.budget.batch_sequences
-        self.tokens_per_step = self.batch_sequences * length
-        self._device = model.device
-        self._batches = Batches(dataset.train, seed=spec.seed, sequences=self.batch_sequences, length=length)
+        sequences = workload.budget.batch_sequences
+        self.batch_sequences, self.tokens_per_step = sequences // crew.size, sequences * length
+        self._device, self._crew, self._rows = model.device, crew, crew.rows(sequences)
+        self._batches = Batches(dataset.train, seed=spec.seed, sequences=sequences, length=length)
         self._validation = validation_sequences(
             dataset.validation, sequences=workload.evaluation.sequences, length=length
         )
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[TokenMicroBatch]:
         """The batch of `step`, a pure function of (seed, step), in micro-batches."""
-        pieces = torch.split(self._batches.batch(step), micro_batch_sequences)
+        pieces = torch.split(self._batches.batch(step, self._rows), micro_batch_sequences)
         return [TokenMicroBatch(sequences=piece, batch_tokens=self.tokens_per_step) for piece in pieces]
 
     def training_loss(self, micro_batch: TokenMicroBatch) -> torch.Tensor:
@@ -51,9 +52,10 @@ class Pretraining:
     def validation_loss(self, micro_batch_sequences: int) -> float:
         """Mean cross-entropy over all validation tokens."""
         self.model.eval()
-        total = sum(self._loss(piece).item() for piece in torch.split(self._validation, micro_batch_sequences))
+        ours = self._validation[self._crew.rows(len(self._validation))]
+        losses = [self._loss(piece).item() for piece in torch.split(ours, micro_batch_sequences) if len(piece)]
         self.model.train()
-        return total / self._validation[:, 1:].numel()
+        return self._crew.sum_of(losses, self._device) / self._validation[:, 1:].numel()
 
     def _loss(self, sequences: torch.Tensor) -> torch.Tensor:
         """Summed cross-entropy of sequences, int64 (sequences, length + 1) on the CPU."""

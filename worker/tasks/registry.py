@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from torch import nn
 
+from worker.crew import Crew
 from worker.data.conversation_store import ConversationDataset, ensure_conversations
 from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
@@ -37,8 +38,8 @@ class TaskEntry:
     """Opens the data that a spec names in the folder of prepared datasets: a `Data`."""
     model: Callable[[RunSpec, Any, InitialWeights | None], nn.Module]
     """The model for that data with its initial weights, on the CPU; None draws them."""
-    task: Callable[[Any, Any, RunSpec], Task[Any]]
-    """Model, on its device already, and data → task."""
+    task: Callable[[Any, Any, RunSpec, Crew], Task[Any]]
+    """Model, on its device already, and data → task, of which this process of the crew has its share."""
 
 
 def _text(spec: RunSpec, dataset_folder: Path) -> TokenDataset:
@@ -68,10 +69,15 @@ def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | 
     return LinearModel(data.dimension)
 
 
+def _undivided(task: Callable[[Any, Any, RunSpec], Task[Any]]) -> Callable[[Any, Any, RunSpec, Crew], Task[Any]]:
+    """A task that one process alone trains: its specification refuses several."""
+    return lambda model, data, spec, crew: task(model, data, spec)
+
+
 TASKS: Final[dict[str, TaskEntry]] = {
     "pretrain": TaskEntry(data=_text, model=_language_model, task=Pretraining),
     "sft": TaskEntry(data=_conversations, model=_language_model, task=FineTuning),
-    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=ReMax),
-    "regression": TaskEntry(data=_problem, model=_linear_model, task=Regression),
+    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=_undivided(ReMax)),
+    "regression": TaskEntry(data=_problem, model=_linear_model, task=_undivided(Regression)),
 }
 """By `kind`."""

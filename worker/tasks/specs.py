@@ -32,6 +32,14 @@ class TaskSpec(Spec):
     loss_name: ClassVar[str] = "validation loss"
     """What the validation loss is called where people read of it."""
     loss_unit: ClassVar[str] = " nats"
+    in_nats_per_token: ClassVar[bool] = False
+    """Whether exp() of the losses is a perplexity."""
+    batch_unit: ClassVar[str] = "tokens"
+    """What a batch is counted in where people read of it."""
+    computes_in: ClassVar[str | None] = None
+    """What it computes in, whatever `precision` says."""
+    divisible: ClassVar[bool] = True
+    """Whether several processes can share a batch."""
     only_passes: ClassVar[bool] = True
     """Whether a step computes no more than forward and backward pass of its batch: else its FLOPs are not known."""
 
@@ -68,6 +76,7 @@ class PretrainTask(LanguageTask):
     """Next-token prediction on running text."""
 
     kind: Literal["pretrain"] = "pretrain"
+    in_nats_per_token = True
     data_kind = DataKind.TEXT
 
 
@@ -90,6 +99,7 @@ class SftTask(ConversationTask):
     """Supervised fine-tuning: next-token prediction on the answers of conversations, given their prompts."""
 
     kind: Literal["sft"] = "sft"
+    in_nats_per_token = True
 
 
 class RlhfTask(ConversationTask):
@@ -109,6 +119,7 @@ class RlhfTask(ConversationTask):
     """Of the sampled answers and of the policy that is trained."""
     loss_name, loss_unit = "negated reward of held-out answers", ""
     only_passes = False  # it generates, rewards and scores answers too
+    divisible = False  # the answers of a batch are weighed together
 
     def misfits(self, workload: "Workload") -> list[Fault]:
         """Besides a language task's, answers that leave no room for a prompt."""
@@ -141,6 +152,9 @@ class RegressionTask(TaskSpec):
     """Standard deviation of the noise in y."""
     data_kind = DataKind.DRAWN
     loss_name, loss_unit = "excess risk", ""
+    divisible = False  # a step is a few thousand multiplications
+    batch_unit = "samples"
+    computes_in = "float64"
     defaults: ClassVar[Mapping[str, Any]] = {
         "model": LINEAR_MODEL,
         "data": {"dataset": "drawn", "sequence_length_tokens": 1},

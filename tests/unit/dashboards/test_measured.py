@@ -3,7 +3,10 @@
 from dashboards.measured import lines
 from tests.reference.made_record import made_result
 from tests.reference.made_spec import made_spec
+from worker.perplexity import perplexity
 from worker.record import MemoryBreakdown, PeakMemory
+from worker.spec import Workload
+from worker.tasks.specs import PretrainTask
 
 
 def test_what_does_not_exist_on_the_device_has_no_line() -> None:
@@ -13,6 +16,28 @@ def test_what_does_not_exist_on_the_device_has_no_line() -> None:
     assert found["Optimizer state"] == "6.87 MB"
     assert found["Device-hours (cpu)"] == "0.0013 in this attempt, 0 productive"
     assert not {"Peak allocator", "Peak NVML process", "MFU", "Energy", "GPU-hours", "Micro-batch"} & set(found)
+
+
+def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
+    """exp(2.1); a regression has none, and counts samples."""
+    spec = made_spec()
+    assert dict(lines(made_result(), spec))["Perplexity"] == "8.166"
+    assert dict(lines(made_result(), spec))["Speed"] == "6.40 k tokens/s"
+
+    fields = {"task": "regression", "budget": {"steps": 12}}
+    drawn = spec.model_copy(update={"workload": Workload.model_validate(fields)})
+    found = dict(lines(made_result(), drawn))
+    assert "Perplexity" not in found
+    assert found["Speed"] == "6.40 k samples/s"
+    assert "Perplexity" not in dict(lines(made_result().model_copy(update={"final_val_loss": None}), spec))
+    assert perplexity(1e4, PretrainTask()) is None
+
+
+def test_several_processes_are_said() -> None:
+    """A line of its own, and none for one process."""
+    assert "Processes" not in dict(lines(made_result(), made_spec()))
+    found = dict(lines(made_result().model_copy(update={"processes": 2}), made_spec()))
+    assert found["Processes"] == "2, a device and an equal share each"
 
 
 def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:

@@ -1,9 +1,12 @@
 """What pages say about records."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from dashboards import views
 from dashboards.palette import style
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
 from orchestrator.records import CandidateRow, Comparison, Interval, StateCounts
 
@@ -108,3 +111,16 @@ def test_the_parts_of_a_state_bar_fill_it_exactly():
     parts = views.state_segments(counts(succeeded=5, running=2, failed=1, queued=4))
     assert [part.tone for part in parts] == ["good", "bad", "live", "wait"]
     assert parts[-1].start + parts[-1].width == pytest.approx(100, abs=0.05)
+
+
+def test_a_regression_is_counted_in_samples_and_computes_in_float64():
+    """A precision of fp32 is what its specification says; tokens it has none."""
+    fields = {
+        "name": "risk",
+        "workload": {"task": "regression", "budget": {"steps": 100}},
+        "candidates": [{"optimizer": "sgd", "learning_rates": [0.1]}],
+        "seeds": [1],
+    }
+    record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
+    facts = views.workload_facts(record)
+    assert facts[3:] == ("100 samples a run", "1 seed", "float64")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from worker.crew import Crew
 from worker.devices import choose_device, is_out_of_memory, using_device
 from worker.errors import DeviceError
 from worker.spec import Resources
@@ -30,11 +31,18 @@ def test_threads_and_determinism_hold_inside_and_return_after() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this is about machines without a GPU")
 def test_a_missing_gpu_is_said_with_the_way_out() -> None:
-    """One GPU here is too many; several are too many anywhere."""
+    """One GPU here is too many; so are two, for each of two processes."""
     with pytest.raises(DeviceError, match=r"no CUDA device here\. Ask for 0"):
         choose_device(Resources(gpus=1))
-    with pytest.raises(DeviceError, match=r"resources.gpus = 2.*Ask for 1 or 0"):
-        choose_device(Resources(gpus=2))
+    with pytest.raises(DeviceError, match=r"resources.gpus = 2, but torch sees no CUDA device"):
+        choose_device(Resources(gpus=2), Crew(rank=1, size=2, local_gpu=1))
+
+
+@pytest.mark.parametrize("resources", [Resources(gpus=2), Resources(processes=2)])
+def test_one_process_does_not_train_the_run_of_two(resources: Resources) -> None:
+    """It would take other steps than were asked for."""
+    with pytest.raises(DeviceError, match=r"asks for 2 processes, and 1 was started\. A service starts them all"):
+        choose_device(resources)
 
 
 def test_a_real_failed_allocation_is_recognised_and_other_errors_are_not() -> None:

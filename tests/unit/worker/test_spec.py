@@ -60,6 +60,8 @@ def faults(raw: dict[str, Any]) -> dict[str, str]:
         ("optimizer__options__zeta", 1, "unknown option of adamw; known: beta1"),
         ("optimizer__options__beta1", 1.0, "must be a number in [0, 1)"),
         ("resources__cpus", 0, "greater than or equal to 1"),
+        ("resources__processes", 0, "greater than or equal to 1"),
+        ("resources__processes", 2.0, "valid integer"),
     ],
 )
 def test_every_fault_is_refused_at_its_place_with_what_is_allowed(path: str, value: object, said: str) -> None:
@@ -140,3 +142,49 @@ def test_a_part_of_a_gpu_cannot_be_asked_for(gpus: object) -> None:
     """Runs that share a GPU would measure each other."""
     with pytest.raises(ValidationError, match="valid integer"):
         Resources.model_validate({"gpus": gpus})
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "said"),
+    [
+        ({"workload__budget__batch_sequences": 9}, "workload.budget.batch_sequences", "must be a multiple of 2"),
+        (
+            {"workload__execution__micro_batch_sequences": "auto"},
+            "workload.execution.micro_batch_sequences",
+            "must be a number or null: resources asks for 2 processes",
+        ),
+        (
+            {"workload__execution__micro_batch_sequences": 5},
+            "workload.execution.micro_batch_sequences",
+            "must be at most 4, the share of each process",
+        ),
+        ({"workload__task": "rlhf"}, "workload.task", "is trained by one process, but resources asks for 2 processes"),
+    ],
+)
+@pytest.mark.parametrize("asked", [{"resources__processes": 2}, {"resources__gpus": 2}])
+def test_what_several_processes_cannot_share_is_refused(
+    asked: dict[str, Any], changes: dict[str, Any], place: str, said: str
+) -> None:
+    """Batches of 8 sequences: each process has 4 of them."""
+    found = faults(spec(**asked, **changes))
+
+    assert list(found) == [place]
+    assert said in found[place]
+
+
+def test_every_process_has_one_gpu_or_none() -> None:
+    """As many processes as GPUs, also unsaid; each has its CPUs."""
+    assert faults(spec(resources={"gpus": 2, "processes": 3})) == {
+        "resources.processes": "must be gpus = 2 or null: every process has one GPU"
+    }
+    assert [Resources.model_validate(each).crew_size() for each in ({}, {"gpus": 1}, {"gpus": 4})] == [1, 1, 4]
+    assert Resources(cpus=3, processes=2).total_cpus() == 6
+    assert Resources(cpus=3, gpus=2, processes=2).total_cpus() == 6
+
+
+def test_a_spec_that_does_not_speak_of_processes_keeps_the_hash_it_had() -> None:
+    """Checkpoints and results of earlier versions belong to it."""
+    assert RunSpec.model_validate(spec()).model_dump(mode="json")["resources"] == {"cpus": 1, "gpus": 0}
+    two = RunSpec.model_validate(spec(resources__processes=2))
+    assert RunSpec.model_validate_json(two.model_dump_json()) == two
+    assert two.content_hash() != RunSpec.model_validate(spec()).content_hash()

@@ -1,0 +1,79 @@
+"""A run of two processes through the real service: Ray Train starts them, one is killed, and the losses are one's."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from api.client import Client
+from orchestrator.experiments import Candidate, ComparisonSpec, expand
+from orchestrator.jobs import RunStatus
+from worker.reporter import MemoryReporter
+from worker.run import Folders, run
+from worker.spec import Budget, DataSpec, Evaluation, Resources, RunSpec, Schedule, Workload
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SPEC = ComparisonSpec(
+    name="two processes",
+    workload=Workload(
+        model="gpt2-tiny",
+        data=DataSpec(sequence_length_tokens=32),
+        budget=Budget(steps=150, batch_sequences=4),
+        schedule=Schedule(warmup_steps=2),
+        evaluation=Evaluation(every_steps=150, sequences=8),
+    ),
+    candidates=(Candidate(optimizer="adapm", learning_rates=(2e-3,)),),
+    seeds=(1,),
+    resources=Resources(processes=2),
+)
+
+
+def test_a_killed_process_is_replaced_and_the_losses_are_those_of_one_process(
+    service_url: str, service_folder: Path, tmp_path: Path
+) -> None:
+    """kill -9 of the one that does not lead, in the middle: the attempt is lost or broken, the next one ends well."""
+    with Client(service_url) as client:
+        experiment = client.submit(SPEC).experiment
+        (run_id,) = [each.id for each in client.runs(experiment_id=experiment.id)]
+        logs = service_folder / "runs" / run_id / "logs"
+        until(lambda: client.run(run_id).step >= 10, "the first steps are taken")
+        os.kill(process_in(logs / "attempt-1-process-1.log"), signal.SIGKILL)
+        until(lambda: client.run(run_id).status is RunStatus.SUCCEEDED, "the run has succeeded")
+        record, attempts = client.run(run_id), client.attempts(run_id)
+        points = client.points(run_id)
+    assert record.result is not None
+    assert (record.attempt, record.result.processes) == (2, 2)
+    assert attempts[0].outcome in ("lost", "broken")
+    assert record.device_seconds >= record.result.device_seconds > record.result.productive_seconds > 0
+    alone = MemoryReporter()
+    datasets = service_folder / "datasets"
+    run(spec_of_one(), alone, Folders(run_folder=tmp_path, dataset_folder=datasets))
+    assert [point.step for point in points] == [point.step for point in alone.points]
+    assert record.result.final_val_loss == pytest.approx(alone.points[-1].val_loss, rel=2e-3)
+    for found, expected in zip(points[1:21], alone.points[1:21], strict=True):
+        assert found.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
+
+
+def spec_of_one() -> RunSpec:
+    """The same run for one process."""
+    (planned,) = expand(SPEC)
+    return planned.spec.model_copy(update={"resources": Resources()})
+
+
+def process_in(log: Path) -> int:
+    """The process whose log that is."""
+    found = re.search(r"process 1 of 2: begins as (\d+)", log.read_text())
+    assert found
+    return int(found[1])
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.1)

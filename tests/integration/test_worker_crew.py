@@ -1,0 +1,166 @@
+"""Two processes that train one run: the losses of one process, and one end for both, however it comes."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reference.made_crew import exit_codes, started
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from tests.reference.made_stepper import executed
+from worker import crew_attempt
+from worker.crew import Crew
+from worker.crew_folder import LeaveNote
+from worker.errors import CrewLostError, WorkerError
+from worker.protocol import Command
+from worker.record import Point, Result, Verdict
+from worker.reporter import FileReporter, MemoryReporter, SilentReporter, read_points
+from worker.run import Folders, run
+from worker.spec import Resources, RunSpec
+from worker.step import Stepper
+
+
+def spec_of(optimizer: str = "adapm", **execution: Any) -> RunSpec:
+    """Ten steps of 4 sequences, two for each process."""
+    spec = executed(made_spec(optimizer=optimizer, steps=10), "fp32", **execution)
+    return spec.model_copy(update={"resources": Resources(processes=2)})
+
+
+def alone(spec: RunSpec) -> RunSpec:
+    return spec.model_copy(update={"resources": Resources()})
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets")
+    prepare_made_dataset(folder)
+    return folder
+
+
+class Told(FileReporter):
+    """Does something when a step is reached, or hears a command from then on."""
+
+    def __init__(self, folder: Path, step: int, what: str) -> None:
+        super().__init__(folder)
+        self.step, self.what, self.reached = step, what, 0
+
+    def point(self, point: Point) -> None:
+        super().point(point)
+        self.reached = point.step
+        if self.what == "leave" and point.step == self.step:
+            (self.folder.parent / "crew" / "leave").touch()
+
+    def command(self) -> Command:
+        return Command.CANCEL if self.what == "cancel" and self.reached >= self.step else Command.CONTINUE
+
+
+def train(crew: Crew, spec: RunSpec, folder: Path, datasets: Path, what: str = "", step: int = 0) -> None:
+    """What each process does, rank 0 with files for a reporter; its ending is left for the test."""
+    folders = Folders(run_folder=folder, dataset_folder=datasets)
+    if what == "kill" and not crew.leads:
+        dying_at(step, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    if what == "starve" and not crew.leads:
+        dying_at(step, starve)
+    assert crew.folder is not None
+    note = LeaveNote(crew.folder)
+    if not crew.leads:
+        crew_attempt.attend(
+            crew.folder, crew, lambda: run(spec, SilentReporter(), folders, termination=note, crew=crew)
+        )
+    else:
+        reporter = Told(folder, step, what)
+        try:
+            run(spec, reporter, folders, termination=note, checkpoint_seconds=0.0, crew=crew)
+        except WorkerError as error:
+            (folder / "error").write_text(f"{type(error).__name__}: {error}")
+    crew_attempt._leave(crew)
+
+
+def starve() -> None:
+    raise MemoryError("not enough of it")
+
+
+def dying_at(step: int, die: Any) -> None:
+    """Let this process break down in the forward pass of a step."""
+    take = Stepper.take
+
+    def mortal(self: Stepper, at: int, *arguments: Any, **options: Any) -> Any:
+        if at == step:
+            self.task.model.register_forward_pre_hook(lambda module, inputs: die())
+        return take(self, at, *arguments, **options)
+
+    Stepper.take = mortal  # type: ignore[assignment, method-assign]
+
+
+def losses(points: list[Point]) -> list[dict[str, float]]:
+    named = [{"train": p.train_loss, "val": p.val_loss, "norm": p.grad_norm} for p in points]
+    return [{name: value for name, value in each.items() if value is not None} for each in named]
+
+
+def result_in(folder: Path) -> Result:
+    return Result.model_validate_json((folder / "result.json").read_bytes())
+
+
+@pytest.mark.parametrize("execution", [{}, {"micro_batch_sequences": 1}], ids=["whole", "accumulated"])
+def test_two_processes_have_the_losses_of_one(execution: dict[str, Any], datasets: Path, tmp_path: Path) -> None:
+    """Within rounding: sums of two halves have another order. Times are counted for both, tokens once."""
+    whole = MemoryReporter()
+    folders = Folders(run_folder=tmp_path / "alone", dataset_folder=datasets)
+    expected = run(alone(spec_of(**execution)), whole, folders)
+
+    processes = started(train, tmp_path / "crew", spec_of(**execution), tmp_path / "run", datasets)
+    assert exit_codes(processes) == [0, 0]
+
+    found, result = read_points(tmp_path / "run"), result_in(tmp_path / "run")
+    assert len(found) == len(whole.points)
+    for ours, theirs in zip(losses(found), losses(whole.points), strict=True):
+        assert ours == pytest.approx(theirs, rel=2e-4)
+    assert (result.processes, result.tokens, result.parameters) == (2, expected.tokens, expected.parameters)
+    assert result.micro_batch_sequences == execution.get("micro_batch_sequences", 2)
+    assert result.data_hash == expected.data_hash
+    assert result.productive_seconds == pytest.approx(2 * sum(p.step_seconds or 0.0 for p in found), rel=1e-6)
+    assert result.memory_breakdown is not None
+    assert result.memory_breakdown.gradients_bytes >= result.parameter_bytes
+
+
+def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losses(
+    datasets: Path, tmp_path: Path
+) -> None:
+    """kill -9 of the one that does not lead: the first one says so, and both go on from its checkpoint, bit for bit."""
+    spec = spec_of()
+    assert exit_codes(started(train, tmp_path / "a" / "crew", spec, tmp_path / "whole", datasets)) == [0, 0]
+
+    killed = started(train, tmp_path / "b" / "crew", spec, tmp_path / "run", datasets, "kill", 6)
+    assert exit_codes(killed) == [crew_attempt.BROKEN_OFF, -signal.SIGKILL]
+    said = (tmp_path / "run" / "error").read_text()
+    assert said.startswith(CrewLostError.__name__)
+    assert "another of the run's 2 processes is gone" in said
+
+    assert exit_codes(started(train, tmp_path / "c" / "crew", spec, tmp_path / "run", datasets)) == [0, 0]
+    assert losses(read_points(tmp_path / "run")) == losses(read_points(tmp_path / "whole"))
+    assert result_in(tmp_path / "run").resumed_from_step == 6
+
+
+@pytest.mark.parametrize("wish", ["cancel", "leave"])
+def test_a_wish_reaches_all_processes_before_the_same_step(wish: str, datasets: Path, tmp_path: Path) -> None:
+    """The service's command, or the note that stands for SIGTERM: a checkpoint, and both end in order."""
+    processes = started(train, tmp_path / "crew", spec_of(), tmp_path / "run", datasets, wish, 4)
+
+    assert exit_codes(processes) == [0, 0]
+    assert len(read_points(tmp_path / "run")) == 5
+    error = {"cancel": "RunStoppedError", "leave": "TerminatedError"}[wish]
+    assert (tmp_path / "run" / "error").read_text().startswith(error)
+    assert sorted((tmp_path / "run" / "checkpoints").glob("*.pt"))[-1].name == "step-000000004.pt"
+
+
+def test_memory_that_one_process_lacks_is_the_verdict_of_the_run(datasets: Path, tmp_path: Path) -> None:
+    """It leaves word and ends; the first one's exchange fails, and its result says which process it was."""
+    processes = started(train, tmp_path / "crew", spec_of(), tmp_path / "run", datasets, "starve", 3)
+
+    assert exit_codes(processes) == [crew_attempt.BROKEN_OFF, crew_attempt.BROKEN_OFF]
+    result = result_in(tmp_path / "run")
+    assert (result.verdict, result.steps) == (Verdict.OUT_OF_MEMORY, 3)
+    assert "process 1 of the run: not enough of it" in result.verdict_reason

@@ -1,0 +1,33 @@
+"""What the service says of datasets: the catalog's, each with what is prepared of it, then prepared own ones."""
+
+from pathlib import Path
+
+from api.pages import PreparedInfo, dataset_infos
+from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
+from worker.data.catalog import DATASETS
+from worker.data.documents import Split
+from worker.data.manifest import Manifest
+from worker.data.preparation import prepare
+from worker.data.prepared import prepared
+
+
+def test_own_data_are_listed_once_they_are_prepared_and_others_say_with_which_tokens(tmp_path: Path) -> None:
+    """Nothing is prepared of most of the catalog."""
+    made = prepare_made_dataset(tmp_path)
+    own = prepare(MadeSource(), made_recipe().model_copy(update={"dataset": "own/mine"}), tmp_path / "own-mine-byte")
+    texts = [each for _, each in prepared(tmp_path) if isinstance(each, Manifest)]
+
+    found = {each.name: each for each in dataset_infos(DATASETS, texts)}
+
+    assert list(found) == [*(entry.name for entry in DATASETS), "own/mine"]
+    assert found["python-stdlib"].prepared == (
+        PreparedInfo(
+            tokenizer="byte",
+            vocabulary_size=256,
+            training_tokens=made.tokens(Split.TRAIN),
+            validation_tokens=made.tokens(Split.VALIDATION),
+            data_hash=made.data_hash,
+        ),
+    )
+    assert [each.data_hash for each in found["own/mine"].prepared] == [own.data_hash]
+    assert [name for name, each in found.items() if each.prepared] == ["python-stdlib", "own/mine"]
