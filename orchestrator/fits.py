@@ -125,7 +125,9 @@ def fit_experiments(
     """The law of each candidate. `predict`: (parameters, tokens) to say the loss at; without tokens, as many for each
     parameter as the largest model had. An experiment that is given twice counts once. Raises `FitError` for
     experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
-    measured = tuple({experiment.id: (experiment, runs) for experiment, runs in measured}.values())
+    measured = tuple(
+        {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
+    )
     _require_nats(experiment for experiment, _ in measured)
     samples = _samples(measured)
     baseline = measured[0][0].spec.baseline_name()
@@ -139,7 +141,7 @@ def fit_experiments(
     rows = _corrected(rows)
     ranked = sorted(rows, key=lambda row: not row.is_baseline)
     return FitReport(
-        experiments=tuple(experiment.id for experiment, _ in measured),
+        experiments=tuple(dict.fromkeys(experiment.id for experiment, _ in measured)),
         form=chosen.name,
         formula=chosen.formula,
         baseline=baseline,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator import comparison
+from orchestrator.cells import comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
@@ -208,9 +209,10 @@ class Bench:
             reads.require_run(connection, run_id)
             return observations.read(connection, run_id, after_step=after_step, most_steps=most_steps)
 
-    def compare(self, experiment_id: str) -> Comparison:
-        """The leaderboard of an experiment, from all of its runs."""
-        experiment, runs = self._measured(experiment_id)
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """The leaderboard of an experiment, from all of its runs; of a scaling experiment that of one cell, by its key,
+        or of its largest model."""
+        experiment, runs = one_comparison(*self._measured(experiment_id), cell)
         curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
         return comparison.compare(experiment, runs, curves)
 
@@ -226,9 +228,8 @@ class Bench:
         predict: Sequence[tuple[int, int | None]] = (),
     ) -> FitReport:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
-        return fit_experiments(
-            [self._measured(each) for each in dict.fromkeys(experiment_ids)], form=form, predict=predict
-        )
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
+        return fit_experiments(measured, form=form, predict=predict)
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""

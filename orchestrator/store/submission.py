@@ -13,8 +13,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import IdempotencyError
-from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
+from orchestrator.experiments import ComparisonSpec, PlannedRun
 from orchestrator.jobs import ExperimentId, RunStatus
+from orchestrator.kinds import planned_runs
 from orchestrator.store.database import Database
 from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
@@ -43,7 +44,7 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
     The same `key` with the same specification is answered with the experiment that it made the first time; with
     another one it raises `IdempotencyError`. When this returns, nothing short of a lost disk loses the experiment.
     """
-    planned = expand(spec)
+    planned = planned_runs(spec)
     with database.writing() as connection:
         now = database.read_clock(connection)
         experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
