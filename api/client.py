@@ -146,11 +146,12 @@ class Client:
         return self._get("/v1/profiles", ProfileReport, {"experiment": list(experiment_ids)})
 
     def fit(
-        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int] = ()
+        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
     ) -> FitReport:
-        """The scaling laws of the candidates over experiments of several sizes; `predict`: sizes to say the loss at."""
+        """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
+        parameters, to say loss and memory at."""
         chosen: dict[str, Parameter] = {} if form is None else {"form": form}
-        parameters = {"experiment": list(experiment_ids), "predict": list(predict), **chosen}
+        parameters = {"experiment": list(experiment_ids), "predict": [str(each) for each in predict], **chosen}
         return self._get("/v1/fits", FitReport, parameters)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:

@@ -19,6 +19,7 @@ from orchestrator.disk import shortage
 from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
+from orchestrator.fit_targets import target
 from orchestrator.fits import fit_experiments
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
 from orchestrator.profile_records import ProfileReport
@@ -43,6 +44,7 @@ from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from worker.attempt_log import log_path
 from worker.data.prepared import missing
+from worker.footprint_process import Footprints, Wanted
 from worker.protocol import (
     Assignment,
     CheckpointNotice,
@@ -81,6 +83,7 @@ class Bench:
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
         self._curves: dict[str, ValidationCurve] = {}
+        self._footprints = Footprints()
 
     # Users
 
@@ -225,11 +228,24 @@ class Bench:
         experiment_ids: Sequence[str],
         *,
         form: FormName | None = None,
-        predict: Sequence[tuple[int, int | None]] = (),
+        predict: Sequence[str] = (),
+        wait: bool = True,
     ) -> FitReport:
-        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
+        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
+        `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a model may be
+        missing the first time."""
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
-        return fit_experiments(measured, form=form, predict=predict)
+        first = measured[0][0].spec
+        targets = [target(each, first.workload.data.tokenizer) for each in predict]
+        wanted = {each.name(): Wanted.of(each.optimizer, each.options) for each in first.candidates}
+        needs = {
+            (name, model): found[want]
+            for model in {each.model for each in targets if each.model}
+            for found in [self._footprints.of(model, list(wanted.values()), wait=wait)]
+            for name, want in wanted.items()
+            if want in found
+        }
+        return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
