@@ -25,6 +25,7 @@ from orchestrator.jobs import RunStatus, Wish
 from orchestrator.profile_records import ProfileReport
 from orchestrator.records import (
     AttemptRecord,
+    CellRecord,
     Chart,
     Comparison,
     EventRecord,
@@ -129,14 +130,18 @@ class Client:
                 return
             time.sleep(pause_seconds)
 
-    def compare(self, experiment_id: str) -> Comparison:
-        """The leaderboard of an experiment, over the runs that have ended."""
-        return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison)
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
 
-    def comparison_table(self, experiment_id: str, form: TableFormat) -> str:
+    def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
+        """The sizes and budgets of a scaling experiment, each with its leaderboard."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}/cells", Page[CellRecord]).items
+
+    def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
-        response = self._send(lambda: self._http.get(path), tries=self._retries + 1)
+        response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
         if response.status_code != 200:
             raise _refusal(response)
         return response.text
@@ -152,7 +157,10 @@ class Client:
         parameters, to say loss and memory at."""
         chosen: dict[str, Parameter] = {} if form is None else {"form": form}
         parameters = {"experiment": list(experiment_ids), "predict": [str(each) for each in predict], **chosen}
-        return self._get("/v1/fits", FitReport, parameters)
+        response = self._send(
+            lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        return _read(response, FitReport)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""

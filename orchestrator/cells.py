@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from orchestrator.errors import NotFoundError
-from orchestrator.records import ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.comparison import compare
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.records import CellRecord, ExperimentRecord, Progress, RunRecord, StateCounts
 from orchestrator.scaling_spec import Cell, ScalingSpec
 
 Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
@@ -33,6 +34,27 @@ def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key:
         known = ", ".join(cell.key for cell in cells)
         raise NotFoundError(f"experiment {experiment.id} has no cell {key!r}; it has {known}")
     return _projected(experiment, runs, experiment.spec, found)
+
+
+def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[CellRecord, ...]:
+    """Every cell with its leaderboard, the smallest first; raises `ConflictError` for another kind of experiment."""
+    spec = experiment.spec
+    if not isinstance(spec, ScalingSpec):
+        raise ConflictError(f"experiment {experiment.id} is a {experiment.kind} and has no cells")
+    return tuple(
+        CellRecord(
+            key=cell.key,
+            model=cell.size.model,
+            parameters=cell.parameters,
+            steps=cell.steps,
+            tokens=record.spec.workload.tokens(),
+            ended=record.counts.ended(),
+            runs=record.counts.total,
+            comparison=compare(record, mine),
+        )
+        for cell in spec.cells()
+        for record, mine in [_projected(experiment, runs, spec, cell)]
+    )
 
 
 def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], spec: ScalingSpec, cell: Cell) -> Measured:

@@ -342,3 +342,18 @@ class Comparison(Record):
     rows: tuple[CandidateRow, ...]
     notes: tuple[str, ...]
     """What a fair reader must know: too few seeds, missing pairs, edges, the scale."""
+
+
+class CellRecord(Record):
+    """One model size at one token budget of a scaling experiment: a comparison by itself."""
+
+    key: str
+    """What `?cell=` calls it."""
+    model: str
+    parameters: int
+    steps: int
+    tokens: int
+    """Of each run."""
+    ended: int
+    runs: int
+    comparison: Comparison

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator import comparison
-from orchestrator.cells import comparisons, one_comparison
+from orchestrator.cells import cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
@@ -26,6 +26,7 @@ from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
 from orchestrator.records import (
     AttemptRecord,
+    CellRecord,
     Census,
     Chart,
     Comparison,
@@ -219,9 +220,14 @@ class Bench:
         curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
         return comparison.compare(experiment, runs, curves)
 
+    def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
+        """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
+        baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
+        return cell_records(*self._measured(experiment_id))
+
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        return profiles([self.compare(each) for each in dict.fromkeys(experiment_ids)])
+        return profiles([one for each in dict.fromkeys(experiment_ids) for one in self._comparisons(each)])
 
     def fit(
         self,
@@ -246,6 +252,12 @@ class Bench:
             if want in found
         }
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
+
+    def _comparisons(self, experiment_id: str) -> Iterator[Comparison]:
+        """The leaderboard of a comparison, or of each cell of a scaling experiment."""
+        for experiment, runs in comparisons(*self._measured(experiment_id)):
+            curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
+            yield comparison.compare(experiment, runs, curves)
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
