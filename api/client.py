@@ -236,6 +236,30 @@ class Client:
         except httpx2.TransportError as error:
             raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
 
+    def document(self, experiment_id: str, name: str) -> bytes:
+        """A file about an experiment: `report`, `document.json` or `references.bib`."""
+        return self._file(f"/v1/experiments/{_segment(experiment_id)}/{_segment(name)}", {})
+
+    def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
+        """The figures that an experiment has."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/figures"
+        return self._get(path, Page[str], _given(cell=cell)).items
+
+    def figure(
+        self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
+    ) -> bytes:
+        """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/figures/{_segment(name)}.{_segment(form)}"
+        return self._file(path, _given(cell=cell, theme=theme))
+
+    def _file(self, path: str, parameters: Mapping[str, Parameter]) -> bytes:
+        response = self._send(
+            lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        if not response.is_success:
+            raise _refusal(response)
+        return response.content
+
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
         """The end of what an attempt's process printed."""
         path = f"/v1/runs/{_segment(run_id)}/attempts/{attempt}/log"

@@ -35,7 +35,7 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
     layout = layout_of(theme, x_title=("parameters", "training tokens")[axis], y_title=f"{LOSS_IN_NATS} (log)")
     xs = [value for trace in data for value in trace["x"]]
     losses = [point.loss for fit in fits for point in fit.points] + _predicted(fits)
-    _log_axis(layout["xaxis"], xs, formats.compact)
+    _log_axis(layout["xaxis"], xs, _tick)
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
     layout["uirevision"] = report.form
     return figure(data, layout, theme, empty=NOT_FITTED)
@@ -60,7 +60,7 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
         )
     layout = layout_of(theme, x_title=("parameters", "training tokens")[axis], y_title="measured above fitted, %")
     xs = [value for trace in data for value in trace["x"]]
-    _log_axis(layout["xaxis"], xs, formats.compact)
+    _log_axis(layout["xaxis"], xs, _tick)
     layout["yaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted, "zerolinewidth": 1}
     return figure(data, layout, theme, empty="Residuals stand here once a law is fitted.")
 
@@ -164,6 +164,12 @@ def _marks(title: str, chosen: Style, theme: ThemeName, *, hollow: bool = False)
         "marker": {"size": 9, "symbol": symbol, "color": colour, "line": {"width": 1.6 if hollow else 0}},
         "showlegend": False,
     }
+
+
+def _tick(value: float) -> str:
+    """`300 k`, `1 M`: as `formats.compact`, without zeros that a round number does not need."""
+    digits, _, unit = formats.compact(value).partition(" ")
+    return f"{float(digits):g} {unit}".strip()
 
 
 def _axis(report: FitReport) -> int:

@@ -9,11 +9,11 @@ from orchestrator.records import CandidateRow, CellRecord, Comparison
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 FORM_NAMES: tuple[tuple[FormName, str], ...] = (
-    ("n", "E + A/N^α"),
-    ("n0", "A/N^α"),
-    ("d", "E + B/D^β"),
-    ("d0", "B/D^β"),
-    ("nd", "E + A/N^α + B/D^β"),
+    ("n", "E + A N⁻ᵅ"),
+    ("n0", "A N⁻ᵅ"),
+    ("d", "E + B D⁻ᵝ"),
+    ("d0", "B D⁻ᵝ"),
+    ("nd", "E + A N⁻ᵅ + B D⁻ᵝ"),
 )
 """What the switch between forms says; N: parameters, D: tokens."""
 

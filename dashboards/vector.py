@@ -91,7 +91,7 @@ class _Sheet:
         self._data: list[dict[str, Any]] = figure["data"]
         self._layout: dict[str, Any] = figure["layout"]
         self._axes: dict[tuple[str, str], Any] = {}
-        self._box = (0.1, 0.14, 0.87, 0.78 if title else 0.83)
+        self._box = (0.1, 0.14, 0.87, 0.75 if title else 0.83)
         """Left, bottom, width and height of the whole plot, as shares of the sheet."""
 
     def draw(self) -> None:
@@ -162,6 +162,9 @@ class _Sheet:
             from matplotlib.ticker import EngFormatter
 
             axis.set_major_formatter(EngFormatter(unit=spec.get("ticksuffix", ""), sep=""))
+        if spec.get("zeroline"):
+            line = axis.axes.axvline if axis.axis_name == "x" else axis.axes.axhline
+            line(0, color=_colour(spec.get("zerolinecolor", self._theme.line)), linewidth=0.8, zorder=1)
         if spec.get("showgrid", True):
             axis.grid(visible=True, color=self._theme.line, linewidth=0.6)
             axis.axes.set_axisbelow(True)
@@ -271,7 +274,7 @@ class _Sheet:
             if "lines" in trace["mode"]:
                 drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))
                 drawn.set_linewidth(1.5)
-            if "markers" in trace["mode"] and not symbol.startswith("circle-open"):
+            if "markers" in trace["mode"] and drawn.get_marker() in ("None", None):
                 drawn.set_marker(SYMBOLS.get(symbol.removesuffix("-open").removesuffix("-thin"), "o"))
                 drawn.set_markersize(5)
                 drawn.set_markerfacecolor("none" if symbol.endswith("-open") else colour)
