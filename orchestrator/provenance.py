@@ -18,7 +18,7 @@ class Provenance(Record):
     data_hashes: tuple[str, ...]
     """Of the tokens that the runs read; one, unless a note says otherwise."""
     environments: tuple[Environment, ...]
-    """Of all results, each once."""
+    """Of all results, each once; their commits stand below."""
     commits: tuple[str, ...]
     """Of the code that trained, where it is known."""
     bench_version: str
@@ -36,7 +36,8 @@ def provenance(experiment: ExperimentRecord, runs: Iterable[RunRecord], bench_ve
     """From all runs of an experiment."""
     every = tuple(runs)
     results = [run.result for run in every if run.result is not None]
-    environments = {each.environment.model_dump_json(): each.environment for each in results}
+    machines = [each.environment.model_copy(update={"commit": None}) for each in results]
+    environments = {each.model_dump_json(): each for each in machines}
     return Provenance(
         experiment_id=experiment.id,
         name=experiment.name,

@@ -244,13 +244,10 @@ class Bench:
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
         wanted = {each.name(): Wanted.of(each.optimizer, each.options) for each in first.candidates}
-        needs = {
-            (name, model): found[want]
-            for model in {each.model for each in targets if each.model}
-            for found in [self._footprints.of(model, list(wanted.values()), wait=wait)]
-            for name, want in wanted.items()
-            if want in found
-        }
+        models = {each.model for each in targets if each.model}
+        keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
+        known = self._footprints.of(list(keys.values()), wait=wait)
+        needs = {asked: known[key] for asked, key in keys.items() if key in known}
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
     def _comparisons(self, experiment_id: str) -> Iterator[Comparison]:

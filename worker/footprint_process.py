@@ -40,67 +40,66 @@ class Need(Record):
     """Null where the optimizer cannot be counted without running it."""
 
 
+Key = tuple[str, Wanted]
+"""A model of the catalog, and an optimizer."""
+
+
 class Footprints:
     """Footprints that were counted once. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Wanted], Need | None] = {}
-        self._at_work: set[str] = set()
+        self._known: dict[Key, Need | None] = {}
+        self._at_work: set[Key] = set()
         self._lock = Lock()
         self._one_at_a_time = Lock()
 
-    def of(self, model: str, wanted: Sequence[Wanted], *, wait: bool = True) -> dict[Wanted, Need]:
-        """The needs of a preset under each optimizer; those that cannot be counted are left out.
+    def of(self, keys: Sequence[Key], *, wait: bool = True) -> dict[Key, Need]:
+        """The need of each; those that cannot be counted are left out.
 
         Without `wait` only what is known is answered, and the rest is counted meanwhile, for the next one who asks.
         """
-        missing = [each for each in wanted if (model, each) not in self._known]
-        if missing and wait:
-            self._count(model, missing)
-        elif missing:
-            self._begin(model, missing)
         with self._lock:
-            found = {each: self._known.get((model, each)) for each in wanted}
+            missing = [each for each in keys if each not in self._known]
+            new = [each for each in missing if each not in self._at_work]
+            self._at_work.update(missing)
+        if missing and wait:
+            self._count(missing)
+        elif new:
+            Thread(target=self._count, args=(new,), daemon=True, name="footprints").start()
+        with self._lock:
+            found = {each: self._known.get(each) for each in keys}
         return {each: need for each, need in found.items() if need is not None}
 
-    def _begin(self, model: str, wanted: Sequence[Wanted]) -> None:
-        with self._lock:
-            if model in self._at_work:
-                return
-            self._at_work.add(model)
-        Thread(target=self._count, args=(model, wanted), daemon=True, name="footprints").start()
-
-    def _count(self, model: str, wanted: Sequence[Wanted]) -> None:
+    def _count(self, keys: Sequence[Key]) -> None:
         with self._one_at_a_time:
-            missing = [each for each in wanted if (model, each) not in self._known]
-            found = _counted(model, missing) if missing else {}
-        with self._lock:
-            if len(self._known) > MOST_KEPT:
-                self._known.clear()
-            self._known |= {(model, each): found.get(each) for each in missing}
-            self._at_work.discard(model)
+            missing = [each for each in keys if each not in self._known]
+            found = _counted(missing) if missing else {}
+            with self._lock:
+                if len(self._known) > MOST_KEPT:
+                    self._known.clear()
+                self._known |= {each: found.get(each) for each in missing}
+                self._at_work.difference_update(keys)
 
 
-def _counted(model: str, wanted: Sequence[Wanted]) -> dict[Wanted, Need]:
+def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
     """Empty where the other process fails: a prediction without its memory is better than none."""
     command = [sys.executable, "-m", "worker.footprint_process"]
-    asked = json.dumps({"model": model, "wanted": wanted})
+    asked = json.dumps([[model, *wanted] for model, wanted in keys])
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
         needs = [Need.model_validate(each) for each in json.loads(done.stdout.splitlines()[-1])]
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}
-    return dict(zip(wanted, needs, strict=True))
+    return dict(zip(keys, needs, strict=True))
 
 
 def main() -> None:
     """Count what standard input asks for; the last line of standard output is the answer."""
     from worker.footprint import footprint
 
-    asked = json.load(sys.stdin)
     needs = []
-    for optimizer, options in asked["wanted"]:
-        found = footprint(asked["model"], [optimizer], json.loads(options))
+    for model, optimizer, options in json.load(sys.stdin):
+        found = footprint(model, [optimizer], json.loads(options))
         needs.append(
             Need(
                 parameters=found.parameters,
