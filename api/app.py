@@ -22,6 +22,7 @@ from api.routes import (
     catalog,
     experiments,
     exports,
+    figures,
     fits,
     health,
     keys,
@@ -86,7 +87,7 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, points, exports, fits, attempts, catalog, keys):
+    for noun in (experiments, runs, points, exports, figures, fits, attempts, catalog, keys):
         router.include_router(noun.router)
     return router
 

@@ -27,6 +27,7 @@ from orchestrator.key_records import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.profile_records import ProfileReport
 from orchestrator.records import (
     AttemptRecord,
+    CellRecord,
     Chart,
     Comparison,
     EventRecord,
@@ -136,14 +137,18 @@ class Client:
                 return
             time.sleep(pause_seconds)
 
-    def compare(self, experiment_id: str) -> Comparison:
-        """The leaderboard of an experiment, over the runs that have ended."""
-        return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison)
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
 
-    def comparison_table(self, experiment_id: str, form: TableFormat) -> str:
+    def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
+        """The sizes and budgets of a scaling experiment, each with its leaderboard."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}/cells", Page[CellRecord]).items
+
+    def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
-        response = self._send(lambda: self._http.get(path), tries=self._retries + 1)
+        response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
         if response.status_code != 200:
             raise _refusal(response)
         return response.text
@@ -153,12 +158,16 @@ class Client:
         return self._get("/v1/profiles", ProfileReport, {"experiment": list(experiment_ids)})
 
     def fit(
-        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int] = ()
+        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
     ) -> FitReport:
-        """The scaling laws of the candidates over experiments of several sizes; `predict`: sizes to say the loss at."""
+        """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
+        parameters, to say loss and memory at."""
         chosen: dict[str, Parameter] = {} if form is None else {"form": form}
-        parameters = {"experiment": list(experiment_ids), "predict": list(predict), **chosen}
-        return self._get("/v1/fits", FitReport, parameters)
+        parameters = {"experiment": list(experiment_ids), "predict": [str(each) for each in predict], **chosen}
+        response = self._send(
+            lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        return _read(response, FitReport)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
@@ -233,6 +242,30 @@ class Client:
                         file.write(piece)
         except httpx2.TransportError as error:
             raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+
+    def document(self, experiment_id: str, name: str) -> bytes:
+        """A file about an experiment: `report`, `document.json` or `references.bib`."""
+        return self._file(f"/v1/experiments/{_segment(experiment_id)}/{_segment(name)}", {})
+
+    def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
+        """The figures that an experiment has."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/figures"
+        return self._get(path, Page[str], _given(cell=cell)).items
+
+    def figure(
+        self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
+    ) -> bytes:
+        """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/figures/{_segment(name)}.{_segment(form)}"
+        return self._file(path, _given(cell=cell, theme=theme))
+
+    def _file(self, path: str, parameters: Mapping[str, Parameter]) -> bytes:
+        response = self._send(
+            lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        if not response.is_success:
+            raise _refusal(response)
+        return response.content
 
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
         """The end of what an attempt's process printed."""

@@ -49,6 +49,11 @@ def url(name: str) -> str:
     return f"/static/{name}?v={asset(name).digest}"
 
 
+def plotly_script() -> str:
+    """Plotly.js of the installed package, to stand between `<script>` and `</script>`."""
+    return _plotly().read_text(encoding="utf-8").replace("</script", "<\\/script")
+
+
 def static_files() -> APIRouter:
     """The route that serves them."""
     router = APIRouter(include_in_schema=False)

@@ -7,13 +7,14 @@ from dashboards import figures
 from dashboards.curves import Curve, loss_curves
 from dashboards.drawing import Figure
 from dashboards.palette import ThemeName
+from dashboards.pareto import pareto
 from dashboards.reader import Reader, Snapshot
 from dashboards.views import loss_title
 from dashboards.viewstate import ViewState
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.records import CandidateRow, RunRecord
 
-FigureName = Literal["curves", "learning-rates", "memory"]
+FigureName = Literal["curves", "learning-rates", "memory", "pareto"]
 
 
 def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName) -> Figure:
@@ -28,6 +29,8 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
             return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
         case "memory":
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
+        case "pareto":
+            return pareto(snapshot.comparison, snapshot.styles, theme)
         case _:
             assert_never(name)
 

@@ -62,14 +62,14 @@ def latex(comparison: Comparison) -> str:
         r"% needs \usepackage{booktabs} and, for accents and quotes, \usepackage[T1]{fontenc} \usepackage{textcomp}",
         r"\begin{table}",
         r"  \centering",
-        r"  \begin{tabular}{l" + "r" * (len(_head(comparison)) - 1) + "}",
+        r"  \begin{tabular}{l" + "r" * (len(head(comparison)) - 1) + "}",
         r"    \toprule",
-        "    " + _tex_row(_head(comparison)),
+        "    " + _tex_row(head(comparison)),
         r"    \midrule",
-        *("    " + _tex_row(_cells(comparison, row)) for row in comparison.rows),
+        *("    " + _tex_row(cells(comparison, row)) for row in comparison.rows),
         r"    \bottomrule",
         r"  \end{tabular}",
-        rf"  \caption{{{tex(_caption(comparison))}}}",
+        rf"  \caption{{{tex(caption(comparison))}}}",
         rf"  \label{{tab:{''.join(filter(str.isalnum, comparison.experiment_id))}}}",
         r"\end{table}",
     ]
@@ -78,12 +78,12 @@ def latex(comparison: Comparison) -> str:
 
 def markdown(comparison: Comparison) -> str:
     """A table in GitHub's Markdown, with verdicts and notes below it."""
-    head = _head(comparison)
-    rows = [_md_row(head), "|" + "|".join(["---"] + ["---:"] * (len(head) - 1)) + "|"]
-    rows += [_md_row(_cells(comparison, row)) for row in comparison.rows]
+    heads = head(comparison)
+    rows = [_md_row(heads), "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|"]
+    rows += [_md_row(cells(comparison, row)) for row in comparison.rows]
     verdicts = [f"* **{md(row.title)}**: {md(row.verdict)}" for row in comparison.rows]
     notes = [f"* {md(note)}" for note in comparison.notes]
-    return "\n".join([*rows, "", md(_caption(comparison)), "", *verdicts, *notes]) + "\n"
+    return "\n".join([*rows, "", md(caption(comparison)), "", *verdicts, *notes]) + "\n"
 
 
 def table_csv(comparison: Comparison) -> str:
@@ -92,7 +92,7 @@ def table_csv(comparison: Comparison) -> str:
     writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
     writer.writerow([name for name, _ in COLUMNS])
     for row in comparison.rows:
-        writer.writerow([_safe(read(row)) for _, read in COLUMNS])
+        writer.writerow([spreadsheet_safe(read(row)) for _, read in COLUMNS])
     return out.getvalue()
 
 
@@ -122,7 +122,8 @@ def md(text: str) -> str:
 # Cells for people
 
 
-def _head(comparison: Comparison) -> Cells:
+def head(comparison: Comparison) -> Cells:
+    """The heads of the columns that people read."""
     return (
         "Optimizer",
         "lr",
@@ -137,7 +138,8 @@ def _head(comparison: Comparison) -> Cells:
     )
 
 
-def _cells(comparison: Comparison, row: CandidateRow) -> Cells:
+def cells(comparison: Comparison, row: CandidateRow) -> Cells:
+    """A candidate's cells below them."""
     difference = row.difference
     return (
         row.title,
@@ -189,7 +191,8 @@ def _title_of_baseline(comparison: Comparison) -> str:
     return next((row.title for row in comparison.rows if row.is_baseline), comparison.baseline)
 
 
-def _caption(comparison: Comparison) -> str:
+def caption(comparison: Comparison) -> str:
+    """What the table shows and how it was made."""
     kinds = sorted({row.peak_memory_kind for row in comparison.rows if row.peak_memory_kind})
     tuned = (
         f" Learning rates were chosen on other seeds ({', '.join(map(str, comparison.tuning_seeds))})."
@@ -219,7 +222,7 @@ def _md_row(cells: Sequence[str]) -> str:
 Value = str | float | int | bool | None
 
 
-def _safe(value: Value) -> Value:
+def spreadsheet_safe(value: Value) -> Value:
     """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from dashboards.palette import Style, styles
 from dashboards.series import FIELDS, Series, gridded, series, spiky
+from orchestrator.cells import one_comparison
 from orchestrator.columns import Columns, joined
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
@@ -50,15 +51,17 @@ class Reader:
         self._lock = Lock()
         """Pages are rendered by several threads."""
 
-    def snapshot(self, experiment_id: str) -> Snapshot:
-        """The experiment as it is now; raises `NotFoundError`."""
+    def snapshot(self, experiment_id: str, cell: str = "") -> Snapshot:
+        """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
+        Raises `NotFoundError`."""
         version = self.bench.experiment_version(experiment_id)
+        key = f"{experiment_id} {cell}"
         with self._lock:
-            known = self._snapshots.get(experiment_id)
+            known = self._snapshots.get(key)
         if known is not None and known.version >= version:
             return known
-        fresh = self._read_snapshot(experiment_id, version)
-        self._keep(self._snapshots, experiment_id, fresh, MAX_SNAPSHOTS)
+        fresh = self._read_snapshot(experiment_id, version, cell or None)
+        self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
     def series(self, run: RunRecord) -> Series:
@@ -103,14 +106,16 @@ class Reader:
             while len(shelf) > max(most, 1):
                 shelf.popitem(last=False)
 
-    def _read_snapshot(self, experiment_id: str, version: int) -> Snapshot:
-        experiment = self.bench.experiment(experiment_id)
-        comparison = self.bench.compare(experiment_id)
+    def _read_snapshot(self, experiment_id: str, version: int, cell: str | None) -> Snapshot:
+        experiment, runs = one_comparison(
+            self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id)), cell
+        )
+        comparison = self.bench.compare(experiment_id, cell)
         return Snapshot(
             version=version,
             experiment=experiment,
             comparison=comparison,
-            runs=tuple(self.bench.all_runs(experiment_id)),
+            runs=tuple(runs),
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
             titles={row.candidate: row.title for row in comparison.rows},
         )

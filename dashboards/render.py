@@ -8,7 +8,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dashboards import assets, formats, measured, views
+from dashboards import assets, fit_views, formats, measured, views
 from dashboards.palette import style
 from dashboards.visitor import may_change, visitor
 
@@ -41,5 +41,6 @@ def environment() -> Environment:
     made.filters["ago"] = lambda then: formats.ago(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": views, "measured": measured, "style": style}
+    made.globals |= {"fits": fit_views}
     made.globals |= {"visitor": visitor, "may_change": may_change}
     return made

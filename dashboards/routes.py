@@ -11,6 +11,7 @@
 """
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -23,6 +24,8 @@ from dashboards.downloads import table_file
 from dashboards.drawing import Figure
 from dashboards.experiment_figures import FigureName
 from dashboards.figures import run_series
+from dashboards.fit_pages import FitFigure, FitPages
+from dashboards.fit_reader import FitReader
 from dashboards.live import Pulse, changes
 from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
@@ -30,6 +33,7 @@ from dashboards.reader import Reader
 from dashboards.render import page
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
+from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
 
 EXPERIMENTS_SHOWN = 50
@@ -44,13 +48,15 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     """
     router = APIRouter(include_in_schema=False)
     reader = Reader(bench)
-    html, data = PageHandlers(reader), FigureHandlers(reader)
+    laws = FitPages(FitReader(bench))
+    html, data = PageHandlers(reader, laws), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
     router.get("/runs/{run_id}")(html.run)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
     router.get("/runs/{run_id}/figures/series.json")(data.run)
+    router.include_router(laws.router())
     router.include_router(event_streams(bench, stopping))
     router.include_router(static_files())
     return router
@@ -64,14 +70,15 @@ def missing_page(what: str) -> HTMLResponse:
 class PageHandlers:
     """What answers with HTML."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
+        self._laws = laws
 
     def home(self) -> HTMLResponse:
         """All experiments, with the best candidate of each."""
         version = self._reader.bench.version()
         experiments = self._reader.bench.experiments(limit=EXPERIMENTS_SHOWN)
-        snapshots = [self._reader.snapshot(one.id) for one in experiments]
+        snapshots = [replace(self._reader.snapshot(one.id), experiment=one) for one in experiments]
         return page(
             "home.html",
             snapshots=snapshots,
@@ -81,16 +88,21 @@ class PageHandlers:
         )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
-        """One experiment."""
+        """One experiment; of a scaling experiment its law, or the comparison of one cell."""
+        view = ViewState.parse(request.query_params.multi_items())
         try:
-            snapshot = self._reader.snapshot(experiment_id)
+            whole = self._reader.bench.experiment(experiment_id)
+            if isinstance(whole.spec, ScalingSpec) and not view.cell:
+                return self._laws.scaling(whole, request)
+            snapshot = self._reader.snapshot(experiment_id, view.cell)
         except NotFoundError as error:
             return missing_page(str(error))
         return page(
             "experiment.html",
             snapshot=snapshot,
             hindrance=self._reader.bench.hindrance(),
-            view=ViewState.parse(request.query_params.multi_items()),
+            view=view,
+            whole=whole,
             leaders=views.leaders(snapshot.comparison, snapshot.styles),
             runs_shown=RUNS_SHOWN,
         )
@@ -116,28 +128,31 @@ class PageHandlers:
 class FigureHandlers:
     """What answers with figures as JSON; an unchanged figure is answered with 304 and nothing else."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
+        self._laws = laws
 
     def experiment(
         self,
         experiment_id: str,
-        name: FigureName,
+        name: FigureName | FitFigure,
         request: Request,
         theme: ThemeName = "light",
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """A figure of an experiment, as the view in the query asks for it."""
-        snapshot = self._reader.snapshot(experiment_id)
         view = ViewState.parse(request.query_params.multi_items())
+        if name == "law" or name == "residuals":
+            return self._laws.scaling_figure(self._reader.bench.experiment(experiment_id), name, request, theme)
+        snapshot = self._reader.snapshot(experiment_id, view.cell)
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
         return _json(experiment_figures.figure(self._reader, snapshot, name, view, theme), tag)
 
-    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"]) -> Response:
+    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:
         """The leaderboard as a file."""
-        comparison = self._reader.snapshot(experiment_id).comparison
+        comparison = self._reader.snapshot(experiment_id, cell).comparison
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
     def run(self, run_id: str, theme: ThemeName = "light") -> Response:

@@ -9,6 +9,7 @@ from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
+from orchestrator.scaling_spec import ScalingSpec
 from worker.record import Verdict
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -181,6 +182,8 @@ def headline(comparison: Comparison) -> str:
 def workload_facts(experiment: ExperimentRecord) -> tuple[str, ...]:
     """What all runs of the experiment share, in few words."""
     workload, seeds = experiment.spec.workload, len(experiment.spec.seeds)
+    if isinstance(experiment.spec, ScalingSpec):
+        return _scaling_facts(experiment.spec)
     return (
         workload.model,
         workload.data.dataset,
@@ -188,6 +191,16 @@ def workload_facts(experiment: ExperimentRecord) -> tuple[str, ...]:
         f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
         f"{seeds} seed{'s' if seeds != 1 else ''}",
         workload.task.computes_in or workload.precision,
+    )
+
+
+def _scaling_facts(spec: ScalingSpec) -> tuple[str, ...]:
+    return (
+        f"scaling law over {', '.join(size.model for size in spec.sizes)}",
+        spec.workload.data.dataset,
+        f"{len(spec.budgets)} token budget{'s' if len(spec.budgets) != 1 else ''} a size",
+        f"{len(spec.seeds)} seed{'s' if len(spec.seeds) != 1 else ''}",
+        spec.workload.precision,
     )
 
 

@@ -28,6 +28,8 @@ class ViewState:
     """Every learning rate, not only each candidate's best."""
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
+    cell: str = ""
+    """Of a scaling experiment, the size and budget that is shown; empty is the law over all of them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
@@ -40,11 +42,13 @@ class ViewState:
             part=next((part for part in PARTS if part == given.get("part")), "main"),
             all_rates=given.get("rates") == "all",
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
+            cell=given.get("cell", ""),
         )
 
     def query(self) -> str:
         """The query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears it."""
-        pairs: list[tuple[str, str]] = [("x", self.x)] if self.x != "steps" else []
+        pairs: list[tuple[str, str]] = [("cell", self.cell)] if self.cell else []
+        pairs += [("x", self.x)] if self.x != "steps" else []
         pairs += [("part", self.part)] if self.part != "main" else []
         pairs += [("log", "1")] if self.log else []
         pairs += [("rates", "all")] if self.all_rates else []

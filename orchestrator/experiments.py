@@ -161,10 +161,6 @@ class ComparisonSpec(Spec):
         return self.baseline or self.candidates[0].name()
 
 
-ExperimentSpec = ComparisonSpec
-"""What `POST /v1/experiments` takes; sweeps and scaling experiments will join by their `kind`."""
-
-
 class PlannedRun(Spec):
     """One run of an expansion, with the candidate that it belongs to."""
 

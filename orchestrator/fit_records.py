@@ -27,6 +27,28 @@ class ScalingPoint(Record):
     """Mean final validation loss, nats."""
     n: int = Field(ge=1)
     """Seeds."""
+    fitted: float | None = None
+    """The law's loss there; null where nothing could be fitted."""
+
+
+class MemoryPrediction(Record):
+    """What training at a size keeps at the least; activations, which depend on the batch, come on top."""
+
+    parameter_bytes: int
+    gradient_bytes: int
+    state_bytes: Estimate
+    """Of the optimizer: to the byte where `exact`, else from the states of the trained sizes."""
+    exact: bool
+
+    def total(self) -> Estimate:
+        """Parameters, gradients and state together."""
+        rest = self.parameter_bytes + self.gradient_bytes
+        low, high = self.state_bytes.low, self.state_bytes.high
+        return Estimate(
+            value=rest + self.state_bytes.value,
+            low=None if low is None else rest + low,
+            high=None if high is None else rest + high,
+        )
 
 
 class Prediction(Record):
@@ -35,6 +57,26 @@ class Prediction(Record):
     parameters: int
     tokens: int
     loss: Estimate
+    model: str | None = None
+    """The model of that size, where one was asked for by name."""
+    memory: MemoryPrediction | None = None
+    """Null where no run has told how much state there is."""
+
+
+class CurvePoint(Record):
+    """The law at one place."""
+
+    parameters: int
+    tokens: int
+    loss: Estimate
+
+
+class LawCurve(Record):
+    """The law along the sizes that were trained, and beyond."""
+
+    label: str
+    """Which budget it is for; empty where there is one curve only."""
+    points: tuple[CurvePoint, ...]
 
 
 class HeldOut(Record):
@@ -84,6 +126,7 @@ class CandidateFit(Record):
     predictions: tuple[Prediction, ...]
     against_baseline: tuple[ExponentDifference, ...]
     data_efficiency: tuple[DataEfficiency, ...]
+    curves: tuple[LawCurve, ...] = ()
     verdict: str
     """One sentence or a few."""
 

@@ -9,6 +9,8 @@ from orchestrator.verdicts import SIGNIFICANCE
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
+MOST_NAMED = 3
+"""Experiments that a note names; the others it counts."""
 FAIR_HELD_OUT = 0.01
 """Nats. Tuned optimizers differ by 0.002 to 0.013 (Wen et al., arXiv 2509.02046): a law that misses by more decides
 nothing between them."""
@@ -94,8 +96,9 @@ def _held_out(row: CandidateFit) -> list[str]:
 
 
 def _about_progress(experiments: Sequence[ExperimentRecord], left_out: Mapping[str, int]) -> list[str]:
-    open_ones = [each.name for each in experiments if not each.counts.done()]
-    found = [f"Not ended yet: {', '.join(open_ones)}; everything here may still change."] if open_ones else []
+    names = [each.name for each in experiments if not each.counts.done()]
+    shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+    found = [f"Not ended yet: {shown}; everything here may still change."] if names else []
     counts = [f"{title} ({count})" for title, count in left_out.items() if count]
     if counts:
         found.append(f"Runs at the best learning rate without a trained model were left out: {', '.join(counts)}.")

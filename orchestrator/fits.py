@@ -5,7 +5,7 @@
 A candidate is the same one in every experiment by its name. Runs without a trained model are left out, and counted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ import numpy as np
 from optim import catalog
 from orchestrator.candidates import summaries
 from orchestrator.errors import ConflictError
+from orchestrator.fit_curves import law_curves
+from orchestrator.fit_memory import counted, extrapolated
 from orchestrator.fit_records import (
     CandidateFit,
     DataEfficiency,
@@ -21,9 +23,11 @@ from orchestrator.fit_records import (
     FitReport,
     FormName,
     HeldOut,
+    LawCurve,
     Prediction,
     ScalingPoint,
 )
+from orchestrator.fit_targets import Target
 from orchestrator.fit_verdicts import fit_notes, fit_verdict, too_few
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.scaling import (
@@ -39,6 +43,7 @@ from orchestrator.scaling import (
     stretched_interval,
 )
 from orchestrator.statistics import holm
+from worker.footprint_process import Need
 from worker.record import Verdict
 
 DRAWS = 1_000
@@ -68,6 +73,8 @@ class Sample:
     losses: tuple[float, ...]
     left_out: int
     """Runs at the best rate that diverged, failed, or have not ended."""
+    states: tuple[tuple[int, int], ...] = ()
+    """Parameters, and bytes of optimizer state there; ascending."""
 
     def observations(self) -> Observations:
         """As arrays."""
@@ -119,13 +126,17 @@ def fit_experiments(
     measured: Sequence[Measured],
     *,
     form: FormName | None = None,
-    predict: Iterable[tuple[int, int | None]] = (),
+    predict: Iterable[tuple[int, int | None] | Target] = (),
+    needs: Mapping[tuple[str, str], Need] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
-    """The law of each candidate. `predict`: (parameters, tokens) to say the loss at; without tokens, as many for each
-    parameter as the largest model had. An experiment that is given twice counts once. Raises `FitError` for
-    experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
-    measured = tuple({experiment.id: (experiment, runs) for experiment, runs in measured}.values())
+    """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
+    for each parameter as the largest model had. `needs`: the exact memory of (candidate, model), where it is known. An
+    experiment that is given twice counts once. Raises `FitError` for experiments that have no candidate in common, and
+    where a loss is no loss of a language model, in nats."""
+    measured = tuple(
+        {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
+    )
     _require_nats(experiment for experiment, _ in measured)
     samples = _samples(measured)
     baseline = measured[0][0].spec.baseline_name()
@@ -134,12 +145,14 @@ def fit_experiments(
         raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
     chosen = FORMS[form or _form(samples)]
     fitted = {each.candidate: _fitted(each, chosen, draws) for each in samples}
-    wanted = tuple(predict)
-    rows = [_row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted) for each in samples]
+    wanted = tuple(Target(*each) for each in predict)
+    rows = [
+        _row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted, needs or {}) for each in samples
+    ]
     rows = _corrected(rows)
     ranked = sorted(rows, key=lambda row: not row.is_baseline)
     return FitReport(
-        experiments=tuple(experiment.id for experiment, _ in measured),
+        experiments=tuple(dict.fromkeys(experiment.id for experiment, _ in measured)),
         form=chosen.name,
         formula=chosen.formula,
         baseline=baseline,
@@ -166,6 +179,7 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
     by_candidate: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
     left_out: dict[str, int] = {}
+    states: dict[str, dict[int, int]] = {}
     titles: dict[str, str] = {}
     count: dict[str, int] = {}
     for experiment, runs in measured:
@@ -176,6 +190,8 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
             kept = by_candidate.setdefault(name, [])
             for run in each.best.runs:
                 result = run.result
+                if result is not None:
+                    states.setdefault(name, {})[result.parameters] = result.optimizer_state_bytes
                 if result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
                     left_out[name] = left_out.get(name, 0) + 1
                 else:
@@ -188,6 +204,7 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
             keys=tuple(key for key, _ in sorted(by_candidate[name])),
             losses=tuple(loss for _, loss in sorted(by_candidate[name])),
             left_out=left_out.get(name, 0),
+            states=tuple(sorted(states.get(name, {}).items())),
         )
         for name in order
         if count[name] == len(measured)
@@ -228,7 +245,8 @@ def _row(
     baseline: Fitted | None,
     baseline_name: str,
     form: Form,
-    predict: Sequence[tuple[int, int | None]],
+    predict: Sequence[Target],
+    needs: Mapping[tuple[str, str], Need],
 ) -> CandidateFit:
     is_baseline = sample.candidate == baseline_name
     other = None if is_baseline else baseline
@@ -236,13 +254,14 @@ def _row(
         candidate=sample.candidate,
         title=sample.title,
         is_baseline=is_baseline,
-        points=sample.points(),
+        points=_fitted_points(sample, fitted),
         coefficients=_coefficients(fitted) if fitted else {},
         relative_error=_relative_error(fitted) if fitted else None,
         held_out=_held_out(sample, form) if fitted else None,
-        predictions=tuple(_prediction(fitted, *each) for each in predict) if fitted else (),
+        predictions=tuple(_prediction(fitted, each, needs) for each in predict) if fitted else (),
         against_baseline=_differences(fitted, other) if fitted and other else (),
         data_efficiency=_efficiencies(sample, other) if other else (),
+        curves=_curves(fitted, predict) if fitted else (),
         verdict="",
     )
 
@@ -269,11 +288,42 @@ def _relative_error(fitted: Fitted) -> float:
     return float(np.sqrt(np.mean(np.square(residuals))))
 
 
-def _prediction(fitted: Fitted, parameters: int, tokens: int | None) -> Prediction:
-    largest = max(fitted.sample.keys)
-    tokens = tokens or round(parameters * largest[1] / largest[0])
+def _fitted_points(sample: Sample, fitted: Fitted | None) -> tuple[ScalingPoint, ...]:
+    if fitted is None:
+        return sample.points()
+    return tuple(
+        point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
+        for point in sample.points()
+    )
+
+
+def _loss_at(fitted: Fitted, parameters: int, tokens: int) -> Estimate:
     value, drawn = fitted.law.losses(parameters, tokens), fitted.draws.losses(parameters, tokens)
-    return Prediction(parameters=parameters, tokens=tokens, loss=fitted.estimate(value, drawn, positive=True))
+    return fitted.estimate(value, drawn, positive=True)
+
+
+def _tokens(fitted: Fitted, wanted: Target) -> int:
+    """As many for each parameter as the largest model had, unless told."""
+    largest = max(fitted.sample.keys)
+    return wanted.tokens or max(1, round(wanted.parameters * largest[1] / largest[0]))
+
+
+def _prediction(fitted: Fitted, wanted: Target, needs: Mapping[tuple[str, str], Need]) -> Prediction:
+    tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
+    exact = counted(need) if need is not None and need.parameters == wanted.parameters else None
+    return Prediction(
+        parameters=wanted.parameters,
+        tokens=tokens,
+        loss=_loss_at(fitted, wanted.parameters, tokens),
+        model=wanted.model,
+        memory=exact or extrapolated(fitted.sample.states, wanted.parameters),
+    )
+
+
+def _curves(fitted: Fitted, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
+    targets = [(each.parameters, _tokens(fitted, each)) for each in predict]
+    form, points = fitted.law.form, fitted.sample.points()
+    return law_curves(form, points, targets, lambda parameters, tokens: _loss_at(fitted, parameters, tokens))
 
 
 def _held_out(sample: Sample, form: Form) -> HeldOut | None:
@@ -293,7 +343,7 @@ def _held_out(sample: Sample, form: Form) -> HeldOut | None:
         return None
     left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
     point = max(left, key=lambda each: each.tokens)
-    predicted = _prediction(fitted, point.parameters, point.tokens).loss
+    predicted = _loss_at(fitted, point.parameters, point.tokens)
     return HeldOut(
         parameters=point.parameters, measured=point.loss, predicted=predicted, error=predicted.value - point.loss
     )

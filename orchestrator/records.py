@@ -5,8 +5,8 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 
 from pydantic import Field, field_validator
 
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
+from orchestrator.kinds import ExperimentSpec
 from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
@@ -46,7 +46,7 @@ class ExperimentRecord(Record):
     id: str
     name: str
     kind: str
-    spec: ComparisonSpec
+    spec: ExperimentSpec
     spec_hash: str
     created_at: float
     ended_at: float | None
@@ -351,3 +351,18 @@ class Comparison(Record):
     rows: tuple[CandidateRow, ...]
     notes: tuple[str, ...]
     """What a fair reader must know: too few seeds, missing pairs, edges, the scale."""
+
+
+class CellRecord(Record):
+    """One model size at one token budget of a scaling experiment: a comparison by itself."""
+
+    key: str
+    """What `?cell=` calls it."""
+    model: str
+    parameters: int
+    steps: int
+    tokens: int
+    """Of each run."""
+    ended: int
+    runs: int
+    comparison: Comparison

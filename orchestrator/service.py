@@ -12,18 +12,21 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator import comparison
+from orchestrator.cells import cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
 from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
+from orchestrator.fit_targets import target
 from orchestrator.fits import fit_experiments
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
 from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
 from orchestrator.records import (
     AttemptRecord,
+    CellRecord,
     Census,
     Chart,
     Comparison,
@@ -47,6 +50,7 @@ from worker import tracing
 from worker.attempt_log import log_path
 from worker.data.manifest import Manifest
 from worker.data.prepared import missing, prepared
+from worker.footprint_process import Footprints, Wanted
 from worker.protocol import (
     Assignment,
     CheckpointNotice,
@@ -98,6 +102,7 @@ class Bench:
         self.audit = AuditLog(database)
         """What callers changed."""
         self._curves: dict[str, ValidationCurve] = {}
+        self._footprints = Footprints()
 
     # Users
 
@@ -231,26 +236,46 @@ class Bench:
             reads.require_run(connection, run_id)
             return observations.read(connection, run_id, after_step=after_step, most_steps=most_steps)
 
-    def compare(self, experiment_id: str) -> Comparison:
-        """The leaderboard of an experiment, from all of its runs."""
-        experiment, runs = self._measured(experiment_id)
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """The leaderboard of an experiment, from all of its runs; of a scaling experiment that of one cell, by its key,
+        or of its largest model."""
+        experiment, runs = one_comparison(*self._measured(experiment_id), cell)
         return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+
+    def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
+        """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
+        baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
+        return cell_records(*self._measured(experiment_id))
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        return profiles([self.compare(each) for each in dict.fromkeys(experiment_ids)])
+        return profiles([one for each in dict.fromkeys(experiment_ids) for one in self._comparisons(each)])
 
     def fit(
         self,
         experiment_ids: Sequence[str],
         *,
         form: FormName | None = None,
-        predict: Sequence[tuple[int, int | None]] = (),
+        predict: Sequence[str] = (),
+        wait: bool = True,
     ) -> FitReport:
-        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate."""
-        return fit_experiments(
-            [self._measured(each) for each in dict.fromkeys(experiment_ids)], form=form, predict=predict
-        )
+        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
+        `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a model may be
+        missing the first time."""
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
+        first = measured[0][0].spec
+        targets = [target(each, first.workload.data.tokenizer) for each in predict]
+        wanted = {each.name(): Wanted.of(each.optimizer, each.options) for each in first.candidates}
+        models = {each.model for each in targets if each.model}
+        keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
+        known = self._footprints.of(list(keys.values()), wait=wait)
+        needs = {asked: known[key] for asked, key in keys.items() if key in known}
+        return fit_experiments(measured, form=form, predict=targets, needs=needs)
+
+    def _comparisons(self, experiment_id: str) -> Iterator[Comparison]:
+        """The leaderboard of a comparison, or of each cell of a scaling experiment."""
+        for experiment, runs in comparisons(*self._measured(experiment_id)):
+            yield comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""

@@ -61,6 +61,21 @@ def _gpt2(name: str, *, layers: int, heads: int, hidden_size: int, source: str) 
     )
 
 
+def _tiny_gpt2(name: str, *, layers: int, heads: int, hidden_size: int, about: str) -> ModelPreset:
+    """A step in size below or above gpt2-tiny, each some three times the one before: a scaling law for a CPU."""
+    return ModelPreset(
+        name=name,
+        family="gpt2",
+        layers=layers,
+        heads=heads,
+        hidden_size=hidden_size,
+        max_positions=256,
+        vocabulary_size=256,
+        vocabulary_of_tokenizer=True,
+        source=f"ours: about {about} parameters, a size of a scaling law that trains on a CPU",
+    )
+
+
 def _llama(name: str, *, layers: int, heads: int, hidden_size: int, intermediate_size: int) -> ModelPreset:
     """A Llama of GaLore's paper: 1,024 positions, 32,000 tokens, as many key-value heads as heads."""
     return ModelPreset(
@@ -88,6 +103,9 @@ PRESETS: tuple[ModelPreset, ...] = (
         vocabulary_of_tokenizer=True,
         source="ours: about 1 M parameters, trains on a CPU in seconds",
     ),
+    _tiny_gpt2("gpt2-nano", layers=2, heads=2, hidden_size=48, about="0.08 M"),
+    _tiny_gpt2("gpt2-micro", layers=3, heads=4, hidden_size=80, about="0.27 M"),
+    _tiny_gpt2("gpt2-mini", layers=6, heads=6, hidden_size=192, about="2.8 M"),
     ModelPreset(
         name="llama-tiny",
         family="llama",

@@ -21,6 +21,7 @@ from api.cli import (
     memory,
     mlflow,
     plan,
+    report,
     run,
     submit,
     up,
@@ -66,7 +67,7 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
+USING = (demo, up, submit, look, watch, wishes, logs, fit, export, report, mlflow)
 BESIDE = (run, data, catalogs, plan, memory, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

@@ -19,7 +19,7 @@ class FormOption(StrEnum):
     ND = "nd"
 
 
-Ids = Annotated[list[str], typer.Argument(help="Experiments of several model sizes or token budgets.", metavar="ID...")]
+Ids = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
 FormChoice = Annotated[
     FormOption | None,
     typer.Option(
@@ -28,9 +28,10 @@ FormChoice = Annotated[
     ),
 ]
 Predict = Annotated[
-    list[float] | None,
+    list[str] | None,
     typer.Option(
-        "--predict", min=1, max=1e15, help="A model size in parameters (1.5e9) to predict the loss at; repeatable."
+        "--predict",
+        help="A model, or a number of parameters (1.5e9), to predict loss and memory at; repeatable.",
     ),
 ]
 
@@ -45,6 +46,5 @@ def fit(ids: Ids, form: FormChoice = None, predict: Predict = None, url: Url = N
     from api.cli.fit_table import fit_view
 
     with connected(url) as client:
-        sizes = [round(size) for size in predict or []]
-        report = client.fit(ids, form=form.value if form else None, predict=sizes)
+        report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))

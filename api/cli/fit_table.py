@@ -8,7 +8,8 @@ from rich.text import Text
 from api.cli.console import plain
 from api.cli.tables import plain_table, two_lines
 from dashboards import formats
-from orchestrator.fit_records import CandidateFit, Estimate, FitReport
+from dashboards.fit_views import memory_words
+from orchestrator.fit_records import CandidateFit, Estimate, FitReport, Prediction
 from orchestrator.profile_records import ProfileReport, ProfileRow
 
 
@@ -16,7 +17,10 @@ def fit_view(report: FitReport) -> RenderableType:
     """Coefficients with intervals, then predictions and data efficiency where there are any, then every sentence."""
     parts: list[RenderableType] = [Text(report.formula, style="bold"), _coefficients(report)]
     if any(fit.predictions for fit in report.fits):
-        parts += [Text("Predicted loss", style="bold"), _predictions(report)]
+        parts += [
+            Text("Predicted, not trained; activations come on top of the memory", style="bold"),
+            _predictions(report),
+        ]
     if any(fit.data_efficiency for fit in report.fits):
         parts += [Text("Data efficiency: D_eff / D against the baseline's law", style="bold"), _efficiencies(report)]
     said = [(fit.candidate, fit.verdict) for fit in report.fits] + [("note", note) for note in report.notes]
@@ -63,12 +67,26 @@ def _held_out(fit: CandidateFit) -> str:
 
 
 def _predictions(report: FitReport) -> Table:
-    table = plain_table("optimizer", "parameters", "tokens", "loss")
+    table = plain_table("optimizer", "size", "tokens", "loss", "state", "memory")
     for fit in report.fits:
         for each in fit.predictions:
-            cells = (formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.loss, 4))
+            size = formats.compact(each.parameters) if each.model is None else two_lines(each.model, size_words(each))
+            cells = (size, formats.compact(each.tokens), estimate_text(each.loss, 4), *_memory_cells(each))
             table.add_row(*map(Text, (plain(fit.candidate), *cells)))
     return table
+
+
+def size_words(each: Prediction) -> str:
+    """How many parameters a named model has."""
+    return f"{formats.compact(each.parameters)} parameters"
+
+
+def _memory_cells(each: Prediction) -> tuple[str, str]:
+    """State, and everything that training keeps; activations come on top."""
+    if each.memory is None:
+        return formats.UNKNOWN, formats.UNKNOWN
+    state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
+    return state, formats.size(each.memory.total().value)
 
 
 def _efficiencies(report: FitReport) -> Table:

@@ -9,6 +9,7 @@ from api.cli.console import plain
 from api.cli.tables import text_table
 from dashboards import formats, measured
 from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, Standing, StateCounts
+from orchestrator.scaling_spec import ScalingSpec
 from worker.record import Result
 from worker.spec import RunSpec
 
@@ -72,11 +73,23 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("steps", steps_text(experiment)),
         ("time left", formats.duration(experiment.progress.seconds_left)),
         ("baseline", experiment.spec.baseline_name()),
-        ("model", experiment.spec.workload.model),
+        ("model", _models(experiment)),
         ("data", experiment.spec.workload.data.dataset),
-        ("budget", f"{formats.count(experiment.spec.workload.tokens())} tokens a run"),
+        ("budget", _budget(experiment)),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
+
+
+def _models(experiment: ExperimentRecord) -> str:
+    spec = experiment.spec
+    return ", ".join(size.model for size in spec.sizes) if isinstance(spec, ScalingSpec) else spec.workload.model
+
+
+def _budget(experiment: ExperimentRecord) -> str:
+    spec = experiment.spec
+    if isinstance(spec, ScalingSpec):
+        return f"cells: {', '.join(cell.key for cell in spec.cells())}"
+    return f"{formats.count(spec.workload.tokens())} tokens a run"
 
 
 def run_view(

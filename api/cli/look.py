@@ -37,6 +37,10 @@ class Layout(StrEnum):
 FILES: dict[Layout, "TableFormat"] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
 
 Form = Annotated[Layout, typer.Option("--format", help="LaTeX is a booktabs table, ready to paste.")]
+Cell = Annotated[
+    str | None,
+    typer.Option("--cell", help="Of a scaling experiment: the comparison of this cell; default: of its largest."),
+]
 Limit = Annotated[
     int | None, typer.Option(min=1, max=1000, help="How many at most; default: 20 experiments, all runs.")
 ]
@@ -90,20 +94,20 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
         print_json(story) if json else console().print(run_view(run, attempts, events, standing))
 
 
-def compare(ids: Ids, form: Form = Layout.TABLE, url: Url = None, json: Json = False) -> None:
+def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = None, json: Json = False) -> None:
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of several, profiles."""
     with connected(url) as client:
         if len(ids) > 1:
             _compare_several(client, ids, form, json)
         elif json or form is Layout.JSON:
-            print_json(client.compare(ids[0]))
+            print_json(client.compare(ids[0], cell))
         elif form is Layout.TABLE:
             from api.cli.tables import comparison_table
 
-            console().print(comparison_table(client.compare(ids[0])))
+            console().print(comparison_table(client.compare(ids[0], cell)))
         else:
             # The file as it is, which no terminal may wrap: it goes into another program.
-            sys.stdout.write(client.comparison_table(ids[0], FILES[form]))
+            sys.stdout.write(client.comparison_table(ids[0], FILES[form], cell))
 
 
 def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -22,9 +22,9 @@ from api.routes.context import (
 from dashboards.downloads import table_file
 from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
-from orchestrator.experiments import ExperimentSpec
 from orchestrator.jobs import Wish
-from orchestrator.records import Comparison, ExperimentRecord, Submission
+from orchestrator.kinds import ExperimentSpec
+from orchestrator.records import CellRecord, Comparison, ExperimentRecord, Submission
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -35,6 +35,11 @@ IdempotencyKey = Annotated[
         pattern=r"^[\x21-\x7e]{1,128}$",
         description="The same key gives the same experiment, however often it is sent.",
     ),
+]
+
+Cell = Annotated[
+    str | None,
+    Query(max_length=80, description="Of a scaling experiment: a key of `cells`. Default: its largest model."),
 ]
 
 
@@ -64,9 +69,15 @@ def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Respo
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404))
-def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
-    """The leaderboard over the runs that have ended."""
-    return answered(bench.compare(experiment_id))
+def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency, cell: Cell = None) -> Response:
+    """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
+    return answered(bench.compare(experiment_id, cell))
+
+
+@router.get("/{experiment_id}/cells", responses=problems(404, 409))
+def cells(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Page[CellRecord]:
+    """Every model size and token budget of a scaling experiment with its leaderboard, the smallest first."""
+    return Page(items=bench.cells(experiment_id))
 
 
 @router.get(
@@ -77,9 +88,11 @@ def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Respo
         **problems(404),
     },
 )
-def comparison_table(experiment_id: ExperimentIdPath, form: TableFormat, bench: BenchDependency) -> Response:
+def comparison_table(
+    experiment_id: ExperimentIdPath, form: TableFormat, bench: BenchDependency, cell: Cell = None
+) -> Response:
     """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
-    return table_file(bench.compare(experiment_id), form)
+    return table_file(bench.compare(experiment_id, cell), form)
 
 
 @router.post("/{experiment_id}/cancel", responses=problems(403, 404))

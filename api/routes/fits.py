@@ -3,9 +3,11 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import AfterValidator
 
 from api.routes.context import ID_PATTERN, BenchDependency, problems
 from orchestrator.fit_records import FitReport, FormName
+from orchestrator.fit_targets import is_target
 from orchestrator.profile_records import ProfileReport
 
 router = APIRouter(tags=["several experiments"])
@@ -21,10 +23,11 @@ Form = Annotated[
     Query(description="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: what fits."),
 ]
 Predict = Annotated[
-    list[Annotated[int, Query(ge=1, le=10**15)]],
+    list[Annotated[str, AfterValidator(is_target)]],
     Query(
         max_length=32,
-        description="Model sizes (parameters) to predict the loss at, at the largest model's tokens a parameter.",
+        description="Models, or numbers of parameters, to predict loss and memory at, at the largest model's tokens a "
+        "parameter.",
     ),
 ]
 
@@ -32,7 +35,7 @@ Predict = Annotated[
 @router.get("/fits", responses=problems(404, 409, 422))
 def fits(bench: BenchDependency, experiments: Experiments, form: Form = None, predict: Predict = []) -> FitReport:  # noqa: B006 — FastAPI copies it
     """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
-    return bench.fit(experiments, form=form, predict=[(parameters, None) for parameters in predict])
+    return bench.fit(experiments, form=form, predict=predict)
 
 
 @router.get("/profiles", responses=problems(404, 422))

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
+from orchestrator.kinds import read_spec
 from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs
@@ -36,7 +37,7 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
     for row in _locked(connection, revived_in, ~experiments.c.growing):
-        spec = ComparisonSpec.model_validate_json(row.spec)
+        spec = read_spec(row.spec)
         if spec.tuning and _is_tuned_still(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
@@ -72,7 +73,7 @@ def _locked(
 
 
 def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
-    spec = ComparisonSpec.model_validate_json(row.spec)
+    spec = read_spec(row.spec)
     trials = _trials(connection, row.number, ended)
     planned = [
         run

@@ -19,8 +19,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import IdempotencyError, OrchestratorError
-from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
+from orchestrator.experiments import ComparisonSpec, PlannedRun
 from orchestrator.jobs import ExperimentId, RunStatus
+from orchestrator.kinds import planned_runs
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
 from orchestrator.store.limits import RunLimits, run_limits
@@ -72,7 +73,7 @@ class Submittal:
             key=key,
             spec_json=content.decode(),
             spec_hash=spec_hash,
-            planned=expand(spec),
+            planned=planned_runs(spec),
             by=by,
             trace_parent=trace_parent,
         )
@@ -210,7 +211,10 @@ def _queued_rows(
     more: Mapping[str, object],
 ) -> list[QueuedRow]:
     return [
-        (run, _run_row(run, experiment_id, number, first + offset, now) | more | {"rank": rank, "turn": turn + offset})
+        (
+            run,
+            {**_run_row(run, experiment_id, number, first + offset, now), **more, "rank": rank, "turn": turn + offset},
+        )
         for offset, run in enumerate(planned)
     ]
 

@@ -1,0 +1,142 @@
+"""An experiment's figures as files: SVG, PNG and PDF (`vector.py`), HTML that needs nothing else, CSV, JSON.
+
+a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
+"""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from dashboards import experiment_figures, fit_figures
+from dashboards.assets import plotly_script
+from dashboards.drawing import Figure
+from dashboards.experiment_figures import FigureName
+from dashboards.fit_reader import FitReader, candidate_styles, default_targets
+from dashboards.palette import ThemeName
+from dashboards.publication import spreadsheet_safe
+from dashboards.reader import Reader
+from dashboards.render import environment
+from dashboards.vector import MEDIA_TYPES as VECTOR_TYPES
+from dashboards.vector import FigureError, VectorFormat, letters, vector
+from dashboards.viewstate import ViewState
+from orchestrator.records import ExperimentRecord
+from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.service import Bench
+
+LawName = Literal["law", "residuals"]
+AnyName = FigureName | LawName
+FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
+FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
+MEDIA_TYPES: dict[FileForm, str] = {
+    "svg": VECTOR_TYPES["svg"],
+    "png": VECTOR_TYPES["png"],
+    "pdf": VECTOR_TYPES["pdf"],
+    "html": "text/html; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+}
+TITLES: dict[str, str] = {
+    "curves": "Loss curves",
+    "learning-rates": "Learning-rate sensitivity",
+    "memory": "Optimizer state",
+    "pareto": "Loss and optimizer state",
+    "law": "Scaling law",
+    "residuals": "Residuals of the law",
+}
+COMPARISON_FIGURES: tuple[FigureName, ...] = ("curves", "learning-rates", "memory", "pareto")
+LAW_FIGURES: tuple[LawName, ...] = ("law", "residuals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure with what it is called."""
+
+    name: str
+    title: str
+    figure: Figure
+
+
+class FigureFiles:
+    """Figures by name, for files and reports. Thread-safe."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.reader = Reader(bench)
+        self.laws = FitReader(bench)
+
+    def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
+        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell."""
+        return LAW_FIGURES if isinstance(experiment.spec, ScalingSpec) and not cell else COMPARISON_FIGURES
+
+    def picture(self, experiment_id: str, name: AnyName, view: ViewState, theme: ThemeName = "light") -> Picture:
+        """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
+        experiment = self.bench.experiment(experiment_id)
+        if name == "law" or name == "residuals":
+            if not isinstance(experiment.spec, ScalingSpec):
+                raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {', '.join(COMPARISON_FIGURES)}")
+            report = self.laws.fit([experiment], None, default_targets([experiment]))
+            draw = fit_figures.law if name == "law" else fit_figures.residuals
+            figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
+        else:
+            snapshot = self.reader.snapshot(experiment_id, view.cell)
+            figure, of = experiment_figures.figure(self.reader, snapshot, name, view, theme), snapshot.experiment.name
+        return Picture(name=name, title=f"{TITLES[name]} · {of}", figure=figure)
+
+
+def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:
+    """The figure as a file; raises `FigureError` where it cannot be drawn as one."""
+    if form == "csv":
+        return figure_csv(picture.figure).encode()
+    if form == "json":
+        return json.dumps(picture.figure, allow_nan=False).encode()
+    if form == "html":
+        return figure_html(picture, theme).encode()
+    return vector(picture.figure, _vector(form), title=picture.title, theme=theme)
+
+
+def figure_csv(figure: Figure) -> str:
+    """A line a point: the name of what is drawn, x, y, and error bars where there are any."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(("trace", "name", "mode", "x", "y", "y_minus", "y_plus"))
+    for number, trace in enumerate(figure["data"]):
+        error = trace.get("error_y") or {}
+        count = len(trace["x"])
+        low, high = error.get("arrayminus") or [None] * count, error.get("array") or [None] * count
+        kind = "band edge" if trace.get("line", {}).get("width") == 0 else trace.get("mode", trace["type"])
+        name = spreadsheet_safe(letters(str(trace.get("name", ""))))
+        for x, y, minus, plus in zip(trace["x"], trace["y"], low, high, strict=True):
+            writer.writerow((number, name, kind, _cell(x), _cell(y), minus, plus))
+    return out.getvalue()
+
+
+def figure_html(picture: Picture, theme: ThemeName) -> str:
+    """A page that draws itself without any other file: Plotly.js inside, and a policy that lets nothing else in."""
+    plotly = plotly_script()
+    figure = json.dumps(picture.figure, allow_nan=False).replace("<", "\\u003c")
+    draw = f"const {{data, layout}} = {figure}; Plotly.newPlot('figure', data, layout, {{responsive: true}});"
+    return (
+        environment()
+        .get_template("figure_file.html")
+        .render(
+            title=picture.title, theme=theme, plotly=plotly, draw=draw, hashes=[script_hash(plotly), script_hash(draw)]
+        )
+    )
+
+
+def script_hash(script: str) -> str:
+    """What a Content-Security-Policy calls an inline script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _vector(form: FileForm) -> VectorFormat:
+    known: dict[str, VectorFormat] = {"svg": "svg", "png": "png", "pdf": "pdf"}
+    return known[form]
+
+
+def _cell(value: Any) -> Any:
+    return spreadsheet_safe(letters(value)) if isinstance(value, str) else value

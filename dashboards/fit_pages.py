@@ -1,0 +1,192 @@
+"""Pages of scaling laws and performance profiles.
+
+/experiments/{id}                        of a scaling experiment: law, predictions, a comparison for each size
+/experiments/{id}/figures/law.json       and residuals.json
+/fits?experiments=a,b                    the laws over several experiments
+/fits/figures/{name}.json
+/profiles?experiments=a,b                performance profiles over several comparisons
+/profiles/figures/{by}.json
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from dashboards import fit_figures, fit_views
+from dashboards.drawing import Figure
+from dashboards.fit_reader import FitReader, candidate_styles, default_targets
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from orchestrator.errors import NotFoundError
+from orchestrator.fit_records import FitReport, FormName
+from orchestrator.fit_targets import is_target
+from orchestrator.fits import FitError
+from orchestrator.records import ExperimentRecord
+
+MOST_EXPERIMENTS = 64
+MOST_TARGETS = 8
+FitFigure = Literal["law", "residuals"]
+
+
+class FitPages:
+    """What answers about several sizes, with HTML and with figures."""
+
+    def __init__(self, reader: FitReader) -> None:
+        self._reader = reader
+
+    def router(self) -> APIRouter:
+        """The addresses of this file, but for those under an experiment."""
+        router = APIRouter(include_in_schema=False)
+        router.get("/fits")(self.fits)
+        router.get("/fits/figures/{name}.json")(self.fits_figure)
+        router.get("/profiles")(self.profiles)
+        router.get("/profiles/figures/{by}.json")(self.profile_figure)
+        return router
+
+    def scaling(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
+        """A scaling experiment."""
+        version = self._reader.bench.experiment_version(experiment.id)
+        asked = Asked.of(request, [experiment])
+        cells = self._reader.bench.cells(experiment.id)
+        path = f"/experiments/{experiment.id}"
+        return page(
+            "scaling.html",
+            version=version,
+            experiment=experiment,
+            cells=cells,
+            titles={row.candidate: row.title for row in cells[-1].comparison.rows},
+            hindrance=self._reader.bench.hindrance(),
+            **self._law([experiment], asked, lambda form: f"{path}{asked.query(form)}"),
+        )
+
+    def fits(self, request: Request) -> HTMLResponse:
+        """The laws over the experiments that the query names."""
+        try:
+            experiments = self._experiments(request)
+        except NotFoundError as error:
+            return missing(str(error))
+        asked = Asked.of(request, experiments)
+        url = Asked.address("/fits", experiments)
+        law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
+        law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
+        return page("fits.html", experiments=experiments, **law)
+
+    def scaling_figure(
+        self, experiment: ExperimentRecord, name: FitFigure, request: Request, theme: ThemeName
+    ) -> Response:
+        """A figure of a scaling experiment."""
+        return self._figure([experiment], name, request, theme)
+
+    def fits_figure(self, name: FitFigure, request: Request, theme: ThemeName = "light") -> Response:
+        """A figure over the experiments that the query names."""
+        return self._figure(self._experiments(request), name, request, theme)
+
+    def profiles(self, request: Request) -> HTMLResponse:
+        """Performance profiles over the comparisons that the query names."""
+        try:
+            experiments = self._experiments(request)
+        except NotFoundError as error:
+            return missing(str(error))
+        return page(
+            "profiles.html",
+            experiments=experiments,
+            report=self._reader.bench.profile([each.id for each in experiments]),
+            styles=candidate_styles(experiments),
+            query=Asked.address("", experiments),
+        )
+
+    def profile_figure(
+        self, by: Literal["tokens", "device_hours"], request: Request, theme: ThemeName = "light"
+    ) -> Response:
+        """The profile's curves."""
+        experiments = self._experiments(request)
+        report = self._reader.bench.profile([each.id for each in experiments])
+        return as_json(fit_figures.profile_curves(report, by, candidate_styles(experiments), theme))
+
+    def _figure(
+        self, experiments: Sequence[ExperimentRecord], name: FitFigure, request: Request, theme: ThemeName
+    ) -> Response:
+        asked = Asked.of(request, experiments)
+        try:
+            report = self._reader.fit(experiments, asked.form, asked.predict)
+        except FitError:
+            report = EMPTY
+        draw = fit_figures.law if name == "law" else fit_figures.residuals
+        return as_json(draw(report, candidate_styles(experiments), theme))
+
+    def _law(
+        self, experiments: Sequence[ExperimentRecord], asked: "Asked", form_url: Callable[[str], str]
+    ) -> dict[str, object]:
+        """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
+        report, refusal = None, ""
+        try:
+            report = self._reader.fit(experiments, asked.form, asked.predict)
+        except FitError as error:
+            refusal = str(error)
+        return {
+            "report": report,
+            "refusal": refusal[:1].upper() + refusal[1:],
+            "styles": candidate_styles(experiments),
+            "forms": fit_views.FORM_NAMES,
+            "form": report.form if report else None,
+            "form_url": form_url,
+            "query": asked.query(asked.form),
+        }
+
+    def _experiments(self, request: Request) -> list[ExperimentRecord]:
+        """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
+        given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
+        ids = [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
+        if not ids:
+            raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
+        return [self._reader.bench.experiment(each) for each in ids]
+
+
+class Asked:
+    """What a page of laws was asked for: a form, and sizes to predict. Unknown values fall back to the defaults."""
+
+    def __init__(self, form: FormName | None, predict: tuple[str, ...], given: bool) -> None:
+        self.form, self.predict, self._given = form, predict, given
+
+    @classmethod
+    def of(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "Asked":
+        """Read the query of a URL."""
+        query = request.query_params
+        form = next((name for name, _ in fit_views.FORM_NAMES if name == query.get("form")), None)
+        known = tuple(filter(_is_known, query.getlist("predict")))[:MOST_TARGETS]
+        return cls(form, known or default_targets(experiments), bool(known))
+
+    @staticmethod
+    def address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
+        """A path with the experiments in its query."""
+        return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
+
+    def query(self, form: str | None, start: str = "?") -> str:
+        """This query with another form; `start` alone for the defaults, so that a link clears it."""
+        pairs = [("form", form)] if form else []
+        return start + urlencode(pairs + [("predict", each) for each in self.predict if self._given])
+
+
+EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
+"""What a figure shows where nothing can be fitted: its own sentence."""
+
+
+def missing(what: str) -> HTMLResponse:
+    """The 404 page."""
+    return page("missing.html", status=404, what=what[:1].upper() + what[1:])
+
+
+def as_json(figure: Figure) -> JSONResponse:
+    """A figure for Plotly.react."""
+    return JSONResponse(figure, headers={"Cache-Control": "no-cache"})
+
+
+def _is_known(text: str) -> bool:
+    try:
+        is_target(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,44 @@
+"""An experiment as one document: what was asked, where and how it ran, the answer, every run. For keeping."""
+
+from orchestrator.fit_records import FitReport
+from orchestrator.fits import FitError
+from orchestrator.provenance import Provenance, provenance
+from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
+from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.service import Bench
+from worker.record import Record
+
+
+class ExperimentDocument(Record):
+    """Everything about an experiment but for the series of its runs, which are exported as tables."""
+
+    provenance: Provenance
+    experiment: ExperimentRecord
+    comparison: Comparison
+    """Of a scaling experiment that of its largest model."""
+    cells: tuple[CellRecord, ...] = ()
+    """Of a scaling experiment."""
+    fit: FitReport | None = None
+    """Of a scaling experiment; null where its losses cannot be fitted."""
+    runs: tuple[RunRecord, ...]
+
+
+def document(bench: Bench, experiment_id: str, bench_version: str) -> ExperimentDocument:
+    """The document as of now; raises `NotFoundError`."""
+    experiment, runs = bench.experiment(experiment_id), tuple(bench.all_runs(experiment_id))
+    scaling = isinstance(experiment.spec, ScalingSpec)
+    return ExperimentDocument(
+        provenance=provenance(experiment, runs, bench_version),
+        experiment=experiment,
+        comparison=bench.compare(experiment_id),
+        cells=bench.cells(experiment_id) if scaling else (),
+        fit=_fit(bench, experiment_id) if scaling else None,
+        runs=runs,
+    )
+
+
+def _fit(bench: Bench, experiment_id: str) -> FitReport | None:
+    try:
+        return bench.fit([experiment_id])
+    except FitError:
+        return None

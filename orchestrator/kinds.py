@@ -1,0 +1,34 @@
+"""The kinds of experiments, told apart by `kind`: what `POST /v1/experiments` takes and the database keeps.
+
+An experiment without a `kind` is a comparison, as every one was before there were others.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag, TypeAdapter
+
+from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
+from orchestrator.scaling_spec import ScalingSpec, expand_cells
+
+
+def kind(value: Any) -> Any:
+    """The kind of a specification, of its JSON or of whatever was sent instead."""
+    return value.get("kind", "comparison") if isinstance(value, dict) else getattr(value, "kind", "comparison")
+
+
+ExperimentSpec = Annotated[
+    Annotated[ComparisonSpec, Tag("comparison")] | Annotated[ScalingSpec, Tag("scaling")], Discriminator(kind)
+]
+"""What a user may submit."""
+
+_SPECS: TypeAdapter[ComparisonSpec] = TypeAdapter(ExperimentSpec)
+
+
+def read_spec(text: str | bytes) -> ComparisonSpec:
+    """A specification from its JSON, as the kind that it is."""
+    return _SPECS.validate_json(text)
+
+
+def planned_runs(spec: ComparisonSpec) -> tuple[PlannedRun, ...]:
+    """The runs that an experiment begins with."""
+    return expand_cells(spec) if isinstance(spec, ScalingSpec) else expand(spec)

@@ -1,0 +1,232 @@
+"""Scaling experiments: one workload at several model sizes and token budgets, a comparison at each of them.
+
+    sizes × budgets = cells;   a cell × candidates × learning rates × seeds = a comparison (`experiments.py`)
+
+The workload is a template: its model and its steps are those of the first cell, and nobody writes them. All cells' runs
+belong to one experiment; which cell a run belongs to, its model and its steps say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, distinct, expand
+from worker import presets
+from worker.data import catalog as data_catalog
+from worker.sizes import parameter_count
+from worker.spec import Execution, Fault, LearningRate, Schedule, Spec, Workload, one_of, raise_faults
+
+MICRO = "micro_batch_sequences"
+MOST_STEPS = 1_000_000_000
+"""The bound of `worker.spec.Count`."""
+TOKENS = 1e18
+"""More than anybody will train on; a larger number is a mistake."""
+
+Rates = Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
+
+
+class Size(Spec):
+    """One model of a scaling experiment, with what differs at its size."""
+
+    model: str
+    micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
+    """Sequences in one forward and backward pass at this size; null: as the workload says."""
+    learning_rates: dict[str, Rates] = Field(default_factory=dict)
+    """Candidate's name → its grid at this size, instead of the one that it has at the others."""
+
+    @field_validator("model")
+    @classmethod
+    def _known_model(cls, value: str) -> str:
+        return one_of("model", value, presets.names())
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _distinct_rates(cls, value: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+        return {name: distinct("learning rate", rates) for name, rates in value.items()}
+
+
+class TokenBudget(Spec):
+    """How much each size is trained on: tokens, or tokens for each parameter of the model."""
+
+    tokens: Annotated[int, Field(ge=1, le=TOKENS)] | None = None
+    tokens_per_parameter: Annotated[float, Field(gt=0, le=1e6)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.tokens is None) == (self.tokens_per_parameter is None):
+            given = self.model_dump(exclude_none=True)
+            raise_faults("TokenBudget", [((), given, "must have either tokens or tokens_per_parameter")])
+        return self
+
+    def of(self, parameters: int) -> float:
+        """The tokens for a model with so many parameters."""
+        return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One size at one budget: a comparison by itself."""
+
+    size: Size
+    steps: int
+    parameters: int
+
+    @property
+    def key(self) -> str:
+        """What addresses call it: `gpt2-tiny-200`."""
+        return f"{self.size.model}-{self.steps}"
+
+    def holds(self, model: str, steps: int) -> bool:
+        """Whether a run of that model and so many steps is one of its runs."""
+        return (self.size.model, self.steps) == (model, steps)
+
+
+class ScalingSpec(ComparisonSpec):
+    """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
+
+    kind: Literal["scaling"] = "scaling"  # type: ignore[assignment]  # what tells the two apart
+    sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
+    budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
+    warmup_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Warm-up as a share of each run's steps; null: `workload.schedule.warmup_steps` of every run."""
+    tuning: None = None
+    """Each cell runs every seed at every rate: laws are fitted at each cell's best rate."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_first_cell(cls, fields: Any) -> Any:
+        """The workload with model and steps of the first cell, so that it is a whole one."""
+        if not isinstance(fields, dict) or not isinstance(fields.get("workload"), dict):
+            return fields
+        template = fields["workload"]
+        if not isinstance(template.get("budget", {}), dict):
+            return fields
+        model, steps = _first(fields)
+        faults: list[Fault] = []
+        if template.get("model", model) != model:
+            faults.append((("workload", "model"), template["model"], "is said by sizes; leave it out here"))
+        if template.get("budget", {}).get("steps", steps) != steps:
+            allowed = "follows from budgets; leave it out here"
+            faults.append((("workload", "budget", "steps"), template["budget"]["steps"], allowed))
+        raise_faults(cls.__name__, faults)
+        return fields | {"workload": _whole(template, model, steps)}
+
+    def _inconsistencies(self) -> list[Fault]:
+        return super()._inconsistencies() or self._cell_faults()
+
+    def _cell_faults(self) -> list[Fault]:
+        """What is wrong with sizes, budgets, and the cells that they make."""
+        faults: list[Fault] = []
+        names = {candidate.name() for candidate in self.candidates}
+        for position, size in enumerate(self.sizes):
+            if size.model in [other.model for other in self.sizes[:position]]:
+                faults.append((("sizes", position, "model"), size.model, "is given twice; each must differ"))
+            for name in size.learning_rates.keys() - names:
+                allowed = f"no candidate has that name; known: {', '.join(sorted(names))}"
+                faults.append((("sizes", position, "learning_rates", name), name, allowed))
+        if not self.workload.task.loss_unit:
+            allowed = f"measures {self.workload.task.loss_name}, which has no scaling law in nats"
+            faults.append((("workload", "task"), self.workload.task.kind, allowed))
+        return faults or self._unfit_cells()
+
+    def _unfit_cells(self) -> list[Fault]:
+        faults: list[Fault] = []
+        for position, size in enumerate(self.sizes):
+            steps = [cell.steps for cell in self.cells() if cell.size is size]
+            for one, other in pairwise(sorted(steps)):
+                if one == other:
+                    allowed = f"two budgets are {one} steps of {size.model}; each must differ"
+                    faults.append((("budgets",), len(self.budgets), allowed))
+            for cell in (each for each in self.cells() if each.size is size):
+                if not 1 <= cell.steps <= MOST_STEPS:
+                    allowed = f"is {cell.steps} steps of {size.model}; must be 1 to {MOST_STEPS:,}"
+                    faults.append((("budgets",), len(self.budgets), allowed))
+                    continue
+                try:
+                    self.comparison(cell)
+                except ValidationError as error:
+                    found = "; ".join(each["msg"] for each in error.errors())
+                    faults.append(
+                        (("sizes", position), size.model, f"cannot be trained for {cell.steps} steps: {found}")
+                    )
+        return faults
+
+    def run_count(self) -> int:
+        """How many runs there will be."""
+        rates = sum(
+            len(size.learning_rates.get(each.name(), each.learning_rates))
+            for size in self.sizes
+            for each in self.candidates
+        )
+        return rates * len(self.budgets) * len(self.seeds)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every size at every budget, the smallest model first, each with its smallest budget first."""
+        step_tokens = self.workload.budget.batch_sequences * self.workload.data.sequence_length_tokens
+        vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
+        found = []
+        for size in self.sizes:
+            parameters = parameter_count(presets.preset(size.model), vocabulary)
+            found += [
+                Cell(size=size, steps=round(budget.of(parameters) / step_tokens), parameters=parameters)
+                for budget in self.budgets
+            ]
+        return tuple(sorted(found, key=lambda cell: (cell.parameters, cell.size.model, cell.steps)))
+
+    def comparison(self, cell: Cell) -> ComparisonSpec:
+        """The comparison at one size and budget."""
+        own, execution = self.workload, self.workload.execution
+        if cell.size.micro_batch_sequences is not None:
+            execution = Execution.model_validate(execution.model_dump() | {MICRO: cell.size.micro_batch_sequences})
+        schedule = own.schedule
+        if self.warmup_share is not None:
+            warmup = min(round(self.warmup_share * cell.steps), cell.steps - 1)
+            schedule = Schedule.model_validate(schedule.model_dump() | {"warmup_steps": warmup})
+        fields = own.model_dump(mode="json") | {"model": cell.size.model, "schedule": schedule.model_dump()}
+        fields |= {"budget": own.budget.model_dump() | {"steps": cell.steps}, "execution": execution.model_dump()}
+        workload = Workload.model_validate(fields)
+        return ComparisonSpec(
+            name=f"{self.name[:60]} · {cell.size.model} · {workload.tokens():,} tokens",
+            workload=workload,
+            candidates=tuple(self._at(cell.size, candidate) for candidate in self.candidates),
+            seeds=self.seeds,
+            baseline=self.baseline,
+            unequal_grids=self.unequal_grids,
+            resources=self.resources,
+            priority=self.priority,
+        )
+
+    def _at(self, size: Size, candidate: Candidate) -> Candidate:
+        rates = size.learning_rates.get(candidate.name())
+        return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
+
+
+def expand_cells(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
+    """Every run of every cell, seed by seed and small models first, so that early results already span the sizes."""
+    by_cell = [expand(spec.comparison(cell)) for cell in spec.cells()]
+    return tuple(run for seed in spec.seeds for runs in by_cell for run in runs if run.spec.seed == seed)
+
+
+def _whole(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
+    """A template of a workload with its model and its steps."""
+    return {**template, "model": model, "budget": {**template.get("budget", {}), "steps": steps}}
+
+
+def _first(fields: Mapping[str, Any]) -> tuple[str, int]:
+    """Model and steps of the first cell; where the fields are faulty, what lets their own faults be told."""
+    model, steps = presets.names()[0], MOST_STEPS
+    try:
+        sizes = [Size.model_validate(each) for each in fields["sizes"]]
+        model = sizes[0].model
+        budgets = [TokenBudget.model_validate(each) for each in fields["budgets"]]
+        template = fields["workload"]
+        workload = Workload.model_validate(_whole(template, model, MOST_STEPS))
+        vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer)
+        parameters = parameter_count(presets.preset(model), vocabulary)
+        steps = round(budgets[0].of(parameters) / (workload.tokens() / MOST_STEPS))
+    except (ValidationError, KeyError, TypeError, IndexError):
+        pass
+    return model, min(max(steps, 1), MOST_STEPS)

@@ -1,0 +1,231 @@
+"""Scaling experiments over the real service, their runs played: laws, cells, predictions, pages, figures, reports."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from api.cli import main
+from api.client import Client
+from orchestrator.documents import ExperimentDocument
+from orchestrator.fit_records import FitReport
+from orchestrator.jobs import RunStatus
+from orchestrator.scaling_spec import ScalingSpec
+from tests.integration.api_service import Service, serving
+from tests.reference.made_scaling import scaling_spec
+from tests.stores import claim, result
+from worker import presets
+from worker.footprint import footprint
+from worker.record import Verdict
+from worker.sizes import parameter_count
+
+HOSTILE = "<script>alert(1)</script> =1+1 $x$ & _y_"
+
+
+def play(service: Service, *, diverged: bool = False) -> None:
+    """End every run that waits; losses fall as N^-0.08, AdaPM's are 1 % lower, and states are as large as they are."""
+    while leases := claim(service.queue, cpus=64, limit=64):
+        for lease in leases:
+            service.bench.hello(lease.run_id, lease.attempt, lease.token)
+            spec = lease.spec
+            parameters = parameter_count(presets.preset(spec.workload.model))
+            better = 0.99 if spec.optimizer.name == "adapm" else 1.0
+            loss = 9 * parameters**-0.08 * better * (1 + abs(spec.optimizer.lr - 0.004) + 1e-3 * spec.seed)
+            ended = result(final_val_loss=None, verdict=Verdict.DIVERGED) if diverged else result(final_val_loss=loss)
+            sizes = {"parameters": parameters, "tokens": spec.workload.tokens(), "parameter_bytes": 4 * parameters}
+            sizes["optimizer_state_bytes"] = (8 if spec.optimizer.name == "adamw" else 5) * parameters
+            service.bench.finish(lease.run_id, lease.attempt, lease.token, ended.model_copy(update=sizes))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url, timeout_seconds=300) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spec() -> ScalingSpec:
+    sizes = [{"model": f"gpt2-{name}"} for name in ("nano", "micro", "tiny", "mini")]
+    return scaling_spec(name=HOSTILE, sizes=sizes, seeds=[1, 2, 3])
+
+
+@pytest.fixture(scope="module")
+def id(service: Service, client: Client, spec: ScalingSpec) -> str:
+    """A finished scaling experiment with a hostile name."""
+    submitted = client.submit(spec).experiment
+    assert submitted.counts.total == 4 * 2 * 2 * 3
+    play(service)
+    return submitted.id
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def get(service: Service, path: str) -> httpx2.Response:
+    return httpx2.get(f"{service.url}{path}", trust_env=False, timeout=300)
+
+
+def test_it_is_kept_as_it_was_submitted(client: Client, id: str, spec: ScalingSpec) -> None:
+    experiment = client.experiment(id)
+    assert (experiment.kind, experiment.spec) == ("scaling", spec)
+    assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 48}
+
+
+def test_one_experiment_is_enough_for_a_law_with_predictions(client: Client, id: str, cli) -> None:
+    """The planted exponent is found; a size by name has the exact bytes of its model, one by number an estimate."""
+    report = client.fit([id], form="n0", predict=["gpt2-124m", 10**9])
+    adamw = next(fit for fit in report.fits if fit.is_baseline)
+    alpha = adamw.coefficients["alpha"]
+    assert alpha.low is not None and alpha.high is not None
+    assert alpha.low <= 0.08 <= alpha.high
+    assert adamw.held_out is not None and abs(adamw.held_out.error) < 0.02
+    named, numbered = adamw.predictions
+    exact = footprint("gpt2-124m", ["adamw"])
+    assert named.memory is not None and named.memory.exact
+    assert named.memory.total().value == exact.parameter_bytes + exact.gradient_bytes + (exact.baseline_bytes or 0)
+    assert numbered.memory is not None and not numbered.memory.exact
+    assert numbered.memory.state_bytes.value == pytest.approx(8e9)
+    assert numbered.loss.low is not None and numbered.loss.high is not None
+    assert numbered.loss.low < 9 * 1e9**-0.08 * 1.002 < numbered.loss.high
+    printed = cli("fit", id, "--form", "n0", "--predict", "gpt2-124m", "--predict", "1e9", "--json")
+    assert FitReport.model_validate_json(printed.stdout) == report
+    assert "124 M parameters" in cli("fit", id, "--predict", "gpt2-124m").stdout
+
+
+def test_every_size_has_its_own_leaderboard(service: Service, client: Client, id: str, cli) -> None:
+    cells = client.cells(id)
+    assert [cell.key for cell in cells] == ["gpt2-nano-40", "gpt2-micro-40", "gpt2-tiny-40", "gpt2-mini-40"]
+    small = client.compare(id, cells[0].key)
+    assert small.name.endswith("gpt2-nano · 10,240 tokens")
+    assert small.rows[0].candidate == "adapm" and small.rows[0].verdict.startswith("Better than AdamW by ")
+    assert client.compare(id).name.endswith("gpt2-mini · 10,240 tokens")  # the largest, unless told
+    assert small.rows[0].val_loss == next(row for row in cells[0].comparison.rows if row.candidate == "adapm").val_loss
+    table = cli("compare", id, "--cell", cells[0].key, "--format", "csv").stdout
+    assert next(csv.DictReader(io.StringIO(table)))["candidate"] == "adapm"
+    assert "it has gpt2-nano-40, " in get(service, f"/v1/experiments/{id}/comparison?cell=x").json()["detail"]
+
+
+@pytest.mark.parametrize("verb", ["show", "compare", "fit"])
+def test_the_reading_verbs_know_it(cli, id: str, verb: str) -> None:
+    printed = cli(verb, id)
+    assert printed.exit_code == 0
+    assert "nan" not in printed.stdout.lower().split()
+
+
+def test_the_pages_show_the_law_and_each_cell(service: Service, id: str) -> None:
+    page = get(service, f"/experiments/{id}").text
+    assert "AdamW: alpha = 0.08" in page
+    assert f'href="/experiments/{id}?cell=gpt2-tiny-40"' in page
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    cell = get(service, f"/experiments/{id}?cell=gpt2-tiny-40").text
+    assert f"/experiments/{id}/figures/curves.json?cell=gpt2-tiny-40" in cell
+    for path in (f"/fits?experiments={id}&form=n0&predict=1e9", f"/profiles?experiments={id}", "/"):
+        answer = get(service, path)
+        assert answer.status_code == 200
+        assert "<script>alert" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/fits", "/fits?experiments=nowhere", "/profiles?experiments=,", "/experiments/{id}?cell=x"]
+)
+def test_what_is_nowhere_is_a_page_that_says_so(service: Service, id: str, path: str) -> None:
+    answer = get(service, path.format(id=id))
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"].startswith("text/html")
+
+
+def test_figures_are_permalinks_in_every_form(service: Service, client: Client, id: str) -> None:
+    assert client.figure_names(id) == ("law", "residuals")
+    begins = {
+        "svg": b"<?xml",
+        "png": b"\x89PNG",
+        "pdf": b"%PDF",
+        "html": b"<!doctype html>",
+        "json": b"{",
+        "csv": b"trace,",
+    }
+    for form, start in begins.items():
+        body = client.figure(id, "law", form)
+        assert body.startswith(start)
+        assert b"<script>alert" not in body
+    curves = get(service, f"/v1/experiments/{id}/figures/pareto.svg?cell=gpt2-tiny-40&theme=dark")
+    assert (curves.status_code, curves.headers["Content-Type"]) == (200, "image/svg+xml")
+    rows = list(csv.DictReader(io.StringIO(client.figure(id, "law", "csv").decode())))
+    points = [row for row in rows if row["name"] == "AdaPM" and row["mode"] == "markers"]
+    assert [float(row["x"]) for row in points] == [81_216, 274_640, 858_880, 2_767_872]
+
+
+def test_a_figure_that_there_is_not_is_refused(service: Service, id: str) -> None:
+    assert get(service, f"/v1/experiments/{id}/figures/law.gif").status_code == 404
+    assert get(service, f"/v1/experiments/{id}/figures/nothing.svg").status_code == 404
+    assert get(service, "/v1/experiments/nowhere/figures/law.svg").status_code == 404
+
+
+def test_the_report_is_one_file_that_lets_nothing_in(id: str, cli, tmp_path: Path) -> None:
+    written = cli("report", id, "-o", tmp_path / "report.html")
+    assert written.exit_code == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "default-src 'none'" in text
+    assert "<script" not in text and "http-equiv" in text and 'src="http' not in text
+    for part in ("Method", "Scaling law", "Predicted, not trained", "Provenance", "approach 3", "2510.09103", "Runs"):
+        assert part in text
+    assert text.count("data:image/svg+xml;base64,") == 6
+    assert "NaN" not in text and "None" not in text
+    assert cli("report", id, "-o", tmp_path / "no" / "where.html").exit_code == 1
+
+
+def test_the_document_has_provenance_answer_and_runs(client: Client, id: str, cli, tmp_path: Path) -> None:
+    assert cli("export", id, "--format", "json", "--out", tmp_path).exit_code == 0
+    text = (tmp_path / f"{id}.json").read_text()
+    found = ExperimentDocument.model_validate(json.loads(text, parse_constant=pytest.fail))
+    assert found.provenance.spec_hash == client.experiment(id).spec_hash
+    assert (len(found.cells), len(found.runs), found.provenance.data_hashes) == (4, 48, ("data",))
+    assert found.fit is not None
+    assert "@misc{zhang-2510.09103," in (tmp_path / f"{id}.bib").read_text()
+    assert cli("export", id, "--figures", "svg", "--out", tmp_path).exit_code == 0
+    assert {each.name for each in tmp_path.glob("*.svg")} == {f"{id}-law.svg", f"{id}-residuals.svg"}
+
+
+def test_an_experiment_without_a_trained_model_is_sentences_everywhere(service: Service, client: Client, cli) -> None:
+    """Before the first result, and when every run has diverged: no NaN, no stack trace."""
+    id = client.submit(scaling_spec(name="all diverged")).experiment.id
+    for _ in range(2):
+        report = client.fit([id], predict=["1e9"])
+        assert [fit.verdict.partition(":")[0] for fit in report.fits] == ["Not fitted", "Not fitted"]
+        assert cli("fit", id).exit_code == 0
+        for path in (
+            f"/experiments/{id}",
+            f"/experiments/{id}/figures/law.json",
+            f"/v1/experiments/{id}/figures/law.svg",
+        ):
+            answer = get(service, path)
+            assert answer.status_code == 200
+            assert "NaN" not in answer.text
+        assert get(service, f"/v1/experiments/{id}/report").status_code == 200
+        play(service, diverged=True)
+
+
+def test_a_comparison_has_no_cells_and_no_law(service: Service, client: Client, spec: ScalingSpec) -> None:
+    id = client.submit(spec.comparison(spec.cells()[0])).experiment.id
+    play(service)
+    assert get(service, f"/v1/experiments/{id}/cells").status_code == 409
+    assert "is no scaling experiment" in get(service, f"/v1/experiments/{id}/comparison?cell=x").json()["detail"]
+    assert "it has curves" in get(service, f"/v1/experiments/{id}/figures/law.svg").json()["detail"]
+    text = get(service, f"/v1/experiments/{id}/report").text
+    assert text.count("data:image/svg+xml;base64,") == 4
+    assert "Tuning" in text and "Better than AdamW" in text
