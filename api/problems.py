@@ -114,7 +114,8 @@ def _http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         detail = f"There is nothing at {request.url.path}."
     if error.status_code == 400 and detail == UNREADABLE:
-        fault = Fault(pointer="", allowed="must be JSON, nested no deeper than a few hundred levels")
+        allowed = "must be JSON in UTF-8, nested no deeper than some hundred levels, its integers below 4,000 digits"
+        fault = Fault(pointer="", allowed=allowed)
         return problem_response(422, "invalid", "The body cannot be read; nothing was changed.", errors=(fault,))
     if error.status_code == 405:
         detail = f"{request.method} is not possible here."

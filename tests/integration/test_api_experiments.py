@@ -144,7 +144,8 @@ def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: 
 )
 def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
     answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.headers["Content-Type"]) == (400, PROBLEM)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
+    assert answer.json()["errors"][0]["allowed"].startswith("must be JSON in UTF-8, nested no deeper")
 
 
 def test_a_form_is_no_specification(http):
