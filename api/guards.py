@@ -22,7 +22,7 @@ MIB = 2**20
 USER_BODY_BYTES = 1 * MIB
 """A comparison of 64 candidates with 64 learning rates each is 100 KiB."""
 WORKER_BODY_BYTES = 16 * MIB
-"""10,000 points, the largest batch, are about 3 MiB."""
+"""10,000 points, the largest batch, are about 2 MiB; observations may come with them."""
 WORKER_PATH = "/v1/attempts/"
 
 HEADERS = {

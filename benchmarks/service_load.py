@@ -225,7 +225,7 @@ def peer(figures: list[Figure], folder: Path) -> Iterator[Figure]:
 
         run_id = create(connections[0])["run"]["info"]["run_id"]
         alone = 50 / timed(lambda: [create(connections[0]) for _ in range(50)])
-        several = [threading.Thread(target=lambda each=each: [create(each) for _ in range(5)]) for each in connections]  # type: ignore[misc]
+        several = [threading.Thread(target=lambda each=each: [create(each) for _ in range(5)]) for each in connections]
         together = 5 * CLIENTS / timed(lambda: _together(several))
         metrics = [
             json.dumps({"run_id": run_id, "metrics": [_metric(part, row) for row in range(1_000)]}).encode()

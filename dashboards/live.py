@@ -58,7 +58,8 @@ class Pulse:
             known = self._told[key] = version, _observed(run_in_threadpool(make, key))
             while len(self._told) > MOST_TOLD:
                 del self._told[next(iter(self._told))]
-        return await asyncio.shield(known[1])  # type: ignore[no-any-return]  # what `make` returned
+        made: Told = await asyncio.shield(known[1])
+        return made
 
     async def _look(self, key: str) -> int:
         try:

@@ -32,9 +32,9 @@ class _Columns(Record):
     def of(cls, points: Iterable[Point]) -> Self:
         """The columns of some points, which were validated when they were made."""
         listed = list(points)
-        columns = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
-        known = {name for name, values in columns.items() if any(value is not None for value in values)}
-        return cls.model_construct(**{name: columns[name] for name in columns if name in known})
+        columns: dict[str, Any] = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
+        known = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+        return cls.model_construct(set(known), **known)  # type: ignore[return-value]  # the plugin forgets `Self`
 
     def __len__(self) -> int:
         return len(self.step)

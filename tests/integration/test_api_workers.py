@@ -83,7 +83,7 @@ def made_result(lease: Lease, val_loss: float) -> Result:
 def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: httpx2.Client):
     experiment_id, leases = claim(service, limit=4)
     for position, lease in enumerate(leases):
-        with httpx2.Client(base_url=service.url, headers=bearer(lease.token), trust_env=False) as worker:
+        with httpx2.Client(base_url=service.url, headers=bearer(lease.token), trust_env=False, timeout=60) as worker:
             assignment = worker.post(path(lease, "hello"), json={}).json()
             assert assignment["run_id"] == lease.run_id
             assert assignment["spec"] == lease.spec.model_dump(mode="json")
@@ -224,7 +224,9 @@ def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple
     service, lease = running
     body = b'{"sequence": 0, "columns": ' + columns + b"}"
     headers = bearer(lease.token) | {"Content-Type": "application/json"}
-    answer = httpx2.post(service.url + path(lease, "points"), content=body, headers=headers, trust_env=False)
+    answer = httpx2.post(
+        service.url + path(lease, "points"), content=body, headers=headers, trust_env=False, timeout=60
+    )
     (fault,) = answer.json()["errors"]
     assert (answer.status_code, fault["pointer"], fault["value"]) == (422, *REFUSED[columns])
     assert service.bench.points(lease.run_id) == ()
@@ -234,7 +236,9 @@ def test_more_points_than_a_batch_may_hold_are_one_fault(running: tuple[Service,
     """However many values are wrong, the answer stays small."""
     service, lease = running
     body = {"sequence": 0, "columns": {"step": [*range(10_001)], "tokens": [-1] * 10_000}}
-    answer = httpx2.post(service.url + path(lease, "points"), json=body, headers=bearer(lease.token), trust_env=False)
+    answer = httpx2.post(
+        service.url + path(lease, "points"), json=body, headers=bearer(lease.token), trust_env=False, timeout=60
+    )
     assert [(fault["pointer"], fault["allowed"]) for fault in answer.json()["errors"]] == [
         ("/columns/step", "must have at most 10000 items"),
         ("/columns/tokens/0", "must be greater than or equal to 0"),

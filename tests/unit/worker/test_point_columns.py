@@ -58,7 +58,7 @@ def test_a_bad_value_is_refused_wherever_a_point_would_refuse_it(sent: list[Poin
     """A worker cannot slip into a column what it could not say in a point."""
     name = data.draw(st.sampled_from(sorted(Point.model_fields)))
     row = data.draw(st.integers(0, len(sent) - 1))
-    value = data.draw(st.sampled_from([math.nan, math.inf, -1, 1.5, 2**53 + 1, "x", None, [], {}]))
+    value: object = data.draw(st.sampled_from([math.nan, math.inf, -1, 1.5, 2**53 + 1, "x", None, [], {}]))
     column = [getattr(point, name) for point in sent]
     column[row] = value
     changed = PointColumns.of(sent).model_dump(exclude_none=True) | {name: tuple(column)}
