@@ -21,6 +21,8 @@ MOST_ITEMS = 8
 """Items of a faulty list or object that are repeated to its sender."""
 
 OBJECT_EXPECTED = "must be a JSON object, sent as application/json"
+QUOTES = "'()"
+"""What pydantic puts around the name of a discriminator, or of the function that is one."""
 SCALAR_EXPECTED = "must be true, false, a finite number, a string or null"
 
 
@@ -54,10 +56,8 @@ def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fa
     return faults(error.errors(include_url=False), root)
 
 
-def faults(
-    errors: Iterable[Mapping[str, Any]], root: type[BaseModel] | None, source: Source = "body"
-) -> tuple[Fault, ...]:
-    """One fault for each place; `root` is the model that the body should have been, where there is one."""
+def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: Source = "body") -> tuple[Fault, ...]:
+    """One fault for each place; `root` is what the body should have been, a model or a union, where there is one."""
     found: dict[tuple[str, str], Fault] = {}
     for error in errors:
         if _is_artefact(error):
@@ -119,31 +119,31 @@ def _is_artefact(error: Mapping[str, Any]) -> bool:
     return error["type"] == "too_short" and bool(len(error["input"]) >= error["ctx"]["min_length"])
 
 
-def _fault(error: Mapping[str, Any], root: type[BaseModel] | None, source: Source) -> Fault:
+def _fault(error: Mapping[str, Any], root: Any, source: Source) -> Fault:
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
         place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
         return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}")
     path, model, in_union = _walk(location, root)
     value = None if error["type"] == "missing" else shown(error["input"])
-    allowed = SCALAR_EXPECTED if in_union else _allowed(error, model)
+    allowed = SCALAR_EXPECTED if in_union else _allowed(error, model, path)
     return Fault(pointer=pointer(path), value=value, allowed=encodable(allowed), source=source)
 
 
-def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
+def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "unknown_name":
         return f"must be one of {context['known']}"
     if kind == "union_tag_invalid":
         return (
-            f"{context['discriminator'].strip(chr(39))} must be one of {context['expected_tags'].replace(chr(39), '')}"
+            f"{context['discriminator'].strip(QUOTES)} must be one of {context['expected_tags'].replace(chr(39), '')}"
         )
     if kind == "extra_forbidden":
         return "unknown field" + (f"; known: {', '.join(model.model_fields)}" if model else "")
     if kind == "missing":
-        return "required" if error["loc"] else OBJECT_EXPECTED
+        return "required" if path else OBJECT_EXPECTED
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return OBJECT_EXPECTED if not error["loc"] else "must be a JSON object"
+        return OBJECT_EXPECTED if not path else "must be a JSON object"
     if kind == "too_short":
         return f"must have at least {context['min_length']} item{'s' if context['min_length'] > 1 else ''}"
     if kind == "too_long":
@@ -154,17 +154,18 @@ def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
     return message
 
 
-def _walk(location: Location, root: type[BaseModel] | None) -> tuple[Location, type[BaseModel] | None, bool]:
+def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | None, bool]:
     """Follow `location` from `root`: its path without pydantic's union tags, the innermost model, ended in a union?"""
     path: list[int | str] = []
     here: Any = root
-    model = root
+    model = root if isinstance(root, type) else None
     for step in location:
         here = _unwrapped(here)
         if get_origin(here) in (Union, UnionType):
             here = _tagged(here, step)
             if here is None:
                 return tuple(path), model, True
+            model = here
             continue
         path.append(step)
         if isinstance(here, type) and issubclass(here, BaseModel):
@@ -178,7 +179,7 @@ def _walk(location: Location, root: type[BaseModel] | None) -> tuple[Location, t
 
 def _tagged(union: Any, tag: int | str) -> type[BaseModel] | None:
     """The arm of a discriminated union that bears the tag; None where the union is none."""
-    for arm in get_args(union):
+    for arm in map(_unwrapped, get_args(union)):
         fields = arm.model_fields if isinstance(arm, type) and issubclass(arm, BaseModel) else {}
         if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
             return cast("type[BaseModel]", arm)

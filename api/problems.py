@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -100,10 +99,9 @@ def _faults_of(source: str, errors: list[dict[str, Any]], request: Request) -> t
     return faults(errors, _body_model(request) if source == "body" else None, known[source])
 
 
-def _body_model(request: Request) -> type[BaseModel] | None:
+def _body_model(request: Request) -> Any:
     field = getattr(request.scope.get("route"), "body_field", None)
-    annotation = field.field_info.annotation if field is not None else None
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return field.field_info.annotation if field is not None else None
 
 
 def _http(request: Request, error: Exception) -> Response:

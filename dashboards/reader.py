@@ -14,6 +14,8 @@ from orchestrator.columns import Columns, joined
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.service import Bench
+from orchestrator.sweep_records import SweepReport
+from orchestrator.sweep_report import outline
 
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
@@ -37,6 +39,8 @@ class Snapshot:
     """By candidate name."""
     titles: dict[str, str]
     """By candidate name."""
+    sweep: SweepReport | None = None
+    """Where the experiment is one; `comparison` is then its outline."""
 
 
 class Reader:
@@ -105,12 +109,14 @@ class Reader:
 
     def _read_snapshot(self, experiment_id: str, version: int) -> Snapshot:
         experiment = self.bench.experiment(experiment_id)
-        comparison = self.bench.compare(experiment_id)
+        swept = self.bench.sweep(experiment_id) if experiment.kind == "sweep" else None
+        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id)
         return Snapshot(
             version=version,
             experiment=experiment,
             comparison=comparison,
             runs=tuple(self.bench.all_runs(experiment_id)),
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
+            sweep=swept,
             titles={row.candidate: row.title for row in comparison.rows},
         )

@@ -5,8 +5,8 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 
 from pydantic import Field, field_validator
 
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import AttemptOutcome, RunStatus
+from orchestrator.kinds import ExperimentSpec
 from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
@@ -46,7 +46,7 @@ class ExperimentRecord(Record):
     id: str
     name: str
     kind: str
-    spec: ComparisonSpec
+    spec: ExperimentSpec
     spec_hash: str
     created_at: float
     ended_at: float | None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator import comparison
+from orchestrator import comparison, sweep_report
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
@@ -40,6 +40,8 @@ from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from orchestrator.sweep_records import SweepReport
+from orchestrator.sweeps import SweepSpec
 from worker.attempt_log import log_path
 from worker.data.prepared import missing
 from worker.protocol import (
@@ -55,6 +57,8 @@ from worker.record import Observation, Point, Result
 
 PAGE = 500
 """Runs read at once where all are wanted."""
+PROMPT_SECONDS = 1.0
+"""Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
 MAX_CURVES = 4_096
@@ -83,7 +87,7 @@ class Bench:
 
     # Users
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None) -> Submission:
+    def submit(self, spec: ComparisonSpec | SweepSpec, key: str | None = None) -> Submission:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`."""
@@ -214,6 +218,16 @@ class Bench:
         curves = {run_id: self._curve(run_id) for run_id in comparison.compared_runs(experiment, runs)}
         return comparison.compare(experiment, runs, curves)
 
+    def sweep(self, experiment_id: str) -> SweepReport:
+        """What a sweep found so far; raises `ConflictError` where the experiment is none."""
+        return sweep_report.report(*self._measured(experiment_id))
+
+    def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
+        """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
+        experiment, runs = self._measured(experiment_id)
+        found = sweep_report.report(experiment, runs)
+        return sweep_report.comparison_of_the_best(found, sweep_report.sweep_spec(experiment), seed_count)
+
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
         return profiles([self.compare(each) for each in dict.fromkeys(experiment_ids)])
@@ -281,13 +295,14 @@ class Bench:
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """A worker begins its attempt and learns what to do."""
-        spec, checkpoint = self._leases.hello(run_id, attempt, token)
+        spec, checkpoint, may_stop_early = self._leases.hello(run_id, attempt, token)
+        heartbeat_seconds = self._policy.heartbeat_seconds
         return Assignment(
             run_id=run_id,
             attempt=attempt,
             spec=spec,
             lease_seconds=self._policy.ttl_seconds,
-            heartbeat_seconds=self._policy.heartbeat_seconds,
+            heartbeat_seconds=min(heartbeat_seconds, PROMPT_SECONDS) if may_stop_early else heartbeat_seconds,
             run_folder=str(self._runs_folder / run_id),
             dataset_folder=str(self._datasets_folder),
             checkpoint=checkpoint,

@@ -105,6 +105,8 @@ class Training:
     def advance(self) -> None:
         """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
         self._obey()
+        if self.progress.stopped_early:
+            return
         if self._timer.due():
             self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
         point = self._step()
@@ -208,8 +210,11 @@ class Training:
             return self._stepper.validation_loss()
 
     def _obey(self) -> None:
-        """Stop where the service or the system asks for it, after a checkpoint."""
+        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked."""
         command = self._around.reporter.command()
+        if command is Command.STOP_EARLY:
+            self.progress.stopped_early = True
+            return
         if command is not Command.CONTINUE:
             self.save()
             raise RunStoppedError(

@@ -20,6 +20,7 @@ from api.cli import (
     plan,
     run,
     submit,
+    sweep,
     up,
     watch,
     wishes,
@@ -49,7 +50,7 @@ def _options(
     """What stands before a verb."""
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
+USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, export, mlflow)
 BESIDE = (run, data, catalogs, plan, memory, db, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

@@ -9,6 +9,7 @@ from api.cli.console import plain
 from api.cli.tables import text_table
 from dashboards import formats, measured
 from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, Standing, StateCounts
+from orchestrator.sweeps import SweepSpec
 from worker.record import Result
 from worker.spec import RunSpec
 
@@ -71,12 +72,20 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
         ("time left", formats.duration(experiment.progress.seconds_left)),
-        ("baseline", experiment.spec.baseline_name()),
+        *_kind_facts(experiment),
         ("model", experiment.spec.workload.model),
         ("data", experiment.spec.workload.data.dataset),
         ("budget", f"{formats.count(experiment.spec.workload.tokens())} tokens a run"),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
+
+
+def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+    spec = experiment.spec
+    if isinstance(spec, SweepSpec):
+        planned = f"{spec.trial_count()} trials, {spec.trials_each()} of each optimizer"
+        return (("sweep", f"{spec.algorithm}, {planned}"), ("found", f"adapm-bench sweep show {experiment.id}"))
+    return (("baseline", spec.baseline_name()),)
 
 
 def run_view(

@@ -23,8 +23,8 @@ from dashboards.downloads import table_file
 from dashboards.live import INTERVAL_SECONDS
 from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
-from orchestrator.experiments import ExperimentSpec
 from orchestrator.jobs import Wish
+from orchestrator.kinds import ExperimentSpec
 from orchestrator.records import Comparison, ExperimentRecord, Submission
 from orchestrator.service import Bench
 

@@ -19,6 +19,7 @@ from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
 from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs
 from orchestrator.store.tables import experiments, results, runs
+from orchestrator.store.trials import reopen_sweep
 from orchestrator.tuning import Trial, follow_up
 from worker.record import Verdict
 
@@ -28,13 +29,15 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 
     Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
     """
-    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing):
+    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~IS_SWEEP):
         _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _locked(connection, revived_in, ~experiments.c.growing):
+    for row in _locked(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
+        reopen_sweep(connection, row)
+    for row in _locked(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
         spec = ComparisonSpec.model_validate_json(row.spec)
         if spec.tuning and _is_tuned_still(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
@@ -50,6 +53,8 @@ def heed(connection: Connection, experiment_id: str, wish: Wish) -> None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
 
 
+IS_SWEEP = experiments.c.kind == "sweep"
+"""Its trials are added by its driver (`trials.py`), not by the transaction that ends a run."""
 HEEDED: dict[Wish, dict[str, object]] = {
     Wish.CANCEL: {"growing": False, "paused": False},
     Wish.PAUSE: {"paused": experiments.c.growing},

@@ -26,8 +26,8 @@ from worker.spec import RunSpec
 
 Identity = tuple[str, int, str]
 """Run, attempt, token."""
-Greeting = tuple[RunSpec, CheckpointNotice | None]
-"""What to train, and the newest checkpoint of earlier attempts."""
+Greeting = tuple[RunSpec, CheckpointNotice | None, bool]
+"""What to train, the newest checkpoint of earlier attempts, and whether a sweep may stop the run early."""
 
 
 class Leases:
@@ -53,7 +53,9 @@ class Leases:
             connection.execute(_EXTEND, [self._extension(held) | {"new_step": step, "new_device_seconds": seconds}])
             connection.execute(_PROGRESS, [{"this": run_id, "new_step": step, "new_device_seconds": total}])
             count_change(connection)
-            return HeartbeatReply(command=COMMANDS.get(held.run.status, Command.CONTINUE))
+            # Cancel and pause come first: they are a person's.
+            otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
+            return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
@@ -100,7 +102,7 @@ class Leases:
                 move(connection, begun, new[0].now)
             specs = _specs(connection, list(live))
             return [
-                (specs[each.run.id], _checkpoint_before(connection, each))
+                (specs[each.run.id], _checkpoint_before(connection, each), each.run.stop_early is not None)
                 if each is not None and each.live
                 else LeaseLostError()
                 for each in held

@@ -44,6 +44,8 @@ class RunRow:
     failures: int
     available_at: float
     stop_requested_at: float | None
+    stop_early: bool | None
+    """Whether its sweep wants it to finish with what there is; null for runs that no sweep may stop."""
     started_at: float | None
     ended_at: float | None
     last_event: int

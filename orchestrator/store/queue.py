@@ -43,6 +43,7 @@ from orchestrator.store.moves import (
     select_runs,
 )
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
+from orchestrator.sweeps import SweepSpec
 from worker.spec import RunSpec
 
 TOKEN_BYTES = 32
@@ -63,7 +64,7 @@ class Queue:
 
     # The user's side
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None) -> tuple[ExperimentId, bool]:
+    def submit(self, spec: ComparisonSpec | SweepSpec, key: str | None = None) -> tuple[ExperimentId, bool]:
         """Queue an experiment; see `submission.submit`."""
         return submission.submit(self._database, spec, key)
 

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.kinds import read_spec
 from orchestrator.records import (
     AttemptRecord,
     EventRecord,
@@ -225,7 +225,7 @@ def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> Exper
         id=row.id,
         name=row.name,
         kind=row.kind,
-        spec=ComparisonSpec.model_validate_json(row.spec),
+        spec=read_spec(row.spec),
         spec_hash=row.spec_hash,
         created_at=row.created_at,
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,

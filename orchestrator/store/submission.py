@@ -13,8 +13,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import IdempotencyError
-from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
+from orchestrator.experiments import ComparisonSpec, PlannedRun
 from orchestrator.jobs import ExperimentId, RunStatus
+from orchestrator.kinds import planned_runs, will_grow
 from orchestrator.store.database import Database
 from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
@@ -27,6 +28,7 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
+from orchestrator.sweeps import SweepSpec
 from worker.spec import canonical_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -37,13 +39,13 @@ ID_LENGTH = 10
 """50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 
 
-def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[ExperimentId, bool]:
+def submit(database: Database, spec: ComparisonSpec | SweepSpec, key: str | None) -> tuple[ExperimentId, bool]:
     """Store the experiment and its runs; returns its id and whether it is new.
 
     The same `key` with the same specification is answered with the experiment that it made the first time; with
     another one it raises `IdempotencyError`. When this returns, nothing short of a lost disk loses the experiment.
     """
-    planned = expand(spec)
+    planned = planned_runs(spec)
     with database.writing() as connection:
         now = database.read_clock(connection)
         experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
@@ -51,14 +53,15 @@ def submit(database: Database, spec: ComparisonSpec, key: str | None) -> tuple[E
         if number is None:
             assert key is not None  # without a key nothing can collide
             return _earlier(connection, spec, key), False
-        insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority)
+        if planned:
+            insert_runs(connection, experiment_id, number, planned, now, rank=-spec.priority)
         _tell(connection, experiment_id, now)
         count_change(connection)
         return experiment_id, True
 
 
 def _insert_experiment(
-    connection: Connection, experiment_id: ExperimentId, spec: ComparisonSpec, key: str | None, now: float
+    connection: Connection, experiment_id: ExperimentId, spec: ComparisonSpec | SweepSpec, key: str | None, now: float
 ) -> int | None:
     """The experiment's number; None where its key is taken (on PostgreSQL: after the other submitter has committed)."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -72,7 +75,7 @@ def _insert_experiment(
             spec_hash=spec.content_hash(),
             idempotency_key=key,
             created_at=now,
-            growing=spec.tuning is not None,
+            growing=will_grow(spec),
         )
         .on_conflict_do_nothing(index_elements=["idempotency_key"])
         .returning(experiments.c.number)
@@ -80,7 +83,7 @@ def _insert_experiment(
     return connection.execute(query).scalar_one_or_none()
 
 
-def _earlier(connection: Connection, spec: ComparisonSpec, key: str) -> ExperimentId:
+def _earlier(connection: Connection, spec: ComparisonSpec | SweepSpec, key: str) -> ExperimentId:
     query = sa.select(experiments.c.id, experiments.c.spec_hash).where(experiments.c.idempotency_key == key)
     known = connection.execute(query).one()
     if known.spec_hash != spec.content_hash():

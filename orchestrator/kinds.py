@@ -1,0 +1,39 @@
+"""The kinds of experiments, told apart by `kind`: what `POST /v1/experiments` takes and the database keeps.
+
+An experiment without a `kind` is a comparison, as every one was before there were others.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag, TypeAdapter
+
+from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
+from orchestrator.sweeps import SweepSpec
+
+
+def kind(value: Any) -> Any:
+    """The kind of a specification, of its JSON or of whatever was sent instead."""
+    return value.get("kind", "comparison") if isinstance(value, dict) else getattr(value, "kind", "comparison")
+
+
+ExperimentSpec = Annotated[
+    Annotated[ComparisonSpec, Tag("comparison")] | Annotated[SweepSpec, Tag("sweep")], Discriminator(kind)
+]
+"""What a user may submit."""
+
+_SPECS: TypeAdapter[ComparisonSpec | SweepSpec] = TypeAdapter(ExperimentSpec)
+
+
+def read_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
+    """A specification from its JSON, as the kind that it is."""
+    return _SPECS.validate_json(text)
+
+
+def planned_runs(spec: ComparisonSpec | SweepSpec) -> tuple[PlannedRun, ...]:
+    """The runs that an experiment begins with; a sweep's trials are added by its driver, one after another."""
+    return () if isinstance(spec, SweepSpec) else expand(spec)
+
+
+def will_grow(spec: ComparisonSpec | SweepSpec) -> bool:
+    """Whether runs will be added after the submission."""
+    return isinstance(spec, SweepSpec) or spec.tuning is not None
