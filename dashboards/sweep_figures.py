@@ -18,6 +18,8 @@ from worker.record import Verdict
 
 CLASSES = 6
 """Trials are drawn in so many shades, by their rank: more of them than this nobody tells apart."""
+LOST = (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
+"""A trial that ended so has no place among the others; its × stands at the upper edge."""
 CROWD = 1.35
 """Losses above the best one by more than this share of it are drawn at the upper edge: they would squeeze the rest."""
 
@@ -115,14 +117,14 @@ def _best_line(finding: Finding, trials: Sequence[TrialRow], style: Style, theme
 
 
 def _marks(finding: Finding, trials: Sequence[TrialRow], style: Style, theme: ThemeName, top: float) -> dict[str, Any]:
-    shown = [(trial, loss) for trial in trials if (loss := _loss(trial)) is not None]
+    shown = [(trial, _loss(trial)) for trial in trials if _loss(trial) is not None or trial.verdict in LOST]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": plain(finding.title),
         "x": [trial.number for trial, _ in shown],
-        "y": [min(loss, top) for _, loss in shown],
-        "customdata": [f"{_at(trial)}<br>{loss:.4f}, {_ending(trial)}" for trial, loss in shown],
+        "y": [top if loss is None else min(loss, top) for _, loss in shown],
+        "customdata": [f"{_at(trial)}<br>{_ending(trial)}" for trial, _ in shown],
         "marker": {
             "size": 8,
             "symbol": [_symbol(trial, style) for trial, _ in shown],
@@ -137,7 +139,7 @@ def _marks(finding: Finding, trials: Sequence[TrialRow], style: Style, theme: Th
 def _symbol(trial: TrialRow, style: Style) -> str:
     if trial.objective is not None:
         return style.symbol
-    return "x-thin" if trial.verdict in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY) else f"{style.symbol}-open"
+    return "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
 
 
 def _at(trial: TrialRow) -> str:
@@ -145,7 +147,9 @@ def _at(trial: TrialRow) -> str:
 
 
 def _ending(trial: TrialRow) -> str:
-    return outcome(trial) if trial.objective is not None else f"{outcome(trial)} at step {trial.steps}"
+    loss = _loss(trial)
+    known = "no loss" if loss is None else f"{loss:.4f}"
+    return f"{known}, {outcome(trial)}" + ("" if trial.objective is not None else f" at step {trial.steps}")
 
 
 def _classes(trials: Sequence[TrialRow]) -> Iterable[tuple[float, list[TrialRow]]]:
@@ -180,7 +184,7 @@ def _lines(
         spots.append(min(max((loss - scale[0]) / ((scale[1] - scale[0]) or 1.0), 0.0), 1.05))
         x += [*range(len(spots)), None]
         y += [*spots, None]
-        words += [f"trial {trial.number}: {_at(trial)}<br>{loss:.4f}, {_ending(trial)}"] * len(spots) + [None]
+        words += [f"trial {trial.number}: {_at(trial)}<br>{_ending(trial)}"] * len(spots) + [None]
     is_best = shade == 1.0 and not dotted
     colour = THEMES[theme].muted if dotted else style.colour(theme)
     return {

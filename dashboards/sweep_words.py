@@ -38,6 +38,10 @@ class Order:
         key = next((each for each in SORT_KEYS if each == name), None)
         return cls() if key is None else cls(key=key, descending=bool(text and text.startswith("-")))
 
+    def text(self) -> str:
+        """As it stands in the address."""
+        return f"{'-' if self.descending else ''}{self.key}"
+
     def query(self, key: SortKey) -> str:
         """The address that sorts by `key`; the other way round where that is the order now."""
         other_way = key == self.key and not self.descending

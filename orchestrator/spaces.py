@@ -123,10 +123,16 @@ def suggested(option: Option) -> Range | None:
     if option.exclusive_maximum and option.maximum == 1.0:
         # A decay rate b averages over 1 / (1 - b) steps: a decade of steps to either side.
         slack = OPTION_FACTOR * (1 - default), (1 - default) / OPTION_FACTOR
-        return Uniform(low=max(0.0, round(1 - slack[0], DIGITS)), high=round(1 - slack[1], DIGITS))
+        return Uniform(low=max(_least(option, default), round(1 - slack[0], DIGITS)), high=round(1 - slack[1], DIGITS))
     low_end, high_end = default / OPTION_FACTOR, default * OPTION_FACTOR
-    bounded = max(low_end, option.minimum or low_end), min(high_end, option.maximum or high_end)
+    bounded = max(low_end, _least(option, default)), min(high_end, option.maximum or high_end)
     return LogUniform(low=_rounded(bounded[0]), high=_rounded(bounded[1])) if bounded[0] < bounded[1] else None
+
+
+def _least(option: Option, default: float) -> float:
+    """The lowest value to suggest: the option's minimum, or a little above it where that is not allowed itself."""
+    minimum = option.minimum or 0.0
+    return minimum + (default - minimum) / OPTION_FACTOR if option.exclusive_minimum else minimum
 
 
 def contains(domain: Range, value: Scalar) -> bool:

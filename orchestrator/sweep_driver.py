@@ -5,6 +5,7 @@ that has to stay up: so each sweep has a process, which ends with it. What it kn
 where it was killed, and goes on (`sweep_search.py`).
 """
 
+import logging
 import os
 import random
 import shutil
@@ -70,6 +71,8 @@ class Driver:
 
     def _tune(self, spec: SweepSpec, known: dict[int, Parameters]) -> None:
         os.environ.update(ENVIRONMENT)
+        # At its end Tune looks for the files of every trial, which it was told not to write, and warns of each.
+        logging.getLogger("ray.tune").setLevel(logging.ERROR)
         from ray import tune
 
         from orchestrator.sweep_search import EachOnItsOwn, StoreSearch

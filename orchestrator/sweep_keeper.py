@@ -28,7 +28,9 @@ RENEW_SECONDS = 2.0
 MOST_DRIVERS = 4
 """At work at once, some 250 MB each; the sweeps behind them wait for their turn."""
 BACKOFF_SECONDS = (0.0, 2.0, 5.0, 15.0, 60.0)
-"""Pause before a driver's next start, by how often it has ended without finishing its sweep."""
+"""Pause before a driver's next start, by how often in a row it has ended without finishing its sweep."""
+GOOD_SECONDS = 60.0
+"""A driver that lived this long had started well."""
 END_SECONDS = 5.0
 
 
@@ -50,6 +52,7 @@ class Order:
 class _Driver:
     process: subprocess.Popen[bytes] | None = None
     ends: int = 0
+    started_at: float = 0.0
     start_after: float = 0.0
 
 
@@ -122,6 +125,8 @@ class SweepKeeper:
     def _see_to(self, sweep_id: ExperimentId, driver: _Driver) -> None:
         if driver.process is not None and driver.process.poll() is not None:
             status = driver.process.returncode
+            if time.monotonic() - driver.started_at > GOOD_SECONDS:
+                driver.ends = 0
             pause_seconds = BACKOFF_SECONDS[min(driver.ends, len(BACKOFF_SECONDS) - 1)]
             log.warning(
                 "a sweep's driver ended before its sweep", sweep=sweep_id, status=status, again_in=pause_seconds
@@ -134,6 +139,7 @@ class SweepKeeper:
 
     def _begin(self, sweep_id: ExperimentId, driver: _Driver) -> None:
         self._log_folder.mkdir(parents=True, exist_ok=True)
+        driver.started_at = time.monotonic()
         with (self._log_folder / f"sweep-{sweep_id}.log").open("ab") as file:
             driver.process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True

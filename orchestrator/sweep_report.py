@@ -17,8 +17,8 @@ from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, Int
 from orchestrator.spaces import Choice, Range, share_of
 from orchestrator.sweep_records import Finding, Importance, SweepReport, TrialRow
 from orchestrator.sweeps import LR, Searched, SweepSpec
-from orchestrator.trials import as_candidate, parameters_of, without_defaults
-from worker.record import Verdict
+from orchestrator.trials import as_candidate, parameters_of, trial_workload, without_defaults
+from worker.record import Result, Verdict
 
 SECONDS_PER_HOUR = 3600.0
 EDGE = 0.05
@@ -63,7 +63,7 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> SweepRepo
         complete=experiment.counts.done(),
         loss_name=task.loss_name,
         loss_unit=task.loss_unit,
-        device=results[0].environment.device_name if results else None,
+        device=_device(results),
         trials_planned=spec.trial_count(),
         device_hours=sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR,
         device_hours_budget=spec.device_hours,
@@ -102,7 +102,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int)
         candidates.append(as_candidate(searched, best.parameters))
     return ComparisonSpec(
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
-        workload=spec.workload,
+        workload=trial_workload(spec),
         candidates=tuple(candidates),
         seeds=tuple(seeds),
         resources=spec.resources,
@@ -146,6 +146,14 @@ def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
         peak_memory_bytes=result.memory_breakdown.peak_bytes if result and result.memory_breakdown else None,
         device_seconds=run.device_seconds,
     )
+
+
+def _device(results: Sequence[Result]) -> str | None:
+    """`cpu`, or the GPU's name."""
+    if not results:
+        return None
+    environment = results[0].environment
+    return environment.device if environment.device == "cpu" else environment.device_name
 
 
 def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow]) -> Finding:

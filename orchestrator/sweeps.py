@@ -115,8 +115,9 @@ class Searched(Spec):
         return self.label or self.optimizer
 
     def ranges(self) -> dict[str, Range]:
-        """The space of a valid candidate: what the catalog suggests is written out."""
-        return {name: domain for name, domain in self.space.items() if not isinstance(domain, FromCatalog)}
+        """The space of a valid candidate, in one order however it was written: the learning rate first."""
+        named = sorted(self.space.items(), key=lambda item: (item[0] != LR, item[0] != WARMUP, item[0]))
+        return {name: domain for name, domain in named if not isinstance(domain, FromCatalog)}
 
     def default_rate(self) -> float:
         """The learning rate where none is looked for."""
@@ -126,7 +127,7 @@ class Searched(Spec):
         """The hyperparameters that are looked for, at the values that they would have otherwise."""
         entry = catalog.entry(self.optimizer)
         usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
-        return {name: usual[name] for name in self.space}
+        return {name: usual[name] for name in self.ranges()}
 
     def includes_defaults(self, workload: Workload) -> bool:
         """Whether a trial at all of the defaults is possible."""

@@ -60,7 +60,7 @@ def grid_points(candidate: Searched) -> Iterator[Parameters]:
 def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) -> PlannedRun:
     """The run of that trial at these hyperparameters."""
     searched = spec.candidate_of(number)
-    workload = _workload(spec)
+    workload = trial_workload(spec)
     candidate = as_candidate(searched, parameters)
     one = ComparisonSpec(
         name=spec.name, workload=workload, candidates=(candidate,), seeds=(spec.seed,), resources=spec.resources
@@ -86,7 +86,7 @@ def as_candidate(searched: Searched, parameters: Mapping[str, Scalar]) -> Candid
 def parameters_of(searched: Searched, run: RunSpec) -> Parameters:
     """The hyperparameters that a trial's run has."""
     known: Parameters = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
-    return {name: known[name] for name in searched.space}
+    return {name: known[name] for name in searched.ranges()}
 
 
 def admits_another(spec: SweepSpec, spent: Spending) -> bool:
@@ -107,7 +107,8 @@ def without_defaults(spec: SweepSpec) -> Sequence[Searched]:
     return tuple(each for each in spec.candidates if not each.includes_defaults(spec.workload))
 
 
-def _workload(spec: SweepSpec) -> Workload:
+def trial_workload(spec: SweepSpec) -> Workload:
+    """What every trial trains: the sweep's workload, under the memory cap of its objective."""
     cap = spec.objective.memory_cap_gib
     if cap is None:
         return spec.workload
