@@ -83,7 +83,7 @@ def test_the_catalogs_ranges_are_written_out():
             "below workload.budget.steps = 10",
         ),
         ({"early_stopping": {"grace_steps": 10}}, "/early_stopping/grace_steps", "or nothing could be stopped early"),
-        ({"algorithm": "grid", "trials": None}, "/candidates/1/space", "a grid of 25 points, the first candidate's has 5"),
+        ({"algorithm": "grid", "trials": None}, "/candidates/1/space", "a grid of 25 points, the first"),
         (one(space={"lr": {"kind": "catalog"}}) | {"algorithm": "grid", "trials": 3}, "/trials", "at least 7"),
         ({"trials": 501}, "/trials", "makes 1002 trials over all candidates; at most 1000"),
         ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give a label"),
