@@ -17,20 +17,20 @@ from tests.chaos.test_kill import _await, service
 from tests.reference.made_sweep import sweep_spec
 from worker.record import Verdict
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 GOOD, HOPELESS = 1e-3, 1e-7
 
 
 def asha() -> SweepSpec:
     """One trial after another, so that ASHA's decisions are the same on every machine: the hopeless rate comes second,
-    is behind the good one at the first rung, and has some five seconds left to hear of it."""
+    is behind the good one at the first rung, and has seconds left to hear of it."""
     return sweep_spec(
         name="chaos of a sweep",
         workload={
             "model": "gpt2-tiny",
             "data": {"sequence_length_tokens": 32},
-            "budget": {"steps": 500, "batch_sequences": 2},
+            "budget": {"steps": 400, "batch_sequences": 2},
             "evaluation": {"every_steps": 20, "sequences": 4},
         },
         candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "choice", "values": [GOOD, HOPELESS]}}}],
@@ -62,12 +62,12 @@ def test_a_sweep_whose_driver_is_killed_has_each_trial_once(tmp_path: Path):
     assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
     with service(tmp_path / "data") as (url, process), Client(url) as client:
         sweep = client.submit(spec).experiment
-        _await(lambda: client.experiment(sweep.id).counts.ended() >= 2, "two trials have ended", seconds=180)
+        _await(lambda: client.experiment(sweep.id).counts.ended() >= 2, "two trials have ended", seconds=600)
         before = client.runs(experiment_id=sweep.id)
         (driver,) = drivers(process)
         driver.kill()
-        _await(lambda: drivers(process) not in ([], [driver]), "another driver lives", seconds=60)
-        _await(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done", seconds=240)
+        _await(lambda: drivers(process) not in ([], [driver]), "another driver lives", seconds=120)
+        _await(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done", seconds=600)
         runs = client.runs(experiment_id=sweep.id)
         report = client.sweep(sweep.id)
         comparison = client.sweep_comparison(sweep.id, seeds=2)
