@@ -28,7 +28,7 @@ from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
 from dashboards.render import page
-from dashboards.sweep_page import SWEEP_FIGURES, SweepFigureName, sweep_figure, sweep_page
+from dashboards.sweep_page import SweepFigureName, sweep_figure, sweep_page
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.service import Bench
@@ -136,7 +136,7 @@ class FigureHandlers:
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        if snapshot.sweep is not None or name in SWEEP_FIGURES:
+        if snapshot.sweep is not None or name == "objective" or name == "parallel" or name == "importance":
             return _json(sweep_figure(snapshot, name, request.query_params.get("candidate"), theme), tag)
         return _json(experiment_figures.figure(self._reader, snapshot, name, view, theme), tag)
 

@@ -103,7 +103,7 @@ class Trial:
 
 
 def decide(scheduler: EachOnItsOwn, trial: Trial, step: int, loss: float) -> str:
-    return scheduler.on_trial_result(None, trial, {STEP: step, LOSS: loss})  # type: ignore[arg-type]
+    return scheduler.on_trial_result(None, trial, {STEP: step, LOSS: loss})
 
 
 def test_asha_judges_each_optimizer_by_its_own_trials():
@@ -112,7 +112,7 @@ def test_asha_judges_each_optimizer_by_its_own_trials():
     scheduler = EachOnItsOwn(sweep_spec(algorithm="asha", trials=4), stopped.append)
     trials = [Trial(number, number % 2) for number in range(4)]
     for trial in trials:
-        scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
+        scheduler.on_trial_add(None, trial)
     decisions = [decide(scheduler, trial, 2, loss) for trial, loss in zip(trials, (2.0, 5.0, 1.9, 5.5), strict=True)]
     assert decisions == [TrialScheduler.CONTINUE] * 3 + [TrialScheduler.STOP]
     assert stopped == ["run-3"]
@@ -124,7 +124,7 @@ def test_a_run_at_its_last_step_is_not_asked_to_stop():
     scheduler = EachOnItsOwn(one, stopped.append)
     good, bad = Trial(0, 0), Trial(1, 0)
     for trial in (good, bad):
-        scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
+        scheduler.on_trial_add(None, trial)
     decide(scheduler, good, 10, 2.0)
     assert decide(scheduler, bad, 10, 3.0) == TrialScheduler.STOP
     assert stopped == []
