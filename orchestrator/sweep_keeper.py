@@ -31,7 +31,6 @@ BACKOFF_SECONDS = (0.0, 2.0, 5.0, 15.0, 60.0)
 """Pause before a driver's next start, by how often in a row it has ended without finishing its sweep."""
 GOOD_SECONDS = 60.0
 """A driver that lived this long had started well."""
-END_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,16 +153,11 @@ class SweepKeeper:
 
 
 def _end(driver: _Driver) -> None:
-    """End a driver's process: it keeps nothing that is not in the store."""
+    """End a driver's process, at once: it keeps nothing that is not in the store."""
     process, driver.process = driver.process, None
     if process is None:
         return
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    process.kill()
     process.wait()
     if process.stdin is not None:
         process.stdin.close()

@@ -53,7 +53,10 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         if number >= self._spec.trial_count() or (number not in self._known and not self._may_begin()):
             return str(Searcher.FINISHED)
         place = number % len(self._spec.candidates)
-        wanted = self._inner[place].suggest(trial_id) if self._inner else planned(self._spec, number)
+        if self._inner:
+            wanted = self._inner[place].suggest(trial_id)
+        else:
+            wanted = self._known.get(number) or planned(self._spec, number)
         assert isinstance(wanted, dict)
         added = self._add(number, wanted)
         if added is None:

@@ -117,13 +117,14 @@ def spending(database: Database, sweep_id: str) -> Spending:
 
 
 def close(database: Database, sweep_id: str) -> None:
-    """No trial follows any more. Repeating it changes nothing."""
+    """No trial follows any more; may be repeated."""
     with database.writing() as connection:
-        mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id), experiments.c.growing)
-        if connection.execute(mine.values(growing=False, paused=False)).rowcount:
-            last = sa.select(sa.func.max(runs.c.id)).where(runs.c.experiment_id == sweep_id).scalar_subquery()
-            connection.execute(sa.update(runs).where(runs.c.id == last).values(version=runs.c.version + 1))
-            count_change(connection)
+        # A run's row first, as everybody locks them; its version lets pages see that the sweep is over.
+        last = sa.select(sa.func.max(runs.c.id)).where(runs.c.experiment_id == sweep_id).scalar_subquery()
+        connection.execute(sa.update(runs).where(runs.c.id == last).values(version=runs.c.version + 1))
+        mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id))
+        connection.execute(mine.values(growing=False, paused=False))
+        count_change(connection)
 
 
 def reopen_sweep(connection: Connection, row: sa.Row[Any]) -> None:
