@@ -36,6 +36,8 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
+from orchestrator.sweep_records import SweepReport
+from orchestrator.sweeps import SweepSpec
 from worker.record import Observation, Point
 
 Answer = TypeVar("Answer")
@@ -107,7 +109,7 @@ class Client:
         """Whether the service answers and reaches its database."""
         return self._get("/healthz", Health)
 
-    def submit(self, spec: ComparisonSpec | Mapping[str, Any], key: str | None = None) -> Submission:
+    def submit(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any], key: str | None = None) -> Submission:
         """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
 
         A mapping is sent as it is, so that the service names every fault in it.
@@ -152,6 +154,15 @@ class Client:
         if response.status_code != 200:
             raise _refusal(response)
         return response.text
+
+    def sweep(self, experiment_id: str) -> SweepReport:
+        """What a sweep found so far."""
+        return self._get(f"/v1/experiments/{_segment(experiment_id)}/sweep", SweepReport)
+
+    def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
+        """The comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/sweep/comparison"
+        return self._get(path, ComparisonSpec, {"seeds": seeds})
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""

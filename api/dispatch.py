@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import sys
 import threading
 from contextlib import ExitStack
 from functools import partial
@@ -12,7 +13,7 @@ import structlog
 from api.health import answers
 from api.lifetime import stop_on_signals, stop_with_parent
 from orchestrator.dispatcher import Dispatcher
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.ray_runner import RayRunner, connect_to_ray, start_embedded_ray, stop_embedded_ray
 from orchestrator.retention import Retention
@@ -21,6 +22,7 @@ from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
+from orchestrator.sweep_keeper import ROLE, Order, SweepKeeper
 from orchestrator.tracking import Exporter
 from worker import tracing
 
@@ -61,6 +63,9 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         stack.callback(retention.close)
         start_ray(settings)
         stack.callback(stop_embedded_ray, settings.data_folder)
+        keeper = sweep_keeper(settings, database, holder)
+        keeper.start()
+        stack.callback(keeper.close)
         # After Ray, which installs handlers of its own.
         stop_on_signals(stop.set)
         dispatcher = Dispatcher(
@@ -73,6 +78,25 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         stack.callback(dispatcher.close)
         log.info("dispatching", service_url=service_url)
         dispatcher.run(stop)
+
+
+def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:
+    """What starts a process for each sweep, on the Ray that this process has joined."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    folder = settings.data_folder.resolve()
+
+    def order(sweep_id: ExperimentId) -> Order:
+        return Order(
+            sweep_id=sweep_id,
+            database_url=settings.resolved_database_url(),
+            ray_address=address,
+            folder=str(folder / "sweeps" / sweep_id),
+        )
+
+    command = [sys.executable, "-m", "api.cli", "sweep-driver"]
+    return SweepKeeper(database, Leadership(database, holder, role=ROLE), command, order, folder / "logs")
 
 
 def start_ray(settings: Settings) -> None:

@@ -11,8 +11,8 @@ from dashboards.pareto import pareto
 from dashboards.reader import Reader, Snapshot
 from dashboards.views import loss_title
 from dashboards.viewstate import ViewState
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.records import CandidateRow, RunRecord
+from worker.spec import Workload
 
 FigureName = Literal["curves", "learning-rates", "memory", "pareto"]
 
@@ -23,7 +23,11 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
         case "curves":
             curves = tuple(_curves(reader, snapshot, view))
             return loss_curves(
-                curves, view, _budget(snapshot.experiment.spec, view), theme, title=loss_title(snapshot.comparison)
+                curves,
+                view,
+                _budget(snapshot.experiment.spec.workload, view),
+                theme,
+                title=loss_title(snapshot.comparison),
             )
         case "learning-rates":
             return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
@@ -69,13 +73,13 @@ def _curve(reader: Reader, snapshot: Snapshot, row: CandidateRow, lr: float, *, 
     )
 
 
-def _budget(spec: ComparisonSpec, view: ViewState) -> float | None:
+def _budget(workload: Workload, view: ViewState) -> float | None:
     """The x value at which every run ends; how many seconds that will be is not known."""
     match view.x:
         case "steps":
-            return spec.workload.budget.steps
+            return workload.budget.steps
         case "tokens":
-            return spec.workload.tokens()
+            return workload.tokens()
         case "seconds":
             return None
         case _:

@@ -15,6 +15,8 @@ from orchestrator.columns import Columns, joined
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.service import Bench
+from orchestrator.sweep_records import SweepReport
+from orchestrator.sweep_report import outline
 
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
@@ -38,6 +40,8 @@ class Snapshot:
     """By candidate name."""
     titles: dict[str, str]
     """By candidate name."""
+    sweep: SweepReport | None = None
+    """Where the experiment is one; `comparison` is then its outline."""
 
 
 class Reader:
@@ -107,15 +111,17 @@ class Reader:
                 shelf.popitem(last=False)
 
     def _read_snapshot(self, experiment_id: str, version: int, cell: str | None) -> Snapshot:
-        experiment, runs = one_comparison(
-            self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id)), cell
-        )
-        comparison = self.bench.compare(experiment_id, cell)
+        experiment, runs = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        swept = self.bench.sweep(experiment_id) if experiment.kind == "sweep" else None
+        if swept is None:
+            experiment, runs = one_comparison(experiment, runs, cell)
+        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell)
         return Snapshot(
             version=version,
             experiment=experiment,
             comparison=comparison,
             runs=tuple(runs),
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
+            sweep=swept,
             titles={row.candidate: row.title for row in comparison.rows},
         )

@@ -31,6 +31,7 @@ from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
 from dashboards.render import page
+from dashboards.sweep_page import SweepFigureName, sweep_figure, sweep_page
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.scaling_spec import ScalingSpec
@@ -97,6 +98,8 @@ class PageHandlers:
             snapshot = self._reader.snapshot(experiment_id, view.cell)
         except NotFoundError as error:
             return missing_page(str(error))
+        if snapshot.sweep is not None:
+            return sweep_page(snapshot, request.query_params, self._reader.bench.hindrance())
         return page(
             "experiment.html",
             snapshot=snapshot,
@@ -135,7 +138,7 @@ class FigureHandlers:
     def experiment(
         self,
         experiment_id: str,
-        name: FigureName | FitFigure,
+        name: FigureName | FitFigure | SweepFigureName,
         request: Request,
         theme: ThemeName = "light",
         if_none_match: Annotated[str | None, Header()] = None,
@@ -148,6 +151,8 @@ class FigureHandlers:
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
+        if snapshot.sweep is not None or name == "objective" or name == "parallel" or name == "importance":
+            return _json(sweep_figure(snapshot, name, request.query_params.get("candidate"), theme), tag)
         return _json(experiment_figures.figure(self._reader, snapshot, name, view, theme), tag)
 
     def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:

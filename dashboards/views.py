@@ -226,6 +226,8 @@ def _verdict_chip(verdict: Verdict) -> Chip:
             return Chip(text="diverged", tone="bad")
         case Verdict.OUT_OF_MEMORY:
             return Chip(text="out of memory", tone="bad")
+        case Verdict.STOPPED_EARLY:
+            return Chip(text="stopped early", tone="wait")
         case _:
             assert_never(verdict)
 

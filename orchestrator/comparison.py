@@ -23,6 +23,7 @@ from orchestrator.records import (
     TimeToTarget,
 )
 from orchestrator.statistics import holm, median, paired_difference
+from orchestrator.sweep_report import comparison_spec
 from orchestrator.targets import first_reached, geometric_mean, pareto_front
 from orchestrator.tuning import Standing
 from orchestrator.verdicts import notes, verdict
@@ -46,7 +47,7 @@ Curves = Mapping[str, ValidationCurve]
 def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Curves | None = None) -> Comparison:
     """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last."""
     runs = tuple(runs)
-    spec = experiment.spec
+    spec = comparison_spec(experiment)
     found = summaries(spec, runs)
     baseline = next(each for each in found if each.candidate.name() == spec.baseline_name())
     memory = _memory_kind([run.result for run in runs if run.result])
@@ -83,7 +84,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
 
 def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
     """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
-    found = summaries(experiment.spec, runs)
+    found = summaries(comparison_spec(experiment), runs)
     return tuple(run.id for each in found for run in each.best.runs if run.result is not None)
 
 

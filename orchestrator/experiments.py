@@ -11,7 +11,9 @@ from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
+from orchestrator.names import PLAIN_TEXT as PLAIN_TEXT
 from worker.spec import (
+    CountOrZero,
     Fault,
     LearningRate,
     OptimizerSpec,
@@ -27,10 +29,6 @@ from worker.spec import (
 
 Value = TypeVar("Value", int, float)
 
-PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\s](?:[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-\x9f\s])?$"
-"""No control characters, no blank at either end: names are shown in terminals, and PostgreSQL refuses NUL."""
-
-
 LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
 
 MAX_RUNS = 10_000
@@ -43,6 +41,8 @@ class Candidate(Spec):
     optimizer: str
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
     options: dict[str, Scalar] = Field(default_factory=dict)
+    warmup_steps: CountOrZero | None = None
+    """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
     label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
 
@@ -127,6 +127,10 @@ class ComparisonSpec(Spec):
         if (count := self.run_count()) > MAX_RUNS:
             allowed = f"makes {count} runs; at most {MAX_RUNS} in one experiment"
             faults.append((("candidates",), len(self.candidates), allowed))
+        for position, candidate in enumerate(self.candidates):
+            if (candidate.warmup_steps or 0) >= (steps := self.workload.budget.steps):
+                where = ("candidates", position, "warmup_steps")
+                faults.append((where, candidate.warmup_steps, f"must be below workload.budget.steps = {steps}"))
         return faults
 
     def _unfair(self) -> list[Fault]:
@@ -185,12 +189,17 @@ def planned_run(spec: ComparisonSpec, candidate: Candidate, lr: float, seed: int
     return PlannedRun(
         candidate=candidate.name(),
         spec=RunSpec(
-            workload=spec.workload,
+            workload=spec.workload if candidate.warmup_steps is None else _warmed_up(spec.workload, candidate),
             optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options),
             seed=seed,
             resources=spec.resources,
         ),
     )
+
+
+def _warmed_up(workload: Workload, candidate: Candidate) -> Workload:
+    schedule = workload.schedule.model_copy(update={"warmup_steps": candidate.warmup_steps})
+    return workload.model_copy(update={"schedule": schedule})
 
 
 def distinct(noun: str, values: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -43,6 +43,7 @@ from orchestrator.scaling import (
     stretched_interval,
 )
 from orchestrator.statistics import holm
+from orchestrator.sweep_report import comparison_spec
 from worker.footprint_process import Need
 from worker.record import Verdict
 
@@ -139,7 +140,7 @@ def fit_experiments(
     )
     _require_nats(experiment for experiment, _ in measured)
     samples = _samples(measured)
-    baseline = measured[0][0].spec.baseline_name()
+    baseline = comparison_spec(measured[0][0]).baseline_name()
     if baseline not in {each.candidate for each in samples}:
         names = ", ".join(each.candidate for each in samples) or "none"
         raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
@@ -183,7 +184,7 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
     titles: dict[str, str] = {}
     count: dict[str, int] = {}
     for experiment, runs in measured:
-        for each in summaries(experiment.spec, runs):
+        for each in summaries(comparison_spec(experiment), runs):
             name = each.candidate.name()
             titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
             count[name] = count.get(name, 0) + 1

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Tag, TypeAdapter
 
 from orchestrator.experiments import ComparisonSpec, PlannedRun, expand
 from orchestrator.scaling_spec import ScalingSpec, expand_cells
+from orchestrator.sweeps import SweepSpec
 
 
 def kind(value: Any) -> Any:
@@ -17,18 +18,28 @@ def kind(value: Any) -> Any:
 
 
 ExperimentSpec = Annotated[
-    Annotated[ComparisonSpec, Tag("comparison")] | Annotated[ScalingSpec, Tag("scaling")], Discriminator(kind)
+    Annotated[ComparisonSpec, Tag("comparison")]
+    | Annotated[ScalingSpec, Tag("scaling")]
+    | Annotated[SweepSpec, Tag("sweep")],
+    Discriminator(kind),
 ]
 """What a user may submit."""
 
-_SPECS: TypeAdapter[ComparisonSpec] = TypeAdapter(ExperimentSpec)
+_SPECS: TypeAdapter[ComparisonSpec | SweepSpec] = TypeAdapter(ExperimentSpec)
 
 
-def read_spec(text: str | bytes) -> ComparisonSpec:
+def read_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
     """A specification from its JSON, as the kind that it is."""
     return _SPECS.validate_json(text)
 
 
-def planned_runs(spec: ComparisonSpec) -> tuple[PlannedRun, ...]:
-    """The runs that an experiment begins with."""
+def planned_runs(spec: ComparisonSpec | SweepSpec) -> tuple[PlannedRun, ...]:
+    """The runs that an experiment begins with; a sweep's trials are added by its driver, one after another."""
+    if isinstance(spec, SweepSpec):
+        return ()
     return expand_cells(spec) if isinstance(spec, ScalingSpec) else expand(spec)
+
+
+def will_grow(spec: ComparisonSpec | SweepSpec) -> bool:
+    """Whether runs will be added after the submission."""
+    return isinstance(spec, SweepSpec) or spec.tuning is not None

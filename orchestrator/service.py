@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator import comparison
+from orchestrator import comparison, sweep_report
 from orchestrator.cells import cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
@@ -46,6 +46,8 @@ from orchestrator.store.database import Database
 from orchestrator.store.keyring import Keyring
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from orchestrator.sweep_records import SweepReport
+from orchestrator.sweeps import SweepSpec
 from worker import tracing
 from worker.attempt_log import log_path
 from worker.data.manifest import Manifest
@@ -64,6 +66,8 @@ from worker.record import Observation, Point, Result
 
 PAGE = 500
 """Runs read at once where all are wanted."""
+PROMPT_SECONDS = 1.0
+"""Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
 MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
 MAX_CURVES = 4_096
@@ -106,7 +110,7 @@ class Bench:
 
     # Users
 
-    def submit(self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None) -> Submission:
+    def submit(self, spec: ComparisonSpec | SweepSpec, key: str | None = None, *, by: str | None = None) -> Submission:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
@@ -247,6 +251,16 @@ class Bench:
         baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
         return cell_records(*self._measured(experiment_id))
 
+    def sweep(self, experiment_id: str) -> SweepReport:
+        """What a sweep found so far; raises `ConflictError` where the experiment is none."""
+        return sweep_report.report(*self._measured(experiment_id))
+
+    def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
+        """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
+        experiment, runs = self._measured(experiment_id)
+        found = sweep_report.report(experiment, runs)
+        return sweep_report.comparison_of_the_best(found, sweep_report.sweep_spec(experiment), seed_count)
+
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
         return profiles([one for each in dict.fromkeys(experiment_ids) for one in self._comparisons(each)])
@@ -333,12 +347,13 @@ class Bench:
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """A worker begins its attempt and learns what to do."""
         greeting = self._leases.hello(run_id, attempt, token)
+        heartbeat_seconds = self._policy.heartbeat_seconds
         return Assignment(
             run_id=run_id,
             attempt=attempt,
             spec=greeting.spec,
             lease_seconds=self._policy.ttl_seconds,
-            heartbeat_seconds=self._policy.heartbeat_seconds,
+            heartbeat_seconds=min(heartbeat_seconds, PROMPT_SECONDS) if greeting.may_stop_early else heartbeat_seconds,
             run_folder=str(self._runs_folder / run_id),
             dataset_folder=str(self._datasets_folder),
             checkpoint=greeting.checkpoint,

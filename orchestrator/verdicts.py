@@ -251,4 +251,5 @@ _WORDS = {
     Verdict.CONVERGED: "converged",
     Verdict.DIVERGED: "diverged",
     Verdict.OUT_OF_MEMORY: "ran out of memory",
+    Verdict.STOPPED_EARLY: "was stopped early",
 }

@@ -39,6 +39,8 @@ class Progress:
     """Whether the newest validation loss is the lowest one."""
     fault: str | None = None
     """A sentence, once the loss has stopped being a number."""
+    stopped_early: bool = False
+    """Asked to finish before the end of the budget; not part of a checkpoint, since whoever resumes is asked again."""
     train_losses: "array[float]" = field(default_factory=lambda: array("d"))
     step_seconds: "array[float]" = field(default_factory=lambda: array("d"))
     data_seconds: "array[float]" = field(default_factory=lambda: array("d"))
@@ -55,7 +57,7 @@ class Progress:
 
     def finished(self) -> bool:
         """Whether there is no further step to take."""
-        return self.fault is not None or self.step >= self.steps
+        return self.fault is not None or self.stopped_early or self.step >= self.steps
 
     def add_step(self, train_loss: float, seconds: PhaseSeconds, *, warmup: bool = False) -> None:
         """Count one optimizer step."""
@@ -111,6 +113,12 @@ class Progress:
             return Verdict.DIVERGED, self.fault
         assert self.initial_val_loss is not None
         assert self.val_loss is not None
+        if self.stopped_early and self.step < self.steps:
+            known = f"the {self.loss_name} had gone from {self.initial_val_loss:.4f} to {self.val_loss:.4f}"
+            return Verdict.STOPPED_EARLY, (
+                f"Its sweep stopped it after step {self.step} of {self.steps}: {known}{self.loss_unit}, "
+                "and other trials were better at the same step."
+            )
         losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f}{self.loss_unit} in {self.steps} steps"
         if self.val_loss < self.initial_val_loss:
             return Verdict.CONVERGED, f"The {self.loss_name} went {losses}."

@@ -64,6 +64,8 @@ class Command(StrEnum):
     CONTINUE = "continue"
     CANCEL = "cancel"
     PAUSE = "pause"
+    STOP_EARLY = "stop_early"
+    """Finish with what there is: the answer is a result, not a `Stopped`."""
 
 
 class Heartbeat(Record):

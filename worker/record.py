@@ -31,6 +31,8 @@ class Verdict(StrEnum):
     """The loss stopped being a number, or ended no lower than it was before training."""
     OUT_OF_MEMORY = "out_of_memory"
     """The device has not enough memory for this run."""
+    STOPPED_EARLY = "stopped_early"
+    """A sweep stopped it before the end of its budget, because other trials of it were better at the same step."""
 
 
 class Point(Record):

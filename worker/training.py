@@ -60,7 +60,7 @@ RECORDED_STEPS: Final = 2
 second counts. They take longer for it, and are warm-up for every mean of times."""
 
 
-_WISHES: Final[tuple[Command | None, ...]] = (Command.CONTINUE, Command.CANCEL, Command.PAUSE, None)
+_WISHES: Final[tuple[Command | None, ...]] = (*Command, None)
 """What processes of a crew tell each other by its place; None is to leave."""
 
 
@@ -115,6 +115,8 @@ class Training:
     def advance(self) -> None:
         """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
         self._obey()
+        if self.progress.stopped_early:
+            return
         if self._around.crew.leads and self._timer.due():
             self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
         point = self._step()
@@ -228,10 +230,14 @@ class Training:
             return self._stepper.validation_loss()
 
     def _obey(self) -> None:
-        """Stop where the service or the system asks for it, after a checkpoint; a crew does as its first process."""
+        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked. A
+        crew does as its first process."""
         crew = self._around.crew
         wish = _WISHES[crew.word_of_the_first(_WISHES.index(self._wish()) if crew.leads else 0)]
         if wish is Command.CONTINUE:
+            return
+        if wish is Command.STOP_EARLY:
+            self.progress.stopped_early = True
             return
         if crew.leads:
             self.save()

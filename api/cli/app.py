@@ -24,6 +24,7 @@ from api.cli import (
     report,
     run,
     submit,
+    sweep,
     up,
     watch,
     wishes,
@@ -67,7 +68,7 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, export, report, mlflow)
+USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, export, report, mlflow)
 BESIDE = (run, data, catalogs, plan, memory, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

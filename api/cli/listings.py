@@ -10,6 +10,7 @@ from api.cli.tables import text_table
 from dashboards import formats, measured
 from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, Standing, StateCounts
 from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.sweeps import SweepSpec
 from worker.record import Result
 from worker.spec import RunSpec
 
@@ -72,12 +73,20 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
         ("time left", formats.duration(experiment.progress.seconds_left)),
-        ("baseline", experiment.spec.baseline_name()),
+        *_kind_facts(experiment),
         ("model", _models(experiment)),
         ("data", experiment.spec.workload.data.dataset),
         ("budget", _budget(experiment)),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
+
+
+def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+    spec = experiment.spec
+    if isinstance(spec, SweepSpec):
+        planned = f"{spec.trial_count()} trials, {spec.trials_each()} of each optimizer"
+        return (("sweep", f"{spec.algorithm}, {planned}"), ("found", f"adapm-bench sweep show {experiment.id}"))
+    return (("baseline", spec.baseline_name()),)
 
 
 def _models(experiment: ExperimentRecord) -> str:

@@ -1,12 +1,15 @@
 """`adapm-bench submit FILE`: queue an experiment."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from api.cli.console import plain, print_json
 from api.cli.service import Json, Url, connected
+
+if TYPE_CHECKING:
+    from orchestrator.records import ExperimentRecord
 
 SpecFile = Annotated[
     Path, typer.Argument(help="YAML or JSON; - reads standard input.", metavar="FILE", allow_dash=True)
@@ -34,6 +37,14 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
         return
     experiment = submission.experiment
     verb = "submitted" if submission.created else "was already submitted:"
-    print(f"{verb} {experiment.id}: {plain(experiment.name)}, {experiment.counts.total} runs")
+    print(f"{verb} {experiment.id}: {plain(experiment.name)}, {_size(experiment)}")
     print(f"dashboard: {base}/experiments/{experiment.id}")
     print(f"next:      adapm-bench watch {experiment.id}")
+
+
+def _size(experiment: "ExperimentRecord") -> str:
+    """How many runs there will be."""
+    from orchestrator.sweeps import SweepSpec
+
+    spec = experiment.spec
+    return f"{spec.trial_count()} trials" if isinstance(spec, SweepSpec) else f"{experiment.counts.total} runs"

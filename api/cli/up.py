@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command()(up)
     app.command(name="api", hidden=True)(api_process)
     app.command(name="dispatcher", hidden=True)(dispatcher_process)
+    app.command(name="sweep-driver", hidden=True)(driver_process)
 
 
 def up(
@@ -93,6 +94,13 @@ def dispatcher_process(
     except (OrchestratorError, TracingError) as error:
         complain(f"error: {error}")
         raise typer.Exit(FAILED) from error
+
+
+def driver_process() -> None:
+    """The process of one sweep's driver; the dispatcher starts it."""
+    from api.drive import drive
+
+    drive()
 
 
 def read_settings(

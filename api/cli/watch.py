@@ -35,6 +35,7 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
             complain(f"{run.id} {run.status.value}: {plain(run.reason or 'no reason was given')}")
         if len(unhappy) > SHOWN:
             complain(f"and {len(unhappy) - SHOWN} more; adapm-bench ls --experiment {experiment.id} lists all")
-        print(f"ended; next: adapm-bench compare {experiment.id}")
+        verb = "sweep show" if experiment.kind == "sweep" else "compare"
+        print(f"ended; next: adapm-bench {verb} {experiment.id}")
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         raise typer.Exit(FAILED)

@@ -19,7 +19,7 @@ from orchestrator.store.holding import COMMANDS, Held, hold
 from orchestrator.store.moves import AttemptEnd, RunRow, after_loss, end_attempts, move
 from orchestrator.store.tables import checkpoints, events, results
 from worker.protocol import Command, Failure, FailureKind, Stopped
-from worker.record import Result
+from worker.record import Result, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
             limit_reached=None,
             step=min(result.steps, held.run.steps_total),
             last_train_loss=result.final_train_loss,
-            last_val_loss=result.final_val_loss,
+            # A trial that was stopped early has no final loss; the newest one that it told stays true.
+            last_val_loss=held.run.last_val_loss if result.verdict is Verdict.STOPPED_EARLY else result.final_val_loss,
             tokens_per_second=result.tokens_per_second,
         )
 

@@ -21,6 +21,7 @@ from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs
 from orchestrator.store.tables import experiments, results, runs
+from orchestrator.store.trials import reopen_sweep
 from orchestrator.tuning import Trial, follow_up
 from worker.record import Verdict
 
@@ -30,14 +31,16 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 
     Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
     """
-    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing):
+    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~IS_SWEEP):
         _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _locked(connection, revived_in, ~experiments.c.growing):
-        spec = read_spec(row.spec)
+    for row in _locked(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
+        reopen_sweep(connection, row)
+    for row in _locked(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
+        spec = _tunable(row)
         if spec.tuning and _is_tuned_still(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
@@ -52,6 +55,8 @@ def heed(connection: Connection, experiment_id: str, wish: Wish) -> None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
 
 
+IS_SWEEP = experiments.c.kind == "sweep"
+"""Its trials are added by its driver (`trials.py`), not by the transaction that ends a run."""
 HEEDED: dict[Wish, dict[str, object]] = {
     Wish.CANCEL: {"growing": False, "paused": False},
     Wish.PAUSE: {"paused": experiments.c.growing},
@@ -73,7 +78,7 @@ def _locked(
 
 
 def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
-    spec = read_spec(row.spec)
+    spec = _tunable(row)
     trials = _trials(connection, row.number, ended)
     planned = [
         run
@@ -132,3 +137,10 @@ def _next_position(connection: Connection, number: int) -> int:
 
 def _following(spec: ComparisonSpec, candidate: Candidate, trials: list[Trial]) -> list[PlannedRun]:
     return [planned_run(spec, candidate, lr, seed) for lr, seed in follow_up(spec, candidate, trials)]
+
+
+def _tunable(row: sa.Row[Any]) -> ComparisonSpec:
+    """The specification of an experiment that is no sweep."""
+    spec = read_spec(row.spec)
+    assert isinstance(spec, ComparisonSpec)
+    return spec

@@ -42,6 +42,8 @@ class Greeting:
     """Instead of the specification's."""
     trace_parent: str | None
     """The trace that the run belongs to."""
+    may_stop_early: bool
+    """Whether a sweep may stop the run before its budget."""
 
 
 class Leases:
@@ -67,7 +69,9 @@ class Leases:
             connection.execute(_EXTEND, [self._extension(held) | {"new_step": step, "new_device_seconds": seconds}])
             connection.execute(_PROGRESS, [{"this": run_id, "new_step": step, "new_device_seconds": total}])
             count_change(connection)
-            return HeartbeatReply(command=COMMANDS.get(held.run.status, Command.CONTINUE))
+            # Cancel and pause come first: they are a person's.
+            otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
+            return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
@@ -123,6 +127,7 @@ class Leases:
                     checkpoint=_checkpoint_before(connection, each),
                     micro_batch_sequences=each.run.micro_batch_sequences,
                     trace_parent=each.run.trace_parent,
+                    may_stop_early=each.run.stop_early is not None,
                 )
                 if each is not None and each.live
                 else LeaseLostError()

@@ -17,6 +17,7 @@ from orchestrator.jobs import LIVE, Limit, RunId, RunStatus
 from orchestrator.store.database import Database
 from orchestrator.store.moves import RunRow, lock_ids, move
 from orchestrator.store.tables import attempts, experiments, runs
+from orchestrator.sweeps import SweepSpec
 
 MOST_AT_ONCE = 1000
 """Stopped in one transaction; the others in the next one, a second later."""
@@ -31,7 +32,7 @@ class RunLimits(TypedDict):
     deadline_at: float | None
 
 
-def run_limits(spec: ComparisonSpec, submitted_at: float) -> RunLimits:
+def run_limits(spec: ComparisonSpec | SweepSpec, submitted_at: float) -> RunLimits:
     """What limits the runs of an experiment that was submitted then, those that it gets later too."""
     deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
     return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)

@@ -49,6 +49,8 @@ class RunRow:
     limit_reached: Limit | None
     micro_batch_sequences: int | None
     trace_parent: str | None
+    stop_early: bool | None
+    """Whether its sweep wants it to finish with what there is; null for runs that no sweep may stop."""
     started_at: float | None
     ended_at: float | None
     last_event: int

@@ -46,6 +46,7 @@ from orchestrator.store.moves import (
 )
 from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
+from orchestrator.sweeps import SweepSpec
 from worker.spec import RunSpec
 
 TOKEN_BYTES = 32
@@ -69,7 +70,12 @@ class Queue:
     # The user's side
 
     def submit(
-        self, spec: ComparisonSpec, key: str | None = None, *, by: str | None = None, trace_parent: str | None = None
+        self,
+        spec: ComparisonSpec | SweepSpec,
+        key: str | None = None,
+        *,
+        by: str | None = None,
+        trace_parent: str | None = None,
     ) -> Submitted:
         """Queue an experiment; see `submission.submit_together`. Raises `IdempotencyError`."""
         submittal = Submittal.of(spec, key, by=by, trace_parent=trace_parent)

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import IdempotencyError, OrchestratorError
 from orchestrator.experiments import ComparisonSpec, PlannedRun
 from orchestrator.jobs import ExperimentId, RunStatus
-from orchestrator.kinds import planned_runs
+from orchestrator.kinds import planned_runs, will_grow
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
 from orchestrator.store.limits import RunLimits, run_limits
@@ -36,6 +36,7 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
+from orchestrator.sweeps import SweepSpec
 from worker.spec import canonical_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -52,7 +53,7 @@ LARGE_RUNS = 100
 class Submittal:
     """One call: what is to be stored, made ready before any lock is taken."""
 
-    spec: ComparisonSpec
+    spec: ComparisonSpec | SweepSpec
     key: str | None
     spec_json: str
     spec_hash: str
@@ -63,7 +64,12 @@ class Submittal:
 
     @classmethod
     def of(
-        cls, spec: ComparisonSpec, key: str | None, *, by: str | None = None, trace_parent: str | None = None
+        cls,
+        spec: ComparisonSpec | SweepSpec,
+        key: str | None,
+        *,
+        by: str | None = None,
+        trace_parent: str | None = None,
     ) -> Self:
         """Expand the experiment."""
         content = canonical_json(spec.model_dump(mode="json"))
@@ -109,8 +115,9 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
             rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank], more=more)
             answers[position] = experiment_id, _new_record(experiment_id, each, now)
             new.append(experiment_id)
-        if new:
+        if rows:
             _insert_rows(connection, rows, now)
+        if new:
             _tell(connection, new, now)
             count_change(connection)
     return [answers[position] for position in range(len(submittals))]
@@ -128,7 +135,7 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
         spec_hash=submittal.spec_hash,
         created_at=now,
         ended_at=None,
-        counts=StateCounts(total=runs_total, by_status={RunStatus.QUEUED: runs_total}, growing=spec.tuning is not None),
+        counts=StateCounts(total=runs_total, by_status={RunStatus.QUEUED: runs_total}, growing=will_grow(spec)),
         progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
         key_id=submittal.by,
     )
@@ -147,7 +154,7 @@ def _insert_experiment(
         "spec_hash": submittal.spec_hash,
         "idempotency_key": submittal.key,
         "created_at": now,
-        "growing": spec.tuning is not None,
+        "growing": will_grow(spec),
         "key_id": submittal.by,
     }
     return connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()

@@ -192,6 +192,26 @@ def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest
     assert reporter.result == result
 
 
+@pytest.mark.parametrize("step", [0, 6, 11])
+def test_an_early_stop_is_a_result_with_all_that_was_measured(step: int, folders: Folders) -> None:
+    """It has no final loss: only a run of the whole budget has."""
+    reporter = StoppingReporter(step, Command.STOP_EARLY)
+
+    result = run(made_spec(), reporter, folders)
+
+    assert (result.verdict, result.steps, result.final_val_loss) == (Verdict.STOPPED_EARLY, step, None)
+    assert f"stopped it after step {step} of 12" in result.verdict_reason
+    assert result.optimizer_state_bytes > 0 or step == 0
+    assert result.peak_memory.host_rss_bytes > 0
+    assert reporter.result == result
+    assert [point.step for point in reporter.points] == list(range(step + 1))
+
+
+def test_an_early_stop_that_comes_with_the_last_step_changes_nothing(folders: Folders) -> None:
+    result = run(made_spec(), StoppingReporter(12, Command.STOP_EARLY), folders)
+    assert (result.verdict, result.steps) == (Verdict.CONVERGED, 12)
+
+
 @pytest.mark.parametrize("command", [Command.PAUSE, Command.CANCEL, None])
 @pytest.mark.parametrize("step", [0, 6])
 def test_a_command_or_sigterm_stops_at_the_next_step_and_a_later_attempt_repeats_nothing(

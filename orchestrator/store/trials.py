@@ -1,0 +1,144 @@
+"""Trials: the runs that a sweep's driver adds one after another, each once however often it is asked for.
+
+    add (sweep, number) ─► the run at that position: a new one, or the one that an earlier driver had added
+
+The number is the idempotency key, and the run's position in the experiment: a driver that is killed after it has added
+a trial, and comes back, finds that trial. What the store holds is the truth, and Tune is told of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.experiments import PlannedRun
+from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
+from orchestrator.store.database import Database
+from orchestrator.store.limits import run_limits
+from orchestrator.store.moves import count_change, known_id, lock_ids
+from orchestrator.store.submission import insert_runs
+from orchestrator.store.tables import experiments, results, runs
+from orchestrator.sweeps import SweepSpec
+from orchestrator.trials import Spending
+from worker.record import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glance:
+    """What a follower of a trial looks at again and again: cheap to read."""
+
+    status: RunStatus
+    version: int
+    """Grows with every change; as long as it stays, nothing else has changed."""
+    verdict: Verdict | None
+    final_val_loss: float | None
+
+    def ended(self) -> bool:
+        """Whether it can change no more by itself."""
+        return self.status in TERMINAL
+
+
+def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
+    """The sweeps that may still get trials, the oldest first."""
+    query = sa.select(experiments.c.id).where(experiments.c.kind == "sweep", experiments.c.growing)
+    with database.reading() as connection:
+        return tuple(ExperimentId(id) for id in connection.execute(query.order_by(experiments.c.number)).scalars())
+
+
+def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
+    """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
+    with database.writing() as connection:
+        query = sa.select(*(experiments.c[name] for name in ("number", "growing", "paused", "created_at")))
+        mine = query.where(experiments.c.id == known_id(sweep_id)).with_for_update(key_share=True)
+        sweep = connection.execute(mine).one()
+        at = runs.c.experiment_number == sweep.number, runs.c.position == number
+        known = connection.execute(sa.select(runs.c.id).where(*at)).scalar_one_or_none()
+        if known is not None or not sweep.growing:
+            return None if known is None else RunId(known)
+        now = database.read_clock(connection)
+        experiment_id = ExperimentId(sweep_id)
+        rank = -spec.priority
+        insert_runs(
+            connection,
+            experiment_id,
+            sweep.number,
+            (trial,),
+            now,
+            rank=rank,
+            first=number,
+            paused=sweep.paused,
+            limits=run_limits(spec, sweep.created_at),
+        )
+        # From version 1 on: the sum over the runs is the experiment's version, and a page has to notice the new one.
+        new = {"version": 1, "stop_early": False if spec.may_stop_early() else None}
+        connection.execute(sa.update(runs).where(*at).values(new))
+        count_change(connection)
+        return RunId(f"{sweep_id}-{number:04d}")
+
+
+def ask_to_stop(database: Database, run_id: str) -> bool:
+    """Let a trial finish with what there is, as soon as its worker hears of it; False where it has ended, or may not.
+
+    It stays as it is for everybody else: what it has measured becomes its result, with the verdict `stopped_early`.
+    """
+    with database.writing() as connection:
+        found, _ = lock_ids(database, connection, [run_id])
+        run = found.get(run_id)
+        if run is None or run.status in TERMINAL or run.stop_early is None:
+            return False
+        wish = sa.update(runs).where(runs.c.id == run_id)
+        connection.execute(wish.values(stop_early=True, version=runs.c.version + 1))
+        count_change(connection)
+        return True
+
+
+def glance(database: Database, run_id: str) -> Glance:
+    """Look at a trial."""
+    columns = runs.c.status, runs.c.version, results.c.verdict, results.c.final_val_loss
+    joined = runs.outerjoin(results, results.c.run_id == runs.c.id)
+    query = sa.select(*columns).select_from(joined).where(runs.c.id == run_id)
+    with database.reading() as connection:
+        row = connection.execute(query).one()
+    return Glance(
+        status=RunStatus(row.status),
+        version=row.version,
+        verdict=None if row.verdict is None else Verdict(row.verdict),
+        final_val_loss=row.final_val_loss,
+    )
+
+
+def spending(database: Database, sweep_id: str) -> Spending:
+    """What the trials have cost."""
+    ended = runs.c.status.in_(TERMINAL)
+    cost = sa.func.coalesce(sa.func.sum(runs.c.device_seconds), 0.0)
+    columns = ended.label("ended"), sa.func.count().label("trials"), cost.label("seconds")
+    query = sa.select(*columns).where(runs.c.experiment_id == sweep_id).group_by(ended)
+    with database.reading() as connection:
+        rows = {bool(row.ended): row for row in connection.execute(query)}
+    over, live = rows.get(True), rows.get(False)
+    return Spending(
+        device_seconds=sum(float(row.seconds) for row in rows.values()),
+        ended=over.trials if over else 0,
+        ended_seconds=float(over.seconds) if over else 0.0,
+        live=live.trials if live else 0,
+    )
+
+
+def close(database: Database, sweep_id: str) -> None:
+    """No trial follows any more; may be repeated."""
+    with database.writing() as connection:
+        # A run's row first, as everybody locks them; its version lets pages see that the sweep is over.
+        last = sa.select(sa.func.max(runs.c.id)).where(runs.c.experiment_id == sweep_id).scalar_subquery()
+        connection.execute(sa.update(runs).where(runs.c.id == last).values(version=runs.c.version + 1))
+        mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id))
+        connection.execute(mine.values(growing=False, paused=False))
+        count_change(connection)
+
+
+def reopen_sweep(connection: Connection, row: sa.Row[Any]) -> None:
+    """Let a sweep that was cancelled go on, of which runs are retried; `row` is its experiment, locked."""
+    spec = SweepSpec.model_validate_json(row.spec)
+    count = sa.select(sa.func.count()).select_from(runs).where(runs.c.experiment_number == row.number)
+    if connection.execute(count).scalar_one() < spec.trial_count():
+        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))

@@ -1,0 +1,163 @@
+"""The keeper of sweeps: sees to it that each sweep that may still get trials has a driver, and no other one has.
+
+A thread of the dispatcher process, of which one on a database leads. A driver that dies is started again, later and
+later; what it had found is in the store. A keeper that dies takes its drivers with it: they watch their standard input.
+"""
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.jobs import ExperimentId
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.trials import live_sweeps
+
+log = structlog.get_logger(__name__)
+
+ROLE = "sweeps"
+TICK_SECONDS = 0.5
+RENEW_SECONDS = 2.0
+MOST_DRIVERS = 4
+"""At work at once, some 250 MB each; the sweeps behind them wait for their turn."""
+BACKOFF_SECONDS = (0.0, 2.0, 5.0, 15.0, 60.0)
+"""Pause before a driver's next start, by how often in a row it has ended without finishing its sweep."""
+GOOD_SECONDS = 60.0
+"""A driver that lived this long had started well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a driver is told, as one line of JSON on its standard input: a database's URL may hold a password."""
+
+    sweep_id: str
+    database_url: str
+    ray_address: str
+    folder: str
+
+    def line(self) -> bytes:
+        """As it is sent."""
+        return json.dumps(vars(self)).encode() + b"\n"
+
+
+@dataclass
+class _Driver:
+    process: subprocess.Popen[bytes] | None = None
+    ends: int = 0
+    started_at: float = 0.0
+    start_after: float = 0.0
+
+
+class SweepKeeper:
+    """Starts and ends drivers."""
+
+    def __init__(
+        self,
+        database: Database,
+        leadership: Leadership,
+        command: Sequence[str],
+        order: Callable[[ExperimentId], Order],
+        log_folder: Path,
+    ) -> None:
+        """`command` starts a driver, which reads its `order` from its standard input."""
+        self._database, self._leadership = database, leadership
+        self._command, self._order, self._log_folder = list(command), order, log_folder
+        self._drivers: dict[ExperimentId, _Driver] = {}
+        self._leads, self._renewed_at = False, -RENEW_SECONDS
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweep-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End every driver, and let another keeper lead."""
+        self._stop.set()
+        self._thread.join()
+        for driver in self._drivers.values():
+            _end(driver)
+        try:
+            self._leadership.resign()
+        except OrchestratorError as error:
+            log.warning("another keeper has to wait for this one's lease to run out", error=str(error))
+
+    def _run(self) -> None:
+        while not self._stop.wait(TICK_SECONDS):
+            try:
+                self.tick()
+            except OrchestratorError as error:
+                log.warning("sweeps cannot be looked after, trying again", error=str(error))
+
+    def tick(self) -> None:
+        """One look: drivers for the sweeps that need one, none for the others."""
+        if not self._lead():
+            self._end_all_but(())
+            return
+        wanted = live_sweeps(self._database)[:MOST_DRIVERS]
+        self._end_all_but(wanted)
+        for sweep_id in wanted:
+            self._see_to(sweep_id, self._drivers.setdefault(sweep_id, _Driver()))
+
+    def _lead(self) -> bool:
+        now = time.monotonic()
+        if now - self._renewed_at >= RENEW_SECONDS:
+            self._leads = self._leadership.hold() is not None
+            self._renewed_at = now
+        return self._leads
+
+    def _end_all_but(self, wanted: Sequence[ExperimentId]) -> None:
+        """A driver whose sweep has closed gets its time to leave by itself: it still waits for trials that end."""
+        for sweep_id in self._drivers.keys() - set(wanted):
+            driver = self._drivers[sweep_id]
+            if driver.process is None or driver.process.poll() is not None or not self._leads:
+                _end(driver)
+                del self._drivers[sweep_id]
+
+    def _see_to(self, sweep_id: ExperimentId, driver: _Driver) -> None:
+        if driver.process is not None and driver.process.poll() is not None:
+            status = driver.process.returncode
+            if time.monotonic() - driver.started_at > GOOD_SECONDS:
+                driver.ends = 0
+            pause_seconds = BACKOFF_SECONDS[min(driver.ends, len(BACKOFF_SECONDS) - 1)]
+            log.warning(
+                "a sweep's driver ended before its sweep", sweep=sweep_id, status=status, again_in=pause_seconds
+            )
+            _end(driver)
+            driver.ends += 1
+            driver.start_after = time.monotonic() + pause_seconds
+        if driver.process is None and time.monotonic() >= driver.start_after:
+            self._begin(sweep_id, driver)
+
+    def _begin(self, sweep_id: ExperimentId, driver: _Driver) -> None:
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        driver.started_at = time.monotonic()
+        with (self._log_folder / f"sweep-{sweep_id}.log").open("ab") as file:
+            driver.process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True
+            )
+        assert driver.process.stdin is not None
+        try:
+            driver.process.stdin.write(self._order(sweep_id).line())
+            driver.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it is dead already, which the next look finds
+        log.info("a sweep's driver starts", sweep=sweep_id, process=driver.process.pid)
+
+
+def _end(driver: _Driver) -> None:
+    """End a driver's process, at once: it keeps nothing that is not in the store."""
+    process, driver.process = driver.process, None
+    if process is None:
+        return
+    process.kill()
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

@@ -1,0 +1,84 @@
+"""A sweep through the real service and Ray Tune, whose driver is killed with -9 in the middle of it.
+
+Every trial is in the finished table once, the hopeless ones were stopped early, and what had ended was left alone.
+"""
+
+import contextlib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from api.client import Client
+from orchestrator.jobs import RunStatus
+from orchestrator.sweeps import SweepSpec
+from orchestrator.trials import planned
+from tests.chaos.test_kill import _await, service
+from tests.reference.made_sweep import sweep_spec
+from worker.record import Verdict
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+GOOD, HOPELESS = 1e-3, 1e-7
+
+
+def asha() -> SweepSpec:
+    """One trial after another, so that ASHA's decisions are the same on every machine: the hopeless rate comes second,
+    is behind the good one at the first rung, and has seconds left to hear of it."""
+    return sweep_spec(
+        name="chaos of a sweep",
+        workload={
+            "model": "gpt2-tiny",
+            "data": {"sequence_length_tokens": 32},
+            "budget": {"steps": 400, "batch_sequences": 2},
+            "evaluation": {"every_steps": 20, "sequences": 4},
+        },
+        candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "choice", "values": [GOOD, HOPELESS]}}}],
+        algorithm="asha",
+        early_stopping={"grace_steps": 20},
+        trials=4,
+        concurrency=1,
+        seed=SEED,
+    )
+
+
+SEED = 13
+"""Draws good, hopeless, good, hopeless."""
+
+
+def drivers(of: psutil.Process) -> list[psutil.Process]:
+    """The living drivers among the service's processes."""
+    found = []
+    for process in of.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "sweep-driver" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def test_a_sweep_whose_driver_is_killed_has_each_trial_once(tmp_path: Path):
+    spec = asha()
+    rates = [(planned(spec, number) or {})["lr"] for number in range(4)]
+    assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
+    with service(tmp_path / "data") as (url, process), Client(url) as client:
+        sweep = client.submit(spec).experiment
+        _await(lambda: client.experiment(sweep.id).counts.ended() >= 2, "two trials have ended", seconds=600)
+        before = client.runs(experiment_id=sweep.id)
+        (driver,) = drivers(process)
+        driver.kill()
+        _await(lambda: drivers(process) not in ([], [driver]), "another driver lives", seconds=120)
+        _await(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done", seconds=600)
+        runs = client.runs(experiment_id=sweep.id)
+        report = client.sweep(sweep.id)
+        comparison = client.sweep_comparison(sweep.id, seeds=2)
+    assert [(run.position, run.lr, run.status) for run in runs] == [
+        (number, rate, RunStatus.SUCCEEDED) for number, rate in enumerate(rates)
+    ]
+    assert runs[: len(before)][:2] == before[:2], "what had ended was left alone"
+    verdicts = [trial.verdict for trial in report.trials]
+    assert verdicts == [Verdict.CONVERGED, Verdict.STOPPED_EARLY] * 2
+    assert [trial.steps < trial.steps_total for trial in report.trials] == [False, True] * 2
+    # Equal hyperparameters and an equal seed: to the bit the same training, which also says that both were whole ones.
+    assert report.trials[0].objective == report.trials[2].objective is not None
+    assert report.best() == report.trials[0]
+    assert (comparison.candidates[0].learning_rates, comparison.seeds) == ((GOOD,), (SEED + 1, SEED + 2))

@@ -1,0 +1,89 @@
+"""The keeper of sweeps: a driver for each live sweep, another one where it dies, none for a sweep that ended."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.jobs import ExperimentId, LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store import trials
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
+from orchestrator.sweep_keeper import MOST_DRIVERS, ROLE, Order, SweepKeeper
+from tests.reference.made_sweep import sweep_spec
+from tests.stores import sqlite_database
+
+DRIVER = "import sys; print(sys.stdin.readline(), flush=True); sys.stdin.read()"
+"""Repeats its order into its log, and ends with its standard input."""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = sqlite_database(tmp_path)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def keeper(database: Database, tmp_path: Path) -> Iterator[SweepKeeper]:
+    def order(sweep_id: ExperimentId) -> Order:
+        return Order(
+            sweep_id=sweep_id, database_url="postgresql://name:secret@host", ray_address="here", folder="there"
+        )
+
+    keeper = SweepKeeper(
+        database, Leadership(database, "me", role=ROLE), [sys.executable, "-c", DRIVER], order, tmp_path / "logs"
+    )
+    keeper.start()
+    yield keeper
+    keeper.close()
+    assert drivers() == []
+
+
+def drivers() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children():
+        if process.status() != psutil.STATUS_ZOMBIE and DRIVER in process.cmdline():
+            found.append(process)
+    return found
+
+
+def until(look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def submit(database: Database, tmp_path: Path) -> ExperimentId:
+    bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
+    return ExperimentId(bench.submit(sweep_spec()).experiment.id)
+
+
+def test_a_sweep_has_one_driver_until_it_ends(keeper: SweepKeeper, database: Database, tmp_path: Path) -> None:
+    sweep_id = submit(database, tmp_path)
+    log = tmp_path / "logs" / f"sweep-{sweep_id}.log"
+    until(lambda: log.exists() and sweep_id in log.read_text())
+    (first,) = drivers()
+    assert not any("secret" in word for word in first.cmdline()), "a password is no argument: everybody can read those"
+    first.kill()
+    until(lambda: drivers() not in ([], [first]))
+    (second,) = drivers()
+    trials.close(database, sweep_id)
+    second.terminate()  # as a driver that is done ends by itself
+    until(lambda: not drivers())
+    keeper.tick()
+    assert drivers() == []
+
+
+def test_more_sweeps_than_drivers_wait_for_their_turn(keeper: SweepKeeper, database: Database, tmp_path: Path) -> None:
+    ids = [submit(database, tmp_path) for _ in range(MOST_DRIVERS + 1)]
+    until(lambda: len(drivers()) == MOST_DRIVERS)
+    waiting = tmp_path / "logs" / f"sweep-{ids[-1]}.log"
+    assert not waiting.exists()
+    trials.close(database, ids[0])
+    until(waiting.exists)
