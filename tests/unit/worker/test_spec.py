@@ -140,3 +140,11 @@ def test_a_part_of_a_gpu_cannot_be_asked_for(gpus: object) -> None:
     """Runs that share a GPU would measure each other."""
     with pytest.raises(ValidationError, match="valid integer"):
         Resources.model_validate({"gpus": gpus})
+
+
+def test_rules_are_for_optimizers_with_a_block_plan_and_in_the_form_of_the_command_line() -> None:
+    """A rule that no plan could take, or that says nothing, is a fault at its place."""
+    ruled = RunSpec.model_validate(spec(optimizer__name="adapm", optimizer__rules=["*.mlp.*=rank:8,per:neuron"]))
+    assert ruled.optimizer.rules == ("*.mlp.*=rank:8,per:neuron",)
+    assert set(faults(spec(optimizer__name="adamw", optimizer__rules=["*=full"]))) == {"optimizer.rules"}
+    assert set(faults(spec(optimizer__name="adapm", optimizer__rules=["*=most"]))) == {"optimizer.rules.0"}
