@@ -13,7 +13,7 @@ from fastapi import APIRouter, FastAPI
 from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
 from api.meters import Metered, Meters
 from api.problems import Unforeseen, handle_errors
-from api.routes import attempts, catalog, experiments, exports, fits, health, metrics, points, reference, runs
+from api.routes import attempts, catalog, experiments, exports, fits, health, metrics, points, reference, runs, studies
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
@@ -61,7 +61,7 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, points, exports, fits, attempts, catalog):
+    for noun in (experiments, runs, points, exports, fits, studies, attempts, catalog):
         router.include_router(noun.router)
     return router
 

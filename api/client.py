@@ -33,6 +33,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
+from orchestrator.studies.reports import StudySummary
 from worker.record import Observation, Point
 
 Answer = TypeVar("Answer")
@@ -152,6 +153,14 @@ class Client:
         chosen: dict[str, Parameter] = {} if form is None else {"form": form}
         parameters = {"experiment": list(experiment_ids), "predict": list(predict), **chosen}
         return self._get("/v1/fits", FitReport, parameters)
+
+    def studies(self) -> tuple[StudySummary, ...]:
+        """Every study with its experiments and findings."""
+        return self._get("/v1/studies", Page[StudySummary]).items
+
+    def study(self, name: str) -> StudySummary:
+        """One study."""
+        return self._get(f"/v1/studies/{_segment(name)}", StudySummary)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""

@@ -19,6 +19,7 @@ from api.cli import (
     mlflow,
     plan,
     run,
+    study,
     submit,
     up,
     watch,
@@ -49,7 +50,7 @@ def _options(
     """What stands before a verb."""
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
+USING = (demo, up, submit, look, watch, wishes, logs, fit, study, export, mlflow)
 BESIDE = (run, data, catalogs, plan, memory, db, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

@@ -1,0 +1,32 @@
+"""Words and numbers of studies, as people read them: shared by pages, reports and the command line. Pure."""
+
+from orchestrator.studies.findings import Measure
+from orchestrator.studies.results import StoredFinding
+from orchestrator.studies.study import Plan
+
+
+def figure_text(value: float | None) -> str:
+    """Four significant digits; a dash for none."""
+    return "—" if value is None else f"{value:.4g}"
+
+
+def interval_text(measure: Measure) -> str:
+    """`0.31 to 0.35`; empty without one."""
+    if measure.low is None or measure.high is None:
+        return ""
+    return f"{measure.low:.4g} to {measure.high:.4g}"
+
+
+def estimate_words(plan: Plan, *, paper: bool) -> str:
+    """What it costs, roughly."""
+    hours = plan.device_hours()
+    if not plan.parts:
+        return "seconds"
+    if paper and any(part.spec.resources.gpus for part in plan.parts):
+        return f"about {hours:,.0f} GPU-hours"
+    return f"about {max(60 * hours, 1):.0f} core-minutes"
+
+
+def origin(stored: StoredFinding) -> str:
+    """`tiny scale, published`."""
+    return f"{stored.scale.value} scale, {'published' if stored.published else 'own result'}"

@@ -1,0 +1,161 @@
+"""What the service tells about studies: their plans, the experiments that there are, and findings, ours and published.
+
+A published evidence is a file of `published/`; what was computed on this machine lies in the data folder's `studies/`.
+"""
+
+from collections.abc import Mapping
+from threading import Lock
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.records import ExperimentRecord
+from orchestrator.service import Bench
+from orchestrator.studies.deviations import deviations
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence_files import PUBLISHED, read_evidence
+from orchestrator.studies.findings import Answer, Finding, finding
+from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.registry import all_studies, study
+from orchestrator.studies.study import Study
+from worker.record import Record
+
+
+class StudyExperiment(Record):
+    """One experiment of a plan."""
+
+    part: str
+    key: str
+    """Submit `spec` under this idempotency key, and the study finds it."""
+    spec: ComparisonSpec
+    experiment_id: str | None
+    """The newest one under the key; null where there is none."""
+    done: bool
+
+
+class ScaleReport(Record):
+    """A study at one scale."""
+
+    scale: Scale
+    runs: int
+    estimated_device_hours: float
+    """Roughly, by the FLOPs of all runs."""
+    computed: bool
+    """Whether something is computed without training."""
+    experiments: tuple[StudyExperiment, ...]
+    own: Finding | None
+    """From this service's results; null where there are none."""
+    published: Finding | None
+    """From the results that come with this version."""
+    deviations: tuple[str, ...]
+    """Where our results lie outside of the published ones' intervals."""
+
+    def best(self) -> Finding | None:
+        """Ours where it says something, else the published one."""
+        ours = self.own if self.own and self.own.answer is not Answer.MISSING else None
+        return ours or self.published or self.own
+
+
+class StudySummary(Record):
+    """A study in a list."""
+
+    name: str
+    title: str
+    question: str
+    claim: str
+    source: str
+    axis: str
+    caveats: tuple[str, ...]
+    scales: tuple[ScaleReport, ...]
+
+    def scale(self, scale: Scale) -> ScaleReport:
+        """The report at that scale."""
+        return next(each for each in self.scales if each.scale is scale)
+
+    def best(self) -> tuple[Scale, Finding] | None:
+        """The finding at the largest scale that has one."""
+        found = [(each.scale, best) for each in reversed(self.scales) if (best := each.best()) is not None]
+        judged = [each for each in found if each[1].answer is not Answer.MISSING]
+        return next(iter(judged or found), None)
+
+
+class Studies:
+    """The studies over one service. Thread-safe; evidence is gathered once for each version of its experiments."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._gathered: dict[tuple[str, Scale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
+        self._lock = Lock()
+
+    def all(self) -> tuple[StudySummary, ...]:
+        """Every study."""
+        return tuple(self._summary(each) for each in all_studies())
+
+    def one(self, name: str) -> StudySummary:
+        """One study; raises `NotFoundError`."""
+        return self._summary(study(name))
+
+    def _summary(self, each: Study) -> StudySummary:
+        return StudySummary(
+            name=each.name,
+            title=each.title,
+            question=each.question,
+            claim=each.claim,
+            source=each.source,
+            axis=each.axis,
+            caveats=each.caveats,
+            scales=tuple(self._report(each, scale) for scale in Scale),
+        )
+
+    def _report(self, each: Study, scale: Scale) -> ScaleReport:
+        plan = each.plans[scale]
+        found = {part.name: self._bench.experiment_of_key(part.key()) for part in plan.parts}
+        there = {name: experiment for name, experiment in found.items() if experiment is not None}
+        own = self._own_evidence(each, scale, there)
+        published = read_evidence(PUBLISHED, each.name, scale)
+        return ScaleReport(
+            scale=scale,
+            runs=plan.run_count(),
+            estimated_device_hours=plan.device_hours(),
+            computed=plan.compute is not None,
+            experiments=tuple(
+                StudyExperiment(
+                    part=part.name,
+                    key=part.key(),
+                    spec=part.spec,
+                    experiment_id=there[part.name].id if part.name in there else None,
+                    done=part.name in there and there[part.name].counts.done(),
+                )
+                for part in plan.parts
+            ),
+            own=judged(each, own),
+            published=judged(each, published),
+            deviations=deviations(own, published) if own and published else (),
+        )
+
+    def _own_evidence(self, each: Study, scale: Scale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
+        kept = read_evidence(self._bench.studies_folder(), each.name, scale)
+        if not there:
+            return kept
+        versions = tuple((one.id, self._bench.experiment_version(one.id)) for one in there.values())
+        with self._lock:
+            known = self._gathered.get((each.name, scale))
+        if known is not None and known[0] == versions:
+            return known[1]
+        try:
+            evidence = gather(each, scale, {name: one.id for name, one in there.items()}, self._source())
+        except OrchestratorError:
+            return kept  # no law fits these results, or an experiment went meanwhile
+        with self._lock:
+            self._gathered[each.name, scale] = (versions, evidence)
+        return evidence
+
+    def _source(self) -> Source:
+        bench = self._bench
+        return Source(compare=bench.compare, runs=bench.all_runs, observations=bench.observations, fit=bench.fit)
+
+
+def judged(each: Study, evidence: Evidence | None) -> Finding | None:
+    """What evidence says about a study."""
+    if evidence is None:
+        return None
+    return finding(each.judge(evidence), evidence, about_large_models=each.about_large_models)
