@@ -16,8 +16,8 @@ Made by `adapm-bench study report` from stored results; do not edit it. Each stu
 says where its result lies outside of the intervals below.
 
 *The claim* says whether what the paper claims holds, as far as the scale can tell; *what was run* says what the runs
-show by themselves. The tiny scale trains models of about a million parameters: it shows the mechanism, and nothing of it
-is evidence for a large model."""
+show by themselves. The tiny scale trains models of about a million parameters: it shows the mechanism, and is no
+evidence for a large model."""
 
 
 @dataclass(frozen=True, kw_only=True)

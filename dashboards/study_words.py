@@ -1,6 +1,7 @@
 """Words and numbers of studies, as people read them: shared by pages, reports and the command line. Pure."""
 
-from orchestrator.studies.findings import Measure
+from orchestrator.studies.findings import Answer, Measure
+from orchestrator.studies.reports import ScaleReport
 from orchestrator.studies.results import StoredFinding
 from orchestrator.studies.study import Plan
 
@@ -30,3 +31,27 @@ def estimate_words(plan: Plan, *, paper: bool) -> str:
 def origin(stored: StoredFinding) -> str:
     """`tiny scale, published`."""
     return f"{stored.scale.value} scale, {'published' if stored.published else 'own result'}"
+
+
+def cost_words(report: ScaleReport) -> str:
+    """What a scale costs, roughly: `about 450 GPU-hours`."""
+    if not report.experiments:
+        return "seconds"
+    if any(each.spec.resources.gpus for each in report.experiments):
+        return f"about {report.estimated_device_hours:,.0f} GPU-hours"
+    return f"about {max(60 * report.estimated_device_hours, 1):.0f} core-minutes"
+
+
+def answer_tone(answer: Answer) -> str:
+    """The tone of a chip."""
+    return _TONES[answer]
+
+
+_TONES = {
+    Answer.HOLDS: "good",
+    Answer.IN_PART: "warn",
+    Answer.FAILS: "bad",
+    Answer.UNDECIDED: "warn",
+    Answer.BEYOND: "wait",
+    Answer.MISSING: "wait",
+}

@@ -8,10 +8,11 @@ from api.cli.console import console, plain
 from api.cli.follow import follow
 from api.cli.study_tables import finding_view
 from api.client import Client
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.jobs import RunStatus
+from orchestrator.studies.evidence import Evidence, Machine, Scale
 from orchestrator.studies.evidence_files import write_evidence
 from orchestrator.studies.findings import Answer
-from orchestrator.studies.gathering import Source, gather, rounded
+from orchestrator.studies.gathering import Source, gather, machine, rounded
 from orchestrator.studies.results import StoredFinding, stored_findings
 from orchestrator.studies.study import Study
 
@@ -67,20 +68,20 @@ class Runner:
         return any(each is None or each.finding.answer is Answer.MISSING for each in found)
 
     def _submitted(self, client: Client, study: Study) -> dict[str, str]:
-        """Part → experiment: the newest one that there is, or a new one."""
-        there = {} if self._again else {
-            each.part: each.experiment_id for each in client.study(study.name).scale(self._scale).experiments
-        }  # fmt: skip
+        """Part → experiment: the newest one that there is, its failed and cancelled runs queued once more; or a new
+        one."""
+        known = {each.part: each for each in client.study(study.name).scale(self._scale).experiments}
         ids: dict[str, str] = {}
         for part in study.plans[self._scale].parts:
-            known = there.get(part.name)
-            if known is None:
+            found = known[part.name].experiment_id
+            if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
-                known = client.submit(part.spec, key=key).experiment.id
-                print(f"{study.name}: submitted {known} ({part.name}), {part.spec.run_count()} runs", flush=True)
+                found = client.submit(part.spec, key=key).experiment.id
+                print(f"{study.name}: submitted {found} ({part.name}), {part.spec.run_count()} runs", flush=True)
             else:
-                print(f"{study.name}: using {known} ({part.name})", flush=True)
-            ids[part.name] = known
+                print(f"{study.name}: using {found} ({part.name})", flush=True)
+                _go_on(client, found)
+            ids[part.name] = found
         return ids
 
     def _keep(self, study: Study, evidence: Evidence) -> None:
@@ -94,10 +95,19 @@ class Runner:
         return next((each for each in found if each.scale is self._scale and not each.published), None)
 
 
-def _here():  # type: ignore[no-untyped-def] # noqa: ANN202
+def _go_on(client: Client, experiment_id: str) -> None:
+    """What was paused, cancelled or has failed is queued once more: whoever runs a study wants its answer."""
+    states = client.experiment(experiment_id).counts.by_status
+    if states.get(RunStatus.PAUSED):
+        client.resume_experiment(experiment_id)
+    if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
+        client.retry_experiment(experiment_id)
+
+
+def _here() -> Machine:
+    """This machine, for what is computed in this process."""
     import torch
 
-    from orchestrator.studies.gathering import machine
     from worker.environment import describe_environment
 
     return machine(describe_environment(torch.device("cpu")))

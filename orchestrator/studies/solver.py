@@ -30,7 +30,9 @@ def judge(evidence: Evidence) -> Judgement:
     (part,) = evidence.parts
     answer = on_par(part.candidate("gd"))
     told = "; ".join(said(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline)
-    notes = ("`gd` is algorithm 2 with a step size that cannot diverge; as printed it does (docs/LOG.md).",)
+    notes: tuple[str, ...] = (
+        "`gd` is algorithm 2 with a step size that cannot diverge; as printed it does (docs/LOG.md).",
+    )
     if answer is Answer.MISSING:
         notes = (*notes, "Gradient descent has no finite loss.")
     return Judgement(
