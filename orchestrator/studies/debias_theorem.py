@@ -122,9 +122,9 @@ def judge(evidence: Evidence) -> Judgement:
         f"The intervals are {Z:g} standard errors of the mean over {REPLICAS} replicas to each side.",
         "The proof counts the residual r_0 = 0 as if it were distributed like the others; without it the same proof "
         "gives C b1^t / (1 − b1), larger by 1 / b1.",
-        "That bound is exceeded nowhere."
+        "The larger bound is exceeded nowhere."
         if not one_later
-        else f"That one is exceeded at t = {', '.join(map(str, one_later))}: "
+        else f"The larger bound is exceeded at t = {', '.join(map(str, one_later))}: "
         "there the residuals are not stationary, which the theorem assumes.",
     ]
     answer = Answer.IN_PART if ratio > 2 else Answer.FAILS
