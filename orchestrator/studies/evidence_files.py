@@ -30,7 +30,9 @@ def read_evidence(folder: Path, name: str, scale: Scale) -> Evidence | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise EvidenceError(f"{path} is no evidence of a study; remove it, and run the study again") from error
+        raise EvidenceError(
+            f"the file {path.name} is no result of a study; remove it, and run the study again"
+        ) from error
 
 
 def write_evidence(folder: Path, evidence: Evidence) -> Path:

@@ -80,6 +80,11 @@ def missing(what: str) -> Judgement:
     return Judgement(measured=Answer.MISSING, sentence=f"No verdict: {what}.")
 
 
+def unreadable(fault: str) -> Finding:
+    """There is a result, and nobody can read it."""
+    return Finding(answer=Answer.MISSING, measured=Answer.MISSING, sentence=fault, measures=(), notes=(), machines=())
+
+
 def incomplete(evidence: Evidence, names: Iterable[str]) -> Judgement | None:
     """A judgement where parts of the study were not run, or have not ended; None where all is there."""
     absent = [name for name in names if evidence.part(name) is None]

@@ -12,8 +12,8 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.service import Bench
 from orchestrator.studies.deviations import deviations
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.evidence_files import PUBLISHED, read_evidence
-from orchestrator.studies.findings import Answer, Finding, finding
+from orchestrator.studies.evidence_files import PUBLISHED, EvidenceError, read_evidence
+from orchestrator.studies.findings import Answer, Finding, finding, unreadable
 from orchestrator.studies.gathering import Source, gather
 from orchestrator.studies.registry import all_studies, study
 from orchestrator.studies.study import Study
@@ -110,7 +110,11 @@ class Studies:
         plan = each.plans[scale]
         found = {part.name: self._bench.experiment_of_key(part.key()) for part in plan.parts}
         there = {name: experiment for name, experiment in found.items() if experiment is not None}
-        own = self._own_evidence(each, scale, there)
+        own, fault = None, None
+        try:
+            own = self._own_evidence(each, scale, there)
+        except EvidenceError as error:
+            fault = unreadable(str(error))
         published = read_evidence(PUBLISHED, each.name, scale)
         return ScaleReport(
             scale=scale,
@@ -127,15 +131,14 @@ class Studies:
                 )
                 for part in plan.parts
             ),
-            own=judged(each, own),
+            own=fault or judged(each, own),
             published=judged(each, published),
             deviations=deviations(own, published) if own and published else (),
         )
 
     def _own_evidence(self, each: Study, scale: Scale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
-        kept = read_evidence(self._bench.studies_folder(), each.name, scale)
         if not there:
-            return kept
+            return read_evidence(self._bench.studies_folder(), each.name, scale)
         versions = tuple((one.id, self._bench.experiment_version(one.id)) for one in there.values())
         with self._lock:
             known = self._gathered.get((each.name, scale))
@@ -144,7 +147,8 @@ class Studies:
         try:
             evidence = gather(each, scale, {name: one.id for name, one in there.items()}, self._source())
         except OrchestratorError:
-            return kept  # no law fits these results, or an experiment went meanwhile
+            # No law fits these results, or an experiment went meanwhile.
+            return read_evidence(self._bench.studies_folder(), each.name, scale)
         with self._lock:
             self._gathered[each.name, scale] = (versions, evidence)
         return evidence

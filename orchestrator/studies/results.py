@@ -4,8 +4,8 @@ from pathlib import Path
 
 from orchestrator.studies.deviations import deviations
 from orchestrator.studies.evidence import Scale
-from orchestrator.studies.evidence_files import PUBLISHED, read_evidence
-from orchestrator.studies.findings import Answer, Finding, finding
+from orchestrator.studies.evidence_files import PUBLISHED, EvidenceError, read_evidence
+from orchestrator.studies.findings import Answer, Finding, finding, unreadable
 from orchestrator.studies.study import Study
 from worker.record import Record
 
@@ -25,7 +25,12 @@ def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
     """At every scale: the folder's, else the published one; scales without either are left out."""
     found = []
     for scale in Scale:
-        published, own = read_evidence(PUBLISHED, study.name, scale), read_evidence(folder, study.name, scale)
+        published = read_evidence(PUBLISHED, study.name, scale)
+        try:
+            own = read_evidence(folder, study.name, scale)
+        except EvidenceError as error:
+            found.append(StoredFinding(scale=scale, published=False, finding=unreadable(str(error))))
+            continue
         evidence = own or published
         if evidence is None:
             continue

@@ -69,9 +69,11 @@ def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_
     (tmp_path / "studies").mkdir()
     evidence_path(tmp_path / "studies", "memory-table", Scale.TINY).write_text("{")
     answer = httpx2.get(f"{service.url}/v1/studies/memory-table")
-    assert answer.status_code == 500
-    assert "run the study again" in answer.text
-    assert httpx2.get(f"{service.url}/v1/studies/debias-theorem").status_code == 200
+    assert answer.status_code == 200
+    own = answer.json()["scales"][0]["own"]
+    assert own["answer"] == "no result yet"
+    assert own["sentence"].startswith("the file memory-table.tiny.json is no result of a study")
+    assert httpx2.get(f"{service.url}/studies").status_code == 200
 
 
 def test_a_finished_experiment_is_judged_without_a_file(service: Service, client: Client) -> None:

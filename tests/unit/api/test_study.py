@@ -61,3 +61,9 @@ def test_run_needs_names_or_all_and_not_both() -> None:
     assert cli("run").exit_code == 2
     assert cli("run", "solver", "--all").exit_code == 2
     assert cli("run", "nothing").exit_code == 2
+
+
+def test_a_broken_file_is_named(folder: Path) -> None:
+    (folder / "studies" / "memory-table.tiny.json").write_text("{")
+    assert "memory-table.tiny.json is no result of a study" in cli("show", "memory-table", "--data", folder).stdout
+    assert cli("ls", "--data", folder).exit_code == 0
