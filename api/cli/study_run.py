@@ -7,7 +7,8 @@ from pathlib import Path
 from api.cli.console import console, plain
 from api.cli.follow import follow
 from api.cli.study_tables import finding_view
-from api.client import Client
+from api.client import Client, ClientError
+from orchestrator.fit_records import FitReport
 from orchestrator.jobs import RunStatus
 from orchestrator.studies.evidence import Evidence, Machine, Scale
 from orchestrator.studies.evidence_files import write_evidence
@@ -48,7 +49,7 @@ class Runner:
                 compare=client.compare,
                 runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
                 observations=client.observations,
-                fit=client.fit,
+                fit=lambda ids: _fit(client, ids),
             )
             self._keep(study, gather(study, self._scale, experiments, source))
 
@@ -93,6 +94,15 @@ class Runner:
     def _stored(self, study: Study) -> StoredFinding | None:
         found = stored_findings(study, self.folder)
         return next((each for each in found if each.scale is self._scale and not each.published), None)
+
+
+def _fit(client: Client, ids: Sequence[str]) -> FitReport | None:
+    try:
+        return client.fit(ids)
+    except ClientError as error:
+        if error.status == 409:
+            return None  # these results have no law
+        raise
 
 
 def _go_on(client: Client, experiment_id: str) -> None:

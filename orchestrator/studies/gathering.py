@@ -23,7 +23,8 @@ class Source:
     """All runs of an experiment."""
     observations: Callable[[str], Sequence[Observation]]
     """Of a run."""
-    fit: Callable[[Sequence[str]], FitReport]
+    fit: Callable[[Sequence[str]], FitReport | None]
+    """Scaling laws over experiments; None where their results have none."""
 
 
 def gather(study: Study, scale: Scale, experiments: Mapping[str, str], source: Source) -> Evidence:

@@ -3,11 +3,12 @@
 A published evidence is a file of `published/`; what was computed on this machine lies in the data folder's `studies/`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Lock
 
-from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ComparisonSpec
+from orchestrator.fit_records import FitReport
+from orchestrator.fits import FitError
 from orchestrator.records import ExperimentRecord
 from orchestrator.service import Bench
 from orchestrator.studies.deviations import deviations
@@ -144,18 +145,21 @@ class Studies:
             known = self._gathered.get((each.name, scale))
         if known is not None and known[0] == versions:
             return known[1]
-        try:
-            evidence = gather(each, scale, {name: one.id for name, one in there.items()}, self._source())
-        except OrchestratorError:
-            # No law fits these results, or an experiment went meanwhile.
-            return read_evidence(self._bench.studies_folder(), each.name, scale)
+        found = {name: one.id for name, one in there.items()}
+        evidence = gather(each, scale, found, self._source())
         with self._lock:
             self._gathered[each.name, scale] = (versions, evidence)
         return evidence
 
     def _source(self) -> Source:
         bench = self._bench
-        return Source(compare=bench.compare, runs=bench.all_runs, observations=bench.observations, fit=bench.fit)
+        return Source(compare=bench.compare, runs=bench.all_runs, observations=bench.observations, fit=self._fit)
+
+    def _fit(self, experiment_ids: Sequence[str]) -> FitReport | None:
+        try:
+            return self._bench.fit(experiment_ids)
+        except FitError:
+            return None
 
 
 def judged(each: Study, evidence: Evidence | None) -> Finding | None:

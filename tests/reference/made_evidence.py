@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.comparison import compare
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.experiments import ComparisonSpec, expand
+from orchestrator.fit_records import FitReport
 from orchestrator.jobs import RunStatus
+from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.gathering import Source, gather
 from orchestrator.studies.study import Study
@@ -25,6 +27,7 @@ def made_evidence(
     scale: Scale = Scale.TINY,
     only: Sequence[str] | None = None,
     observations: Sequence[Observation] = (),
+    fit: FitReport | None = None,
 ) -> Evidence:
     """The study's own plan, every part of which ended as `ends` says; with `only`, those parts alone."""
     measured = {}
@@ -38,10 +41,10 @@ def made_evidence(
         scale,
         {name: name for name in measured},
         Source(
-            compare=lambda name: compare(*measured[name], {run.id: falling(run) for run in measured[name][1]}),
+            compare=lambda name: _compared(*measured[name]),
             runs=lambda name: measured[name][1],
             observations=lambda run_id: observations if runs[run_id].result else (),
-            fit=lambda names: _no_fit(names),
+            fit=lambda names: fit,
         ),
     )
 
@@ -51,7 +54,7 @@ def with_tokens(loss: float, tokens: int) -> Result:
     return result(final_val_loss=loss).model_copy(update={"tokens": tokens})
 
 
-def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str):  # type: ignore[no-untyped-def]
+def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     def outcome(candidate: str, lr: float, seed: int) -> Outcome:
         if candidate not in ends:
             return RunStatus.FAILED
@@ -62,8 +65,6 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str):  # type: ignor
 
     if spec.tuning is None:
         return records(spec, outcome, experiment=experiment)
-    from orchestrator.experiments import expand
-
     best = {each.name(): each.learning_rates[0] for each in spec.candidates}
     final = [
         one for rate in sorted(set(best.values())) for one in second_phase(spec, rate) if best[one.candidate] == rate
@@ -71,5 +72,5 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str):  # type: ignor
     return records(spec, outcome, planned=(*expand(spec), *final), experiment=experiment)
 
 
-def _no_fit(names: Sequence[str]):  # type: ignore[no-untyped-def]
-    raise AssertionError(f"nobody fits {names}")
+def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
+    return compare(experiment, runs, {run.id: falling(run) for run in runs})

@@ -1,5 +1,6 @@
 """A re-run is held against what was published: silence within the intervals, a sentence outside."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.evidence_files import EvidenceError, evidence_path, read_evidence, write_evidence
 from orchestrator.studies.registry import study
 from orchestrator.studies.results import stored_findings
+from tests.reference.made_comparison import Outcome
 from tests.reference.made_evidence import DIVERGED, made_evidence
 
 ENDS = {"adamw": (2.5, 2.52, 2.48), "adam-mini": (2.5, 2.51, 2.49), "adapm-mini": (2.52, 2.53, 2.5)}
 
 
-def evidence(**ends: tuple[object, ...]) -> Evidence:
-    return made_evidence(study("adapm-mini"), {**ENDS, **{name.replace("_", "-"): each for name, each in ends.items()}})  # type: ignore[dict-item]
+def evidence(adapm_mini: Sequence[Outcome] = ENDS["adapm-mini"]) -> Evidence:
+    return made_evidence(study("adapm-mini"), {**ENDS, "adapm-mini": adapm_mini})
 
 
 def test_the_same_result_deviates_nowhere() -> None:

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.fit_records import CandidateFit, Estimate, ExponentDifference, FitReport
 from orchestrator.studies import debias_theorem, memory_table, momentum_theory, residual_stationarity
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
 from orchestrator.studies.findings import TINY_WORDS, Answer, finding
 from orchestrator.studies.registry import study
 from tests.reference.made_evidence import DIVERGED, made_evidence, with_tokens
+from tests.stores import result
 from worker.published import PAPER_STATES
-from worker.record import Observation
+from worker.record import Observation, Verdict
 
 BASE = (2.50, 2.52, 2.48)
 
@@ -137,7 +139,7 @@ def test_a_tiny_model_is_no_evidence_for_a_large_one() -> None:
 def theory(risks: Any) -> Any:
     """Theorem 1's evidence with `risks(regime, candidate, steps, seed)`."""
     one = study("momentum-theory")
-    parts = []
+    parts: list[PartEvidence] = []
     for part in one.plans[Scale.TINY].parts:
         regime, steps = part.name.split(", ")[0], part.spec.workload.budget.steps
         ends = {
@@ -244,3 +246,75 @@ def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
     seen = [observed("residual", step, **dict.fromkeys(quantiles, math.exp(0.02 * step))) for step in range(20)]
     assert residual_stationarity.observe(seen) == pytest.approx(dict.fromkeys(residual_stationarity.ROLES, 0.2))
     assert residual_stationarity.observe(seen[:19]) == {}
+
+
+def scaling(difference: tuple[float | None, float | None], error: float = 0.005) -> Any:
+    """The laws of AdamW, exponent 0.2, and of AdaPM, whose exponent differs by an interval."""
+    one = study("scaling-law")
+    evidence = made_evidence(one, {"adamw": BASE, "adapm": BASE}, fit=law(difference, error))
+    return one.judge(evidence)
+
+
+def law(difference: tuple[float | None, float | None], error: float) -> FitReport:
+    exponent = Estimate(value=0.2, low=0.19, high=0.21)
+    apart = ExponentDifference(
+        exponent="beta",
+        difference=Estimate(value=0.0, low=difference[0], high=difference[1]),
+        p_value=None,
+        p_value_holm=None,
+    )
+    fits = tuple(
+        CandidateFit(
+            candidate=name,
+            title=name,
+            is_baseline=name == "adamw",
+            points=(),
+            coefficients={"B": exponent, "beta": exponent},
+            relative_error=error,
+            held_out=None,
+            predictions=(),
+            against_baseline=() if name == "adamw" else (apart,),
+            data_efficiency=(),
+            verdict="",
+        )
+        for name in ("adamw", "adapm")
+    )
+    return FitReport(experiments=(), form="d0", formula="B D^-beta", baseline="adamw", draws=9, fits=fits, notes=())
+
+
+def test_a_law_is_kept_lost_or_open() -> None:
+    """The exponent's difference excludes a tenth less, is all below zero, or leaves both open; or there is no law."""
+    assert scaling((-0.01, 0.01)).measured is Answer.HOLDS
+    assert scaling((-0.05, -0.01)).measured is Answer.FAILS
+    assert scaling((-0.05, 0.05)).measured is Answer.UNDECIDED
+    assert scaling((None, None)).measured is Answer.UNDECIDED
+    assert scaling((-0.01, 0.01), error=0.05).measured is Answer.FAILS
+    one = study("scaling-law")
+    assert one.judge(made_evidence(one, {"adamw": BASE, "adapm": BASE})).measured is Answer.MISSING
+
+
+def capped(batches: dict[str, float], speeds: dict[str, float]) -> Any:
+    """Device-hours' evidence: micro-batch and tokens a second under every cap; who has none ran out of memory."""
+    ends: dict[str, Any] = {
+        name: [
+            result(final_val_loss=3.0).model_copy(
+                update={"micro_batch_sequences": round(batches[name]), "tokens_per_second": speeds[name]}
+            )
+            if name in batches
+            else result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
+        ]
+        for name in ("adamw", "adam-mini", "adapm", "adapm-mini")
+    }
+    return judged("gpu-hours", ends)
+
+
+def test_hours_under_a_cap() -> None:
+    """Larger and faster holds; where AdamW does not fit, who trains at all wins; slower does not hold."""
+    small = {"adamw": 4, "adam-mini": 5, "adapm": 6, "adapm-mini": 8}
+    assert capped(small, {name: 100.0 * size for name, size in small.items()}).measured is Answer.HOLDS
+    assert capped(small, dict.fromkeys(small, 100.0)).measured is Answer.FAILS
+    only = {"adapm-mini": 2.0}
+    found = capped(only, {"adapm-mini": 10.0})
+    assert found.measured is Answer.IN_PART
+    assert "adamw does not fit" in found.sentence
+    assert capped({}, {}).measured is Answer.MISSING
