@@ -33,7 +33,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from orchestrator.studies.reports import StudySummary
+from orchestrator.studies.study_records import StudySummary
 from worker.record import Observation, Point
 
 Answer = TypeVar("Answer")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dashboards.study_words import estimate_words, figure_text, interval_text
+from dashboards.study_words import estimate_words, figure_text, interval_text, scale_words
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import TINY_WORDS, Answer, Measure
 from orchestrator.studies.results import StoredFinding, best
@@ -47,9 +47,9 @@ def _overview(entries: Iterable[Entry]) -> Iterator[str]:
             yield f"| {link} | {_cell(study.question)} | – | {Answer.MISSING.value} | |"
         else:
             finding = found.finding
+            scale = found.scale.value if study.plans[found.scale].parts else "any"
             yield (
-                f"| {link} | {_cell(study.question)} | {found.scale.value} | {finding.answer.value} | "
-                f"{finding.measured.value} |"
+                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer.value} | {finding.measured.value} |"
             )
 
 
@@ -82,17 +82,17 @@ def _section(entry: Entry) -> Iterator[str]:
         )
     for stored in entry.findings:
         yield ""
-        yield from _finding(stored, study.axis)
+        yield from _finding(stored, study)
 
 
-def _finding(stored: StoredFinding, axis: str) -> Iterator[str]:
+def _finding(stored: StoredFinding, study: Study) -> Iterator[str]:
     finding = stored.finding
     ran = f" On what was run: {finding.measured.value}." if finding.answer is Answer.BEYOND else ""
     said = finding.sentence.removesuffix(TINY_WORDS).strip()
-    yield f"**{stored.scale.value.capitalize()} scale: {finding.answer.value}.**{ran} {said}"
+    yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer.value}.**{ran} {said}"
     if finding.measures:
         yield ""
-        yield f"| {_cell(axis)} | measured | 95 % interval | n | the paper's | |"
+        yield f"| {_cell(study.axis)} | measured | 95 % interval | n | the paper's | |"
         yield "|---|--:|---|--:|--:|---|"
         yield from (_row(each) for each in finding.measures)
     for note in (*finding.notes, *(f"Deviates from the published result: {each}" for each in stored.deviations)):

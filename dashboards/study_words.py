@@ -1,9 +1,10 @@
 """Words and numbers of studies, as people read them: shared by pages, reports and the command line. Pure."""
 
+from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import Answer, Measure
-from orchestrator.studies.reports import ScaleReport
 from orchestrator.studies.results import StoredFinding
-from orchestrator.studies.study import Plan
+from orchestrator.studies.study import Plan, Study
+from orchestrator.studies.study_records import ScaleReport
 
 
 def figure_text(value: float | None) -> str:
@@ -28,9 +29,15 @@ def estimate_words(plan: Plan, *, paper: bool) -> str:
     return f"about {max(60 * hours, 1):.0f} core-minutes"
 
 
-def origin(stored: StoredFinding) -> str:
+def scale_words(plan: Plan, scale: Scale) -> str:
+    """`Tiny scale`; what trains nothing has no scale."""
+    return f"{scale.value.capitalize()} scale" if plan.parts else "Computed"
+
+
+def origin(study: Study, stored: StoredFinding) -> str:
     """`tiny scale, published`."""
-    return f"{stored.scale.value} scale, {'published' if stored.published else 'own result'}"
+    words = scale_words(study.plans[stored.scale], stored.scale)
+    return f"{words.lower()}, {'published' if stored.published else 'own result'}"
 
 
 def cost_words(report: ScaleReport) -> str:

@@ -29,7 +29,7 @@ def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> Rende
     for study, findings in rows:
         found = best(findings)
         said = (
-            (found.finding.answer.value, found.finding.measured.value, origin(found))
+            (found.finding.answer.value, found.finding.measured.value, origin(study, found))
             if found
             else ("no result yet", "", "")
         )
@@ -65,7 +65,7 @@ def study_view(study: Study, findings: tuple[StoredFinding, ...]) -> RenderableT
 def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
     """A verdict with its figures."""
     finding = stored.finding
-    head = Text(f"{study.name}, {origin(stored)}: ", style="bold")
+    head = Text(f"{study.name}, {origin(study, stored)}: ", style="bold")
     head.append(finding.answer.value, style=STYLES[finding.answer])
     if finding.answer is Answer.BEYOND:
         head.append(f" (on what was run: {finding.measured.value})")

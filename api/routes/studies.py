@@ -6,7 +6,8 @@ from fastapi import APIRouter, Path
 
 from api.pages import Page
 from api.routes.context import ID_PATTERN, BenchDependency, problems
-from orchestrator.studies.reports import Studies, StudySummary
+from orchestrator.studies.reports import Studies
+from orchestrator.studies.study_records import StudySummary
 
 router = APIRouter(prefix="/studies", tags=["studies"])
 

@@ -15,6 +15,11 @@ from tests.integration.api_service import Service, serving
 from tests.stores import claim, result
 
 
+def look(url: str) -> httpx2.Response:
+    """A page, however slow the machine is."""
+    return httpx2.get(url, timeout=120)
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     with serving(tmp_path) as running:
@@ -47,33 +52,33 @@ def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
     with pytest.raises(ClientError, match="there is no study 'nothing'; there are memory-table") as refused:
         client.study("nothing")
     assert refused.value.status == 404
-    assert httpx2.get(f"{service.url}/studies/nothing").status_code == 404
-    assert httpx2.get(f"{service.url}/studies/nothing/figures/tiny.json").status_code == 404
+    assert look(f"{service.url}/studies/nothing").status_code == 404
+    assert look(f"{service.url}/studies/nothing/figures/tiny.json").status_code == 404
 
 
 def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) -> None:
     """A result in the data folder is judged; values from files are escaped."""
     computed = {"llama-340m/adamw/float32": 1.0}
     write_evidence(tmp_path / "studies", Evidence(study="memory-table", scale=Scale.TINY, computed=computed))
-    listing = httpx2.get(f"{service.url}/studies")
+    listing = look(f"{service.url}/studies")
     assert listing.status_code == 200
     assert all(f'href="/studies/{name}"' in listing.text for name in names())
-    page = httpx2.get(f"{service.url}/studies/memory-table").text
+    page = look(f"{service.url}/studies/memory-table").text
     assert "AdaPM-mini 0.12 (−96 %)" in page
     assert "has not been counted" in page
-    figure = httpx2.get(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()
+    figure = look(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()
     assert set(figure) == {"data", "layout"}
 
 
 def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_path: Path) -> None:
     (tmp_path / "studies").mkdir()
     evidence_path(tmp_path / "studies", "memory-table", Scale.TINY).write_text("{")
-    answer = httpx2.get(f"{service.url}/v1/studies/memory-table")
+    answer = look(f"{service.url}/v1/studies/memory-table")
     assert answer.status_code == 200
     own = answer.json()["scales"][0]["own"]
     assert own["answer"] == "no result yet"
     assert own["sentence"].startswith("the file memory-table.tiny.json is no result of a study")
-    assert httpx2.get(f"{service.url}/studies").status_code == 200
+    assert look(f"{service.url}/studies").status_code == 200
 
 
 def test_a_finished_experiment_is_judged_without_a_file(service: Service, client: Client) -> None:

@@ -20,8 +20,8 @@ def test_three_studies_end_with_verdicts_and_a_report(service_url: str, tmp_path
         return result.stdout
 
     told = study("run", "memory-table", "debias-theorem", "gradient-sparsity", "--url", service_url)
-    assert "memory-table, tiny scale, own result: holds in part" in told
-    assert "debias-theorem, tiny scale, own result: holds in part" in told
+    assert "memory-table, computed, own result: holds in part" in told
+    assert "debias-theorem, computed, own result: holds in part" in told
     assert "gradient-sparsity: submitted" in told
     again = study("run", "gradient-sparsity", "--url", service_url)
     assert "gradient-sparsity: using" in again

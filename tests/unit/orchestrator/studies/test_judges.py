@@ -1,6 +1,7 @@
 """Verdicts on constructed evidence: what holds, what does not, what is open, and what is not there."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -293,7 +294,7 @@ def test_a_law_is_kept_lost_or_open() -> None:
     assert one.judge(made_evidence(one, {"adamw": BASE, "adapm": BASE})).measured is Answer.MISSING
 
 
-def capped(batches: dict[str, float], speeds: dict[str, float]) -> Any:
+def capped(batches: Mapping[str, float], speeds: Mapping[str, float]) -> Any:
     """Device-hours' evidence: micro-batch and tokens a second under every cap; who has none ran out of memory."""
     ends: dict[str, Any] = {
         name: [
