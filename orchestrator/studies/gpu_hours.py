@@ -106,6 +106,7 @@ STUDY = Study(
     judge=judge,
     extract=extract,
     caveats=(
+        "Speeds need a machine that does nothing else; micro-batches do not.",
         "A large device stands in for a small one by a cap on its tensors. On a CPU the hours are device-hours (cpu), "
         "and a larger micro-batch saves little there.",
     ),
