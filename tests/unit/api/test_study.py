@@ -67,3 +67,9 @@ def test_a_broken_file_is_named(folder: Path) -> None:
     (folder / "studies" / "memory-table.tiny.json").write_text("{")
     assert "memory-table.tiny.json is no result of a study" in cli("show", "memory-table", "--data", folder).stdout
     assert cli("ls", "--data", folder).exit_code == 0
+
+
+def test_the_published_report_is_that_of_the_published_results(tmp_path: Path) -> None:
+    """Whoever changes a study or its results writes the report anew: study report --results EMPTY -o."""
+    document = Path(__file__).parents[3] / "docs" / "reproduction.md"
+    assert cli("report", "--results", tmp_path).stdout == document.read_text(encoding="utf-8")
