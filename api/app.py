@@ -31,6 +31,7 @@ from api.routes import (
     points,
     reference,
     runs,
+    studies,
     sweeps,
 )
 from dashboards.live import Pulse
@@ -88,7 +89,7 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, points, exports, figures, fits, sweeps, attempts, catalog, keys):
+    for noun in (experiments, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys):
         router.include_router(noun.router)
     return router
 

@@ -36,6 +36,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
+from orchestrator.studies.study_records import StudySummary
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweeps import SweepSpec
 from worker.record import Observation, Point
@@ -179,6 +180,14 @@ class Client:
             lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
         return _read(response, FitReport)
+
+    def studies(self) -> tuple[StudySummary, ...]:
+        """Every study with its experiments and findings."""
+        return self._get("/v1/studies", Page[StudySummary]).items
+
+    def study(self, name: str) -> StudySummary:
+        """One study."""
+        return self._get(f"/v1/studies/{_segment(name)}", StudySummary)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""

@@ -6,6 +6,7 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
 /runs/{id}/figures/series.json
+/studies, /studies/{name}                what the paper claims, and what was measured (study_pages.py)
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
 """
@@ -31,6 +32,7 @@ from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
 from dashboards.render import page
+from dashboards.study_pages import study_pages
 from dashboards.sweep_page import SweepFigureName, sweep_figure, sweep_page
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
@@ -58,6 +60,7 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
     router.get("/runs/{run_id}/figures/series.json")(data.run)
     router.include_router(laws.router())
+    router.include_router(study_pages(bench))
     router.include_router(event_streams(bench, stopping))
     router.include_router(static_files())
     return router

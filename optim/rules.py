@@ -39,6 +39,28 @@ class Rule:
         return fnmatchcase(parameter, self.pattern) or fnmatchcase(block, self.pattern)
 
 
+def rule_of(text: str) -> Rule:
+    """The rule that a text states, `*.mlp.*.weight=rank:8,per:neuron`; raises `RuleError` for any other form."""
+    pattern, _, wishes = text.rpartition("=")
+    first: FirstMoment | None = None
+    second: SecondMoment | None = None
+    rank: int | None = None
+    for wish in wishes.split(","):
+        key, _, value = wish.strip().partition(":")
+        if not value and key.replace("-", " ") in list(FirstMoment):
+            first = FirstMoment(key.replace("-", " "))
+        elif key == "per" and value in list(SecondMoment):
+            second = SecondMoment(value)
+        elif key == "rank" and value.isdecimal():
+            rank = int(value)
+        else:
+            raise RuleError(
+                f"the rule {text!r} cannot be understood at {wish!r}; write PATTERN=WHAT, WHAT being full, low-rank, "
+                f"none, rank:N or per:element, per:row, per:neuron, per:head, or several with commas between"
+            )
+    return Rule(pattern, first_moment=first, second_moment=second, rank=rank)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wish:
     """All that the rules say about one block."""

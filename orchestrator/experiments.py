@@ -18,6 +18,7 @@ from worker.spec import (
     LearningRate,
     OptimizerSpec,
     Resources,
+    Rules,
     RunSpec,
     Seed,
     Spec,
@@ -43,6 +44,8 @@ class Candidate(Spec):
     options: dict[str, Scalar] = Field(default_factory=dict)
     warmup_steps: CountOrZero | None = None
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
+    rules: Rules = ()
+    """What some blocks keep instead of what the optimizer's plan says."""
     label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
 
@@ -58,7 +61,7 @@ class Candidate(Spec):
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:
-        raise_faults(type(self).__name__, option_faults(self.optimizer, self.options))
+        raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
         return self
 
     def name(self) -> str:
@@ -190,7 +193,7 @@ def planned_run(spec: ComparisonSpec, candidate: Candidate, lr: float, seed: int
         candidate=candidate.name(),
         spec=RunSpec(
             workload=spec.workload if candidate.warmup_steps is None else _warmed_up(spec.workload, candidate),
-            optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options),
+            optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options, rules=candidate.rules),
             seed=seed,
             resources=spec.resources,
         ),

@@ -134,6 +134,15 @@ class Bench:
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id)
 
+    def experiment_of_key(self, key: str) -> ExperimentRecord | None:
+        """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
+        with self._database.reading() as connection:
+            return reads.experiment_of_key(connection, key)
+
+    def studies_folder(self) -> Path:
+        """Where the results of studies that train nothing lie."""
+        return self._runs_folder.parent / "studies"
+
     def runs(
         self,
         *,

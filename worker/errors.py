@@ -41,6 +41,10 @@ class DeviceError(WorkerError):
     """The run asks for a device that this process does not have."""
 
 
+class OptimizerError(WorkerError):
+    """The optimizer cannot be built for this model: a rule fits none of its blocks, for instance."""
+
+
 class CheckpointError(WorkerError):
     """A checkpoint could not be written, or belongs to another run."""
 

@@ -12,12 +12,14 @@ import torch
 from transformers.modeling_utils import PreTrainedModel
 
 from optim.build import build
+from optim.errors import OptimError
+from optim.rules import rule_of
 from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
 from worker.crew import Crew
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
-from worker.errors import DeviceError, OutOfMemoryError, RunStoppedError, TerminatedError
+from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError
 from worker.execution import is_compiler_fault, prepare
 from worker.measured import Measured, together
 from worker.memory_cap import MemoryCap
@@ -208,7 +210,11 @@ class _Execution:
             prepare(model, spec.workload.execution)
         task = self._entry.task(model, self._data, spec, self._around.crew)
         chosen = spec.optimizer
-        optimizer = build(chosen.name, model, lr=chosen.lr, options=chosen.options)
+        try:
+            rules = [rule_of(text) for text in chosen.rules]
+            optimizer = build(chosen.name, model, lr=chosen.lr, options=chosen.options, rules=rules)
+        except OptimError as error:
+            raise OptimizerError(f"{chosen.name} cannot train {spec.workload.model}: {error}") from error
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
         return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences, self._around.crew)
 

@@ -25,6 +25,10 @@ from worker.tasks.specs import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of,
 
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 Precision = Literal["fp32", "bf16"]
+_WHAT = r"(?:full|low-rank|none|rank:[1-9][0-9]*|per:(?:element|row|neuron|head))"
+RuleText = Annotated[str, Field(max_length=200, pattern=rf"^[!-~]+={_WHAT}(?:,{_WHAT})*$")]
+"""What some blocks keep instead of what the plan says, `*.mlp.*.weight=rank:8`; as `adapm-bench plan --rule` has it."""
+Rules = Annotated[tuple[RuleText, ...], Field(max_length=64)]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
 
 
@@ -167,6 +171,8 @@ class OptimizerSpec(Spec):
     name: str
     lr: LearningRate
     options: dict[str, Scalar] = Field(default_factory=dict)
+    rules: Rules = ()
+    """For optimizers with a block plan; later ones win."""
 
     @field_validator("name")
     @classmethod
@@ -175,7 +181,7 @@ class OptimizerSpec(Spec):
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:
-        raise_faults(type(self).__name__, option_faults(self.name, self.options))
+        raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
         return self
 
 
@@ -245,7 +251,10 @@ class RunSpec(Spec):
         return self
 
 
-def option_faults(optimizer: str, options: dict[str, Scalar]) -> list[Fault]:
-    """The faults of an optimizer's options, located under `options`."""
+def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[Fault]:
+    """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
     found = catalog.entry(optimizer).faults(options)
-    return [(("options", name), options[name], allowed) for name, allowed in found]
+    faults: list[Fault] = [(("options", name), options[name], allowed) for name, allowed in found]
+    if rules and not catalog.entry(optimizer).planned:
+        faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
+    return faults

@@ -23,6 +23,7 @@ from api.cli import (
     plan,
     report,
     run,
+    study,
     submit,
     sweep,
     up,
@@ -68,7 +69,7 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, export, report, mlflow)
+USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, study, export, report, mlflow)
 BESIDE = (run, data, catalogs, plan, memory, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

@@ -3,10 +3,9 @@
 It goes on where an interrupted one ended, and shows the stored answer where one is complete.
 """
 
-import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, Never
 
@@ -14,16 +13,14 @@ import typer
 
 from api.cli.console import complain, console
 from api.cli.follow import follow
+from api.cli.own_service import service
 from api.cli.service import FAILED, fail
 from api.cli.tables import comparison_table
 from api.cli.up import Data, Port, Slots, read_settings
 from api.client import Client, ClientError
-from api.data_folder import read_note
-from api.supervisor import ServiceError, Supervisor, listen
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import ExperimentRecord
-from orchestrator.settings import Settings
 from orchestrator.studies.demo import DEMO
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run it again although its results are in the data folder.")]
@@ -39,7 +36,7 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     settings = read_settings(data=data, port=port, slots=slots)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _service(settings, port_given=port is not None) as (url, check):
+        with service(settings, port_given=port is not None) as (url, check):
             experiment = _compare(url, fresh, check)
     except ClientError as error:
         fail(error)
@@ -53,25 +50,6 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         complain("not every run succeeded; `adapm-bench show` says why, --fresh runs the comparison again")
         raise typer.Exit(FAILED)
-
-
-@contextlib.contextmanager
-def _service(settings: Settings, *, port_given: bool) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The service on this data folder: the one that runs already, or one for as long as this lasts.
-
-    Its URL, and a check that raises where it has failed for good.
-    """
-    if (note := read_note(settings.data_folder)) is not None:
-        print(f"using the service that runs on {settings.data_folder.absolute()}")
-        yield note.url, lambda: None
-        return
-    print("starting the service: api, dispatcher with an embedded Ray, SQLite, MLflow", flush=True)
-    if not port_given and not _free(settings):
-        print(f"port {settings.port} is taken; using another one")
-        settings = settings.model_copy(update={"port": 0})
-    with Supervisor(settings) as service:
-        yield service.url, service.check
-        print("stopping the service", flush=True)
 
 
 def _compare(url: str, fresh: bool, check: Callable[[], None]) -> ExperimentRecord:
@@ -113,14 +91,6 @@ def _say_what_next(experiment: ExperimentRecord) -> None:
         ("adapm-bench submit my.yaml", "your own comparison; docs/specs.md has one to start from"),
     ):
         out.print(f"  {command:<44} {purpose}")
-
-
-def _free(settings: Settings) -> bool:
-    try:
-        listen(settings.host, settings.port).close()
-    except ServiceError:
-        return False
-    return True
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> Never:

@@ -45,32 +45,9 @@ def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str
 
 def block_rules(texts: list[str] | None) -> "list[Rule]":
     """The rules for what was given, `*.mlp.*.weight=rank:8,per:neuron`; raises RuleError for any other form."""
-    return [_rule(text) for text in texts or ()]
+    from optim.rules import rule_of
 
-
-def _rule(text: str) -> "Rule":
-    from optim.blocks import FirstMoment, SecondMoment
-    from optim.errors import RuleError
-    from optim.rules import Rule
-
-    pattern, _, wishes = text.rpartition("=")
-    first: FirstMoment | None = None
-    second: SecondMoment | None = None
-    rank: int | None = None
-    for wish in wishes.split(","):
-        key, _, value = wish.strip().partition(":")
-        if not value and key.replace("-", " ") in list(FirstMoment):
-            first = FirstMoment(key.replace("-", " "))
-        elif key == "per" and value in list(SecondMoment):
-            second = SecondMoment(value)
-        elif key == "rank" and value.isdecimal():
-            rank = int(value)
-        else:
-            raise RuleError(
-                f"the rule {text!r} cannot be understood at {wish!r}; write PATTERN=WHAT, WHAT being full, low-rank, "
-                f"none, rank:N or per:element, per:row, per:neuron, per:head, or several with commas between"
-            )
-    return Rule(pattern, first_moment=first, second_moment=second, rank=rank)
+    return [rule_of(text) for text in texts or ()]
 
 
 @contextmanager

@@ -47,6 +47,14 @@ def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
     return _experiment_records(connection, [row])[0]
 
 
+def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | None:
+    """The newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
+    column = experiments.c.idempotency_key
+    mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
+    row = connection.execute(sa.select(experiments).where(mine).order_by(experiments.c.number.desc())).first()
+    return None if row is None else _experiment_records(connection, [row])[0]
+
+
 def experiment_page(connection: Connection, limit: int, before: str | None) -> tuple[ExperimentRecord, ...]:
     """Experiments, newest first; with `before`, those older than that one. Raises `NotFoundError`."""
     query = sa.select(experiments).order_by(experiments.c.number.desc()).limit(limit)

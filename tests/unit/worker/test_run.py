@@ -17,7 +17,7 @@ from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_d
 from tests.reference.made_spec import made_spec
 from worker.checkpoint import CheckpointStore
 from worker.data.preparation import ensure_dataset, prepare
-from worker.errors import CheckpointError, RunStoppedError, TerminatedError
+from worker.errors import CheckpointError, OptimizerError, RunStoppedError, TerminatedError
 from worker.models import build_model
 from worker.protocol import Command
 from worker.record import Point, Result, Verdict
@@ -314,3 +314,11 @@ def test_the_state_with_the_lowest_validation_loss_is_kept_where_it_is_wanted(fo
         == losses[state["progress"]["step"]]
     )
     assert [notice.val_loss for notice in reporter.checkpoints][-1] == lowest
+
+
+def test_a_rule_that_fits_no_block_is_said_to_be_so(folders: Folders) -> None:
+    """The run ends in words, and no other attempt is worth its while."""
+    spec = made_spec(optimizer="adapm", steps=3)
+    ruled = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"rules": ("*.nothing=full",)})})
+    with pytest.raises(OptimizerError, match=r"cannot train gpt2-tiny: the rule .* fits no trainable block"):
+        run(ruled, MemoryReporter(), folders)

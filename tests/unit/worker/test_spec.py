@@ -188,3 +188,11 @@ def test_a_spec_that_does_not_speak_of_processes_keeps_the_hash_it_had() -> None
     two = RunSpec.model_validate(spec(resources__processes=2))
     assert RunSpec.model_validate_json(two.model_dump_json()) == two
     assert two.content_hash() != RunSpec.model_validate(spec()).content_hash()
+
+
+def test_rules_are_for_optimizers_with_a_block_plan_and_in_the_form_of_the_command_line() -> None:
+    """A rule that no plan could take, or that says nothing, is a fault at its place."""
+    ruled = RunSpec.model_validate(spec(optimizer__name="adapm", optimizer__rules=["*.mlp.*=rank:8,per:neuron"]))
+    assert ruled.optimizer.rules == ("*.mlp.*=rank:8,per:neuron",)
+    assert set(faults(spec(optimizer__name="adamw", optimizer__rules=["*=full"]))) == {"optimizer.rules"}
+    assert set(faults(spec(optimizer__name="adapm", optimizer__rules=["*=most"]))) == {"optimizer.rules.0"}

@@ -1,0 +1,76 @@
+"""`block-partition`: table 1, which blocks keep full, low-rank or no momentum, by rules on AdaPM's plan."""
+
+from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    all_of,
+    difference,
+    incomplete,
+    measure,
+    on_par,
+    said,
+    worse,
+)
+from orchestrator.studies.study import Part, Plan, Study
+
+FULL, NO_EM_O, ADAPM, V_LOW = "all full", "Em, O none", "AdaPM: Q, K, MLP low", "V low too"
+RULES: dict[str, tuple[str, ...]] = {
+    FULL: ("*=full",),
+    NO_EM_O: ("*.attn.c_attn.weight:*=full", "*.mlp.*.weight=full"),
+    ADAPM: (),
+    V_LOW: ("*.attn.c_attn.weight:value=low-rank",),
+}
+"""In the words of `adapm-bench plan --rule`; what no rule speaks of is as in AdaPM's own plan."""
+CLAIMED = {FULL: 2.962, NO_EM_O: 2.964, ADAPM: 2.997, V_LOW: 3.143}
+PART = "GPT-2"
+
+
+def _plan(scale: Scale) -> Plan:
+    if scale is Scale.TINY:
+        chosen = [tiny_setting.candidate("adapm", label, rules=rules) for label, rules in RULES.items()]
+        spec = tiny_setting.comparison("block-partition", tiny_setting.workload(), chosen, baseline=FULL)
+    else:
+        model = "gpt2-124m"
+        chosen = [paper_setting.candidate(model, "adapm", label, rules=rules) for label, rules in RULES.items()]
+        spec = paper_setting.comparison("block-partition", paper_setting.workload(model), chosen, baseline=FULL)
+    return Plan(parts=(Part(name=PART, spec=spec),))
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """No momentum for Em and O costs nothing, low rank for Q, K and MLP little, low rank for V much."""
+    if lacking := incomplete(evidence, [PART]):
+        return lacking
+    (part,) = evidence.parts
+    answers = [on_par(part.candidate(NO_EM_O)), on_par(part.candidate(ADAPM)), worse(part.candidate(V_LOW))]
+    paper = evidence.scale is Scale.PAPER
+    measures = [
+        measure(each.title, each.loss, claimed=CLAIMED[each.candidate] if paper else None) for each in part.candidates
+    ]
+    measures += [
+        difference(each).model_copy(
+            update={"name": f"{each.title}, change", "claimed": round(CLAIMED[each.candidate] - CLAIMED[FULL], 3)}
+        )
+        for each in part.candidates
+        if not each.is_baseline
+    ]
+    told = "; ".join(said(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline)
+    sentence = f"Against full momentum everywhere: {told}."
+    notes = () if Answer.MISSING not in answers else ("A partition has no finite loss.",)
+    return Judgement(measured=all_of(answers), sentence=sentence, measures=tuple(measures), notes=notes)
+
+
+STUDY = Study(
+    name="block-partition",
+    title="Which blocks need momentum",
+    question="Which blocks can do without full momentum?",
+    claim="GPT-2 124M: all full 2.962; Em, O without momentum 2.964; Q, K, MLP low rank besides 2.997; V low rank too "
+    "3.143.",
+    source="table 1",
+    plans={scale: _plan(scale) for scale in Scale},
+    judge=judge,
+    caveats=(paper_setting.NO_STEPS,),
+    axis="validation loss and its change, nats",
+    order=60,
+)

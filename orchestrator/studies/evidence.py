@@ -1,0 +1,121 @@
+"""Evidence: what a study measured at one scale, as a small record that can be kept, compared and judged anywhere."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from orchestrator.fit_records import FitReport
+from orchestrator.records import Difference, Interval
+from worker.record import Finite, Record
+
+
+class Scale(StrEnum):
+    """How large a study is made."""
+
+    TINY = "tiny"
+    """Minutes on two CPU cores: it shows the mechanism, and says nothing about large models."""
+    PAPER = "paper"
+    """The paper's setting, for GPUs."""
+
+
+class RunOutcome(Record):
+    """How one run ended."""
+
+    candidate: str
+    lr: float
+    seed: int
+    ended: str
+    """The result's verdict; the run's state where it has none."""
+    loss: Finite | None = None
+    """Final validation loss."""
+    parameters: int | None = None
+    tokens: int | None = None
+    spec_hash: str | None = None
+    observed: dict[str, Finite] = Field(default_factory=dict)
+    """What the study took from the run's probes, or from its result."""
+
+
+class CandidateOutcome(Record):
+    """One candidate at its best learning rate, as the comparison has it."""
+
+    candidate: str
+    title: str
+    is_baseline: bool = False
+    best_lr: float | None = None
+    edge_of_grid: bool = False
+    loss: Interval | None = None
+    difference: Difference | None = None
+    """To the baseline, paired by seed; negative is better."""
+    speed_up: Interval | None = None
+    """How many times fewer tokens than the baseline for its final loss; null unless every seed got there."""
+    reached: int = 0
+    """Seeds that reached the baseline's final loss."""
+    lost: int = 0
+    """Runs at the best rate that diverged or ran out of memory."""
+    state_bytes: int | None = None
+    peak_bytes: int | None = None
+    peak_kind: str | None = None
+    tokens_per_second: float | None = None
+    run_device_hours: float | None = None
+
+
+class PartEvidence(Record):
+    """One experiment of a study."""
+
+    name: str
+    spec_hash: str
+    complete: bool
+    """Whether every run has ended."""
+    loss_unit: str = " nats"
+    candidates: tuple[CandidateOutcome, ...]
+    runs: tuple[RunOutcome, ...]
+
+    def candidate(self, name: str) -> CandidateOutcome | None:
+        """The candidate of that name."""
+        return next((each for each in self.candidates if each.candidate == name), None)
+
+    def runs_of(self, candidate: str) -> tuple[RunOutcome, ...]:
+        """All runs of a candidate."""
+        return tuple(run for run in self.runs if run.candidate == candidate)
+
+
+class Machine(Record):
+    """Where something was measured."""
+
+    device: str
+    device_name: str
+    threads: int
+    python: str
+    torch: str
+    transformers: str
+    platform: str
+    cuda: str | None = None
+    driver: str | None = None
+    commit: str | None = None
+
+    def sentence(self) -> str:
+        """One line for people."""
+        parts = [f"{self.device_name} ({self.device})", f"{self.threads} threads a run", f"Python {self.python}"]
+        parts += [f"torch {self.torch}", f"transformers {self.transformers}"]
+        parts += [f"driver {self.driver}"] if self.driver else []
+        parts += [f"commit {self.commit[:12]}"] if self.commit else []
+        return ", ".join(parts)
+
+
+class Evidence(Record):
+    """All that a verdict is made of."""
+
+    study: str
+    scale: Scale
+    parts: tuple[PartEvidence, ...] = ()
+    computed: dict[str, Finite] = Field(default_factory=dict)
+    """What was computed without training, by name."""
+    computed_by: str | None = None
+    """A hash of how: equal hashes mean the same computation."""
+    fit: FitReport | None = None
+    """Scaling laws over the parts, where the study is about them."""
+    machines: tuple[Machine, ...] = ()
+
+    def part(self, name: str) -> PartEvidence | None:
+        """The part of that name."""
+        return next((each for each in self.parts if each.name == name), None)

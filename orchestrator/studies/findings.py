@@ -1,0 +1,184 @@
+"""Findings: what evidence says about a claim, in one word and one sentence, never more than its scale supports."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from orchestrator.records import Difference, Interval
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale
+from worker.record import Finite, Record, Verdict
+
+MARGIN_NATS = 0.035
+"""How much above AdamW counts as on par: what the paper itself takes for that (table 1: 2.997 against 2.962)."""
+SIGNIFICANCE = 0.05
+"""For p-values corrected over the candidates."""
+TINY_WORDS = "On a model of about a million parameters: no evidence for a large one."
+
+
+class Answer(StrEnum):
+    """One word on a claim."""
+
+    HOLDS = "holds"
+    IN_PART = "holds in part"
+    FAILS = "does not hold"
+    UNDECIDED = "undecided"
+    """The interval leaves both open."""
+    BEYOND = "cannot be said at this scale"
+    MISSING = "no result yet"
+
+
+class Measure(Record):
+    """One figure of a finding, with its interval and the paper's."""
+
+    name: str
+    value: Finite | None
+    low: Finite | None = None
+    high: Finite | None = None
+    n: int | None = None
+    claimed: Finite | None = None
+    """The paper's figure for it; null where it gives none."""
+    note: str = ""
+
+
+class Judgement(Record):
+    """What a study's judge says about its evidence, at whatever scale that is."""
+
+    measured: Answer
+    sentence: str
+    measures: tuple[Measure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Finding(Record):
+    """A judgement with what its scale lets it say about the claim."""
+
+    answer: Answer
+    """About the paper's claim."""
+    measured: Answer
+    """About what was run."""
+    sentence: str
+    measures: tuple[Measure, ...]
+    notes: tuple[str, ...]
+    machines: tuple[str, ...]
+
+
+def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: bool) -> Finding:
+    """What may be said: of a claim about large models nothing, as long as only tiny ones were trained."""
+    tiny = evidence.scale is Scale.TINY and about_large_models
+    answer = Answer.BEYOND if tiny and judgement.measured is not Answer.MISSING else judgement.measured
+    return Finding(
+        answer=answer,
+        measured=judgement.measured,
+        sentence=f"{judgement.sentence} {TINY_WORDS}" if answer is Answer.BEYOND else judgement.sentence,
+        measures=judgement.measures,
+        notes=judgement.notes,
+        machines=tuple(machine.sentence() for machine in evidence.machines),
+    )
+
+
+def missing(what: str) -> Judgement:
+    """Nothing can be judged, and why."""
+    return Judgement(measured=Answer.MISSING, sentence=f"No verdict: {what}.")
+
+
+def unreadable(fault: str) -> Finding:
+    """There is a result, and nobody can read it."""
+    return Finding(answer=Answer.MISSING, measured=Answer.MISSING, sentence=fault, measures=(), notes=(), machines=())
+
+
+def incomplete(evidence: Evidence, names: Iterable[str]) -> Judgement | None:
+    """A judgement where parts of the study were not run, or have not ended; None where all is there."""
+    absent = [name for name in names if evidence.part(name) is None]
+    if absent:
+        return missing(f"not run yet: {', '.join(absent)}")
+    going = [part.name for part in evidence.parts if not part.complete]
+    return missing(f"runs of {', '.join(going)} have not ended") if going else None
+
+
+def all_of(answers: Iterable[Answer]) -> Answer:
+    """Of a claim with several parts that must all hold."""
+    found = list(answers)
+    if not found:
+        return Answer.MISSING
+    if all(each is Answer.HOLDS for each in found):
+        return Answer.HOLDS
+    if Answer.FAILS in found:
+        return Answer.IN_PART if Answer.HOLDS in found else Answer.FAILS
+    return Answer.IN_PART if Answer.IN_PART in found else Answer.UNDECIDED
+
+
+def on_par(candidate: CandidateOutcome | None, margin: float = MARGIN_NATS) -> Answer:
+    """Whether a candidate is no worse than the baseline by more than the margin: the whole interval must say so."""
+    if candidate is None or (candidate.loss is None and not candidate.lost):
+        return Answer.MISSING
+    if candidate.lost:
+        return Answer.FAILS
+    found = candidate.difference
+    if found is None or found.low is None or found.high is None:
+        return Answer.UNDECIDED
+    if found.high <= margin:
+        return Answer.HOLDS
+    return Answer.FAILS if found.low > margin else Answer.UNDECIDED
+
+
+def worse(candidate: CandidateOutcome | None) -> Answer:
+    """Whether a candidate is worse than the baseline, by the corrected test; a diverged one is."""
+    if candidate is None or (candidate.loss is None and not candidate.lost):
+        return Answer.MISSING
+    if candidate.lost:
+        return Answer.HOLDS
+    found = candidate.difference
+    if found is None or found.p_value_holm is None or found.p_value_holm >= SIGNIFICANCE:
+        return Answer.UNDECIDED
+    return Answer.HOLDS if found.mean > 0 else Answer.FAILS
+
+
+def better(candidate: CandidateOutcome | None) -> Answer:
+    """Whether a candidate is better than the baseline, by the corrected test."""
+    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(found := worse(candidate), found)
+
+
+def losses(part: PartEvidence) -> tuple[Measure, ...]:
+    """The loss of every candidate at its best rate."""
+    return tuple(_loss(each) for each in part.candidates)
+
+
+def _loss(candidate: CandidateOutcome) -> Measure:
+    note = f"{candidate.lost} runs diverged or ran out of memory" if candidate.lost else ""
+    note = note or ("best rate at the edge of the grid" if candidate.edge_of_grid else "")
+    return measure(candidate.title, candidate.loss, note=note)
+
+
+def differences(part: PartEvidence) -> tuple[Measure, ...]:
+    """The paired difference of every candidate to the baseline; negative is better."""
+    return tuple(difference(each) for each in part.candidates if not each.is_baseline)
+
+
+def difference(candidate: CandidateOutcome) -> Measure:
+    """A candidate's paired difference to the baseline."""
+    if candidate.lost:
+        return Measure(name=candidate.title, value=None, note=f"{candidate.lost} runs diverged or ran out of memory")
+    found = candidate.difference
+    note = "best rate at the edge of the grid" if candidate.edge_of_grid else ""
+    return measure(candidate.title, found, note=note)
+
+
+def measure(name: str, found: Interval | Difference | None, *, claimed: float | None = None, note: str = "") -> Measure:
+    """A figure with its interval."""
+    if found is None:
+        return Measure(name=name, value=None, claimed=claimed, note=note or "no finite value")
+    return Measure(name=name, value=found.mean, low=found.low, high=found.high, n=found.n, claimed=claimed, note=note)
+
+
+def said(found: Measure, digits: int = 3, unit: str = "") -> str:
+    """`AdaPM +0.012 nats (+0.003 to +0.021)`."""
+    if found.value is None:
+        return f"{found.name}: {found.note}"
+    interval = (
+        "" if found.low is None or found.high is None else f" ({found.low:.{digits}f} to {found.high:.{digits}f})"
+    )
+    return f"{found.name} {found.value:.{digits}f}{unit}{interval}"
+
+
+def ended_well(runs: Iterable[RunOutcome]) -> tuple[RunOutcome, ...]:
+    """The runs with a trained model."""
+    return tuple(run for run in runs if run.ended == Verdict.CONVERGED and run.loss is not None)

@@ -1,0 +1,103 @@
+"""From an experiment's records to a study's evidence: the same code for the service and for its clients."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.fit_records import FitReport
+from orchestrator.jobs import TERMINAL
+from orchestrator.records import CandidateRow, Comparison, RunRecord
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, Scale
+from orchestrator.studies.study import Part, Study
+from worker.record import Environment, Observation
+
+DIGITS = 10
+"""Significant digits that are kept of figures: far below what a re-run on another machine could repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What evidence is read from."""
+
+    compare: Callable[[str], Comparison]
+    runs: Callable[[str], Iterable[RunRecord]]
+    """All runs of an experiment."""
+    observations: Callable[[str], Sequence[Observation]]
+    """Of a run."""
+    fit: Callable[[Sequence[str]], FitReport | None]
+    """Scaling laws over experiments; None where their results have none."""
+
+
+def gather(study: Study, scale: Scale, experiments: Mapping[str, str], source: Source) -> Evidence:
+    """The evidence of the experiments that there are: `experiments` has the id of each part's."""
+    parts: list[PartEvidence] = []
+    machines: dict[Machine, None] = {}
+    for part in study.plans[scale].parts:
+        if (experiment_id := experiments.get(part.name)) is not None:
+            runs = tuple(source.runs(experiment_id))
+            parts.append(_part(study, part, source.compare(experiment_id), runs, source))
+            machines |= {machine(run.result.environment): None for run in runs if run.result}
+    complete = len(parts) == len(study.plans[scale].parts) and all(part.complete for part in parts)
+    fit = source.fit(tuple(experiments.values())) if study.fits and complete else None
+    return Evidence(study=study.name, scale=scale, parts=tuple(parts), fit=fit, machines=tuple(machines))
+
+
+def machine(environment: Environment) -> Machine:
+    """Where it was measured, without the host's name."""
+    return Machine(**{name: getattr(environment, name) for name in Machine.model_fields})
+
+
+def rounded(value: float) -> float:
+    """To `DIGITS` significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _part(study: Study, part: Part, comparison: Comparison, runs: Sequence[RunRecord], source: Source) -> PartEvidence:
+    return PartEvidence(
+        name=part.name,
+        spec_hash=part.spec.content_hash(),
+        complete=comparison.complete,
+        loss_unit=comparison.loss_unit,
+        candidates=tuple(_candidate(row) for row in comparison.rows),
+        runs=tuple(_run(study, run, source) for run in runs),
+    )
+
+
+def _run(study: Study, run: RunRecord, source: Source) -> RunOutcome:
+    result = run.result
+    if result is None:
+        return RunOutcome(candidate=run.candidate, lr=run.lr, seed=run.seed, ended=run.status.value)
+    observed = study.extract(result) if study.extract else {}
+    if study.observe and run.status in TERMINAL:
+        observed = observed | study.observe(source.observations(run.id))
+    return RunOutcome(
+        candidate=run.candidate,
+        lr=run.lr,
+        seed=run.seed,
+        ended=result.verdict.value,
+        loss=None if result.final_val_loss is None else rounded(result.final_val_loss),
+        parameters=result.parameters,
+        tokens=result.tokens,
+        spec_hash=result.spec_hash[:16],
+        observed={name: rounded(value) for name, value in observed.items()},
+    )
+
+
+def _candidate(row: CandidateRow) -> CandidateOutcome:
+    best, time = row.best(), row.time_to_target
+    return CandidateOutcome(
+        candidate=row.candidate,
+        title=row.title,
+        is_baseline=row.is_baseline,
+        best_lr=row.best_lr,
+        edge_of_grid=row.edge_of_grid and len(row.learning_rates) > 1,  # one rate is no grid
+        loss=row.val_loss,
+        difference=row.difference,
+        speed_up=time.speed_up if time else None,
+        reached=time.reached if time else 0,
+        lost=best.diverged + best.out_of_memory if best else sum(row.verdicts.values()),
+        state_bytes=row.optimizer_state_bytes,
+        peak_bytes=row.peak_memory_bytes,
+        peak_kind=row.peak_memory_kind,
+        tokens_per_second=row.tokens_per_second,
+        run_device_hours=row.run_device_hours,
+    )

@@ -1,0 +1,90 @@
+"""`loss-curves`: AdaPM against AdamW, Adam-mini, Adafactor and GaLore in pretraining, at equal tuning."""
+
+from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    all_of,
+    difference,
+    differences,
+    incomplete,
+    on_par,
+    said,
+    worse,
+)
+from orchestrator.studies.study import Part, Plan, Study
+
+OPTIMIZERS = ("adamw", "adapm", "adam-mini", "adafactor", "galore")
+SLOWER = ("adam-mini", "adafactor", "galore")
+TINY_MODELS = ("gpt2-tiny", "llama-tiny")
+PAPER_MODELS = ("gpt2-124m", "gpt2-355m", "gpt2-1.5b", "llama-130m", "llama-340m")
+
+
+def _tiny(model: str) -> Part:
+    work = tiny_setting.workload(model=model)
+    spec = tiny_setting.comparison(
+        f"loss-curves {model}",
+        work,
+        [tiny_setting.tuned(name) for name in OPTIMIZERS],
+        baseline="adamw",
+        tuning=tiny_setting.TUNING,
+    )
+    return Part(name=model, spec=spec)
+
+
+def _paper(model: str) -> Part:
+    spec = paper_setting.comparison(
+        f"loss-curves {model}",
+        paper_setting.workload(model),
+        [paper_setting.tuned(model, name) for name in OPTIMIZERS],
+        baseline="adamw",
+        tuning=paper_setting.TUNING,
+    )
+    return Part(name=model, spec=spec)
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """On every model AdaPM is on par with AdamW, and the others are worse than it."""
+    if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
+        return lacking
+    par = [on_par(part.candidate("adapm")) for part in evidence.parts]
+    slower = [worse(part.candidate(name)) for part in evidence.parts for name in SLOWER]
+    measures = [
+        each.model_copy(update={"name": f"{each.name}, {part.name}"})
+        for part in evidence.parts
+        for each in differences(part)
+    ]
+    count = sum(each is Answer.HOLDS for each in slower)
+    told = "; ".join(
+        f"{part.name}: {said(difference(found), unit=' nats')}"
+        for part in evidence.parts
+        if (found := part.candidate("adapm")) is not None
+    )
+    sentence = (
+        f"AdaPM against AdamW, {told}; worse than AdamW are {count} of {len(slower)} pairs of another optimizer and a "
+        "model."
+    )
+    return Judgement(measured=all_of([*par, *slower]), sentence=sentence, measures=tuple(measures))
+
+
+STUDY = Study(
+    name="loss-curves",
+    title="Pretraining losses",
+    question="Does AdaPM train as well as AdamW, and better than the other memory-efficient optimizers?",
+    claim="AdaPM is on par with or better than AdamW on GPT-2 (124M, 330M, 1.5B) and Llama (130M, 340M); Adam-mini, "
+    "Adafactor and GaLore are slower.",
+    source="figures 1a and 2",
+    plans={
+        Scale.TINY: Plan(parts=tuple(_tiny(model) for model in TINY_MODELS)),
+        Scale.PAPER: Plan(parts=tuple(_paper(model) for model in PAPER_MODELS)),
+    },
+    judge=judge,
+    caveats=(
+        paper_setting.NO_STEPS,
+        "On par: the whole 95 % interval of the difference lies below 0.035 nats, what the paper itself takes for on "
+        "par in table 1.",
+    ),
+    axis="loss minus AdamW's, nats",
+    order=40,
+)

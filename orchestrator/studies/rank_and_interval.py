@@ -1,0 +1,58 @@
+"""`rank-and-interval`: how much AdaPM depends on the rank of its momentum and on how often it is drawn anew."""
+
+from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import MARGIN_NATS, Judgement, all_of, differences, incomplete, on_par
+from orchestrator.studies.study import Part, Plan, Study
+
+DEFAULT = "r = 5 %, T = 100"
+RATIOS = (0.02, 0.10, 0.50)
+INTERVALS = {Scale.TINY: (5, 20, 50), Scale.PAPER: (10, 50, 1000, 5000)}
+PART = "GPT-2"
+
+
+def _plan(scale: Scale) -> Plan:
+    options: dict[str, dict[str, float | int]] = {DEFAULT: {}}
+    options |= {f"r = {ratio:.0%}".replace("%", " %"): {"rank_ratio": ratio} for ratio in RATIOS}
+    options |= {f"T = {interval}": {"refresh_interval": interval} for interval in INTERVALS[scale]}
+    if scale is Scale.TINY:
+        chosen = [tiny_setting.candidate("adapm", label, dict(each)) for label, each in options.items()]
+        spec = tiny_setting.comparison("rank-and-interval", tiny_setting.workload(), chosen, baseline=DEFAULT)
+    else:
+        model = "gpt2-1.5b"
+        chosen = [paper_setting.candidate(model, "adapm", label, dict(each)) for label, each in options.items()]
+        spec = paper_setting.comparison("rank-and-interval", paper_setting.workload(model), chosen, baseline=DEFAULT)
+    return Plan(parts=(Part(name=PART, spec=spec),))
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Every setting ends within the margin of the default, both ways."""
+    if lacking := incomplete(evidence, [PART]):
+        return lacking
+    (part,) = evidence.parts
+    others = [each for each in part.candidates if not each.is_baseline]
+    found = [each.value for each in differences(part) if each.value is not None]
+    spread = f"from {min(found):+.3f} to {max(found):+.3f} nats" if found else "unknown"
+    sentence = f"Against {DEFAULT} the other {len(others)} settings end {spread} on average."
+    return Judgement(
+        measured=all_of(on_par(each) for each in others), sentence=sentence, measures=differences(part),
+        notes=(f"Overlap: no setting is worse than the default by more than {MARGIN_NATS} nats, at 95 %.",),
+    )  # fmt: skip
+
+
+STUDY = Study(
+    name="rank-and-interval",
+    title="Rank and refresh interval",
+    question="How much does AdaPM depend on its rank r and its interval T?",
+    claim="Curves for r in {2, 5, 10, 50} % and T in {10, 50, 100, 1000, 5000} overlap.",
+    source="figure 4b",
+    plans={scale: _plan(scale) for scale in Scale},
+    judge=judge,
+    caveats=(
+        paper_setting.NO_STEPS,
+        "The figure's caption says GPT-2 1.5B, the text 124M; ours is the caption's. The tiny training is shorter than "
+        "the paper's larger T: its T are 5 to 100.",
+    ),
+    axis="loss minus the default's, nats",
+    order=70,
+)

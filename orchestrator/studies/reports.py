@@ -1,0 +1,110 @@
+"""`Studies`: reads what there is of every study: its plans, their experiments, and findings, ours and published.
+
+A published evidence is a file of `published/`; what was computed on this machine lies in the data folder's `studies/`.
+"""
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+from orchestrator.fit_records import FitReport
+from orchestrator.fits import FitError
+from orchestrator.records import ExperimentRecord
+from orchestrator.service import Bench
+from orchestrator.studies.deviations import deviations
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence_files import PUBLISHED, EvidenceError, read_evidence
+from orchestrator.studies.findings import Finding, finding, unreadable
+from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.registry import all_studies, study
+from orchestrator.studies.study import Study
+from orchestrator.studies.study_records import ScaleReport, StudyExperiment, StudySummary
+
+
+class Studies:
+    """The studies over one service. Thread-safe; evidence is gathered once for each version of its experiments."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._gathered: dict[tuple[str, Scale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
+        self._lock = Lock()
+
+    def all(self) -> tuple[StudySummary, ...]:
+        """Every study."""
+        return tuple(self._summary(each) for each in all_studies())
+
+    def one(self, name: str) -> StudySummary:
+        """One study; raises `NotFoundError`."""
+        return self._summary(study(name))
+
+    def _summary(self, each: Study) -> StudySummary:
+        return StudySummary(
+            name=each.name,
+            title=each.title,
+            question=each.question,
+            claim=each.claim,
+            source=each.source,
+            axis=each.axis,
+            caveats=each.caveats,
+            scales=tuple(self._report(each, scale) for scale in Scale),
+        )
+
+    def _report(self, each: Study, scale: Scale) -> ScaleReport:
+        plan = each.plans[scale]
+        found = {part.name: self._bench.experiment_of_key(part.key()) for part in plan.parts}
+        there = {name: experiment for name, experiment in found.items() if experiment is not None}
+        own, fault = None, None
+        try:
+            own = self._own_evidence(each, scale, there)
+        except EvidenceError as error:
+            fault = unreadable(str(error))
+        published = read_evidence(PUBLISHED, each.name, scale)
+        return ScaleReport(
+            scale=scale,
+            runs=plan.run_count(),
+            estimated_device_hours=plan.device_hours(),
+            computed=plan.compute is not None,
+            experiments=tuple(
+                StudyExperiment(
+                    part=part.name,
+                    key=part.key(),
+                    spec=part.spec,
+                    experiment_id=there[part.name].id if part.name in there else None,
+                    done=part.name in there and there[part.name].counts.done(),
+                )
+                for part in plan.parts
+            ),
+            own=fault or judged(each, own),
+            published=judged(each, published),
+            deviations=deviations(own, published) if own and published else (),
+        )
+
+    def _own_evidence(self, each: Study, scale: Scale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
+        if not there:
+            return read_evidence(self._bench.studies_folder(), each.name, scale)
+        versions = tuple((one.id, self._bench.experiment_version(one.id)) for one in there.values())
+        with self._lock:
+            known = self._gathered.get((each.name, scale))
+        if known is not None and known[0] == versions:
+            return known[1]
+        found = {name: one.id for name, one in there.items()}
+        evidence = gather(each, scale, found, self._source())
+        with self._lock:
+            self._gathered[each.name, scale] = (versions, evidence)
+        return evidence
+
+    def _source(self) -> Source:
+        bench = self._bench
+        return Source(compare=bench.compare, runs=bench.all_runs, observations=bench.observations, fit=self._fit)
+
+    def _fit(self, experiment_ids: Sequence[str]) -> FitReport | None:
+        try:
+            return self._bench.fit(experiment_ids)
+        except FitError:
+            return None
+
+
+def judged(each: Study, evidence: Evidence | None) -> Finding | None:
+    """What evidence says about a study."""
+    if evidence is None:
+        return None
+    return finding(each.judge(evidence), evidence, about_large_models=each.about_large_models)

@@ -1,0 +1,54 @@
+"""`solver` (beyond the paper): algorithm 2 as printed against solvers of the low-rank problem that work."""
+
+from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import Answer, Judgement, difference, differences, incomplete, on_par, said
+from orchestrator.studies.study import Part, Plan, Study
+
+SOLVERS = ("svd", "subspace", "scaled_gd", "gd")
+PART = "GPT-2"
+
+
+def _plan(scale: Scale) -> Plan:
+    options = {name: {"solver": name} for name in SOLVERS}
+    if scale is Scale.TINY:
+        chosen = [tiny_setting.candidate("adapm", label, dict(each)) for label, each in options.items()]
+        spec = tiny_setting.comparison("solver", tiny_setting.workload(), chosen, baseline="svd")
+    else:
+        model = "gpt2-124m"
+        chosen = [paper_setting.candidate(model, "adapm", label, dict(each)) for label, each in options.items()]
+        spec = paper_setting.comparison(
+            "solver", paper_setting.workload(model), chosen, baseline="svd", seeds=(1, 2, 3)
+        )
+    return Plan(parts=(Part(name=PART, spec=spec),))
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Gradient descent, the paper's, ends where the exact solver does."""
+    if lacking := incomplete(evidence, [PART]):
+        return lacking
+    (part,) = evidence.parts
+    answer = on_par(part.candidate("gd"))
+    told = "; ".join(said(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline)
+    notes: tuple[str, ...] = (
+        "`gd` is algorithm 2 with a step size that cannot diverge; as printed it does (docs/LOG.md).",
+    )
+    if answer is Answer.MISSING:
+        notes = (*notes, "Gradient descent has no finite loss.")
+    return Judgement(
+        measured=answer, sentence=f"Against the exact solver: {told}.", measures=differences(part), notes=notes
+    )
+
+
+STUDY = Study(
+    name="solver",
+    title="Solvers of the low-rank problem",
+    question="Does it matter how the low-rank momentum is found?",
+    claim="Five steps of gradient descent on the factors, warm-started, are accurate enough.",
+    source="section 4.2, algorithm 2",
+    plans={scale: _plan(scale) for scale in Scale},
+    judge=judge,
+    caveats=(paper_setting.NO_STEPS,),
+    axis="loss minus the exact solver's, nats",
+    order=200,
+)

@@ -1,0 +1,98 @@
+"""Studies over REST and as pages, on a service without results, with some, and with a finished experiment."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from api.client import Client, ClientError
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence_files import evidence_path, write_evidence
+from orchestrator.studies.findings import Answer
+from orchestrator.studies.registry import names, study
+from tests.integration.api_service import Service, serving
+from tests.stores import claim, result
+
+
+def look(url: str) -> httpx2.Response:
+    """A page, however slow the machine is."""
+    return httpx2.get(url, timeout=120)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as client:
+        yield client
+
+
+def test_every_study_is_told_with_specifications_that_can_be_submitted(client: Client) -> None:
+    """The list and each study agree; an experiment that is submitted under its key is found."""
+    listed = client.studies()
+    assert tuple(each.name for each in listed) == names()
+    one = client.study("gradient-sparsity")
+    assert one == next(each for each in listed if each.name == "gradient-sparsity")
+    (planned,) = one.scale(Scale.TINY).experiments
+    assert planned.experiment_id is None
+    made = client.submit(planned.spec, key=planned.key).experiment
+    (found,) = client.study("gradient-sparsity").scale(Scale.TINY).experiments
+    assert (found.experiment_id, found.done) == (made.id, False)
+    again = client.submit(planned.spec, key=f"{planned.key}-2").experiment
+    (newest,) = client.study("momentum-spectrum").scale(Scale.TINY).experiments
+    assert newest.experiment_id == again.id, "the newest one counts, for every study that shares it"
+
+
+def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
+    with pytest.raises(ClientError, match="there is no study 'nothing'; there are memory-table") as refused:
+        client.study("nothing")
+    assert refused.value.status == 404
+    assert look(f"{service.url}/studies/nothing").status_code == 404
+    assert look(f"{service.url}/studies/nothing/figures/tiny.json").status_code == 404
+
+
+def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) -> None:
+    """A result in the data folder is judged; values from files are escaped."""
+    computed = {"llama-340m/adamw/float32": 1.0}
+    write_evidence(tmp_path / "studies", Evidence(study="memory-table", scale=Scale.TINY, computed=computed))
+    listing = look(f"{service.url}/studies")
+    assert listing.status_code == 200
+    assert all(f'href="/studies/{name}"' in listing.text for name in names())
+    page = look(f"{service.url}/studies/memory-table").text
+    assert "AdaPM-mini 0.12 (−96 %)" in page
+    assert "has not been counted" in page
+    figure = look(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()
+    assert set(figure) == {"data", "layout"}
+
+
+def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    evidence_path(tmp_path / "studies", "memory-table", Scale.TINY).write_text("{")
+    answer = look(f"{service.url}/v1/studies/memory-table")
+    assert answer.status_code == 200
+    own = answer.json()["scales"][0]["own"]
+    assert own["answer"] == "no result yet"
+    assert own["sentence"].startswith("the file memory-table.tiny.json is no result of a study")
+    assert look(f"{service.url}/studies").status_code == 200
+
+
+def test_a_finished_experiment_is_judged_without_a_file(service: Service, client: Client) -> None:
+    """Whoever ran it: the verdict is made from the stored results, and is renewed with them."""
+    (part,) = study("gradient-sparsity").plans[Scale.TINY].parts
+    service.bench.submit(part.spec, part.key())
+    finding = client.study("gradient-sparsity").scale(Scale.TINY).own
+    assert finding is not None
+    assert finding.sentence == "No verdict: runs of GPT-2 have not ended."
+    for lease in claim(service.queue, cpus=8, limit=8):
+        service.bench.hello(lease.run_id, lease.attempt, lease.token)
+        service.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+    ended = client.study("gradient-sparsity").scale(Scale.TINY)
+    assert ended.own is not None
+    assert ended.own.answer is Answer.MISSING
+    assert ended.own.sentence == "No verdict: no run that ended well was observed."
+    assert "processor (cpu)" in ended.own.machines[0]

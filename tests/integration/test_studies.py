@@ -1,0 +1,32 @@
+"""The three cheapest studies for real: two that are computed, and one that trains, through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from api.cli import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def test_three_studies_end_with_verdicts_and_a_report(service_url: str, tmp_path: Path) -> None:
+    """Counted, computed and trained; a second run finds the experiment and trains nothing."""
+
+    def study(*words: object) -> str:
+        result = CliRunner().invoke(main, ["study", *map(str, words), "--data", str(tmp_path)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    told = study("run", "memory-table", "debias-theorem", "gradient-sparsity", "--url", service_url)
+    assert "memory-table, computed, own result: holds in part" in told
+    assert "debias-theorem, computed, own result: holds in part" in told
+    assert "gradient-sparsity: submitted" in told
+    again = study("run", "gradient-sparsity", "--url", service_url)
+    assert "gradient-sparsity: using" in again
+    assert "3/3 runs, 100%" in again
+    kept = json.loads((tmp_path / "studies" / "gradient-sparsity.tiny.json").read_text(encoding="utf-8"))
+    assert [run["ended"] for run in kept["parts"][0]["runs"]] == ["converged"] * 3
+    assert set(kept["parts"][0]["runs"][0]["observed"]) >= {"embedding", "query", "attention output"}
+    assert "cannot be said at this scale" in study("report").split("gradient-sparsity", 2)[1]

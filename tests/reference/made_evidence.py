@@ -1,0 +1,76 @@
+"""Evidence as a test wants it: candidates with losses by seed, at any scale."""
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.comparison import compare
+from orchestrator.experiments import ComparisonSpec, expand
+from orchestrator.fit_records import FitReport
+from orchestrator.jobs import RunStatus
+from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.study import Study
+from tests.reference.made_comparison import Outcome, falling, records, second_phase
+from tests.stores import result
+from worker.record import Observation, Result, Verdict
+
+DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
+
+Ends = Mapping[str, Sequence[Outcome]]
+"""Candidate → how the run of each seed ended."""
+
+
+def made_evidence(
+    study: Study,
+    ends: Ends,
+    *,
+    scale: Scale = Scale.TINY,
+    only: Sequence[str] | None = None,
+    observations: Sequence[Observation] = (),
+    fit: FitReport | None = None,
+) -> Evidence:
+    """The study's own plan, every part of which ended as `ends` says; with `only`, those parts alone."""
+    measured = {}
+    for part in study.plans[scale].parts:
+        if only is not None and part.name not in only:
+            continue
+        measured[part.name] = _ended(part.spec, ends, experiment=part.name)
+    runs = {run.id: run for _, found in measured.values() for run in found}
+    return gather(
+        study,
+        scale,
+        {name: name for name in measured},
+        Source(
+            compare=lambda name: _compared(*measured[name]),
+            runs=lambda name: measured[name][1],
+            observations=lambda run_id: observations if runs[run_id].result else (),
+            fit=lambda names: fit,
+        ),
+    )
+
+
+def with_tokens(loss: float, tokens: int) -> Result:
+    """A trained run of so many tokens."""
+    return result(final_val_loss=loss).model_copy(update={"tokens": tokens})
+
+
+def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    def outcome(candidate: str, lr: float, seed: int) -> Outcome:
+        if candidate not in ends:
+            return RunStatus.FAILED
+        given = ends[candidate]
+        if seed not in spec.seeds:
+            return 9.0  # a tuning seed: whichever rate is first wins
+        return given[spec.seeds.index(seed) % len(given)]
+
+    if spec.tuning is None:
+        return records(spec, outcome, experiment=experiment)
+    best = {each.name(): each.learning_rates[0] for each in spec.candidates}
+    final = [
+        one for rate in sorted(set(best.values())) for one in second_phase(spec, rate) if best[one.candidate] == rate
+    ]
+    return records(spec, outcome, planned=(*expand(spec), *final), experiment=experiment)
+
+
+def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
+    return compare(experiment, runs, {run.id: falling(run) for run in runs})

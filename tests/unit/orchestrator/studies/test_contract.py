@@ -1,0 +1,160 @@
+"""What every study promises: specs that validate, costs that are stated, and the paper's setting at its scale."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from optim import catalog
+from orchestrator.errors import NotFoundError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.studies import paper_setting
+from orchestrator.studies.cost import device_seconds
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence_files import PUBLISHED
+from orchestrator.studies.findings import Answer
+from orchestrator.studies.registry import all_studies, names, study
+from orchestrator.studies.study import Part, Plan, Study
+from worker.data.catalog import DataKind
+from worker.tasks.specs import PretrainTask
+
+REPOSITORY = Path(__file__).parents[4]
+STUDIES = pytest.mark.parametrize("one", all_studies(), ids=names())
+TINY_CORE_MINUTES = 20
+"""Ten minutes on two cores."""
+
+
+def parts(scale: Scale) -> list[tuple[Study, Part]]:
+    return [(each, part) for each in all_studies() for part in each.plans[scale].parts]
+
+
+def test_every_study_of_the_paper_is_there() -> None:
+    """The tables, figures and theorems of the paper, and questions of our own."""
+    assert set(names()) >= {
+        "loss-curves", "memory-table", "gpu-hours", "block-partition", "momentum-spectrum", "gradient-sparsity",
+        "bias-correction", "rank-and-interval", "adapm-mini", "residual-stationarity", "debias-theorem",
+        "momentum-theory", "scaling-law", "sft", "rlhf", "solver", "field",
+    }  # fmt: skip
+
+
+def test_an_unknown_study_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(NotFoundError, match="there are memory-table"):
+        study("nothing")
+
+
+@STUDIES
+def test_a_study_is_complete_at_both_scales(one: Study) -> None:
+    """It has something to do, says what it holds it against, and names its parts apart."""
+    assert re.fullmatch(r"[a-z][a-z0-9-]*", one.name)
+    assert one.question.endswith("?")
+    assert one.claim.endswith(".")
+    assert one.source
+    for scale in Scale:
+        plan = one.plans[scale]
+        assert plan.parts or plan.compute
+        assert len({part.name for part in plan.parts}) == len(plan.parts)
+        assert plan.compute is None or plan.version
+
+
+@STUDIES
+def test_specs_survive_the_border(one: Study) -> None:
+    """Each is what a user could send: written out and read again it is the same experiment."""
+    for plan in one.plans.values():
+        for part in plan.parts:
+            assert ComparisonSpec.model_validate_json(part.spec.model_dump_json()) == part.spec
+
+
+@STUDIES
+def test_the_tiny_scale_needs_no_gpu_no_download_and_minutes(one: Study) -> None:
+    plan = one.plans[Scale.TINY]
+    assert 60 * plan.device_hours() <= TINY_CORE_MINUTES
+    for part in plan.parts:
+        assert part.spec.resources.gpus == 0
+        assert part.spec.workload.data.dataset in ("python-stdlib", "chats", "drawn")
+        assert part.spec.workload.initial_weights is None
+
+
+@STUDIES
+def test_nothing_can_be_said_without_evidence(one: Study) -> None:
+    for scale in Scale:
+        judgement = one.judge(Evidence(study=one.name, scale=scale))
+        assert judgement.measured is Answer.MISSING
+        assert judgement.sentence.startswith("No verdict: ")
+
+
+def test_pretraining_at_the_papers_scale_is_the_papers() -> None:
+    """Section 5.1: 512 × 1,024 tokens, cosine after 2,000 steps, clipping 1.0, its data sets, five repetitions."""
+    found = [(each, part) for each, part in parts(Scale.PAPER) if isinstance(part.spec.workload.task, PretrainTask)]
+    assert len(found) > 10
+    for each, part in found:
+        work = part.spec.workload
+        assert (work.budget.batch_sequences, work.data.sequence_length_tokens) == (512, 1024), each.name
+        assert (work.schedule.shape, work.schedule.warmup_steps) == ("cosine", 2000), each.name
+        assert work.clip_grad_norm == 1.0, each.name
+        assert work.data.dataset == ("c4" if work.model.startswith("llama") else "openwebtext"), each.name
+        assert part.spec.resources.gpus == 1, each.name
+    assert len(paper_setting.SEEDS) == 5
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam-mini", "adapm", "adapm-mini"])
+def test_the_papers_hyperparameters_are_what_its_optimizers_get(name: str) -> None:
+    """They are the catalog's defaults, and no candidate of a study changes them."""
+    expected = {"beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "eps": 1e-8}
+    defaults = catalog.entry(name).defaults()
+    assert {option: defaults[option] for option in expected} == expected
+    changed = {
+        option
+        for _, part in parts(Scale.PAPER)
+        for candidate in part.spec.candidates
+        if candidate.optimizer == name
+        for option in candidate.options
+    }
+    assert changed & set(expected) == set()
+
+
+def test_galore_and_adafactor_are_set_as_in_the_paper() -> None:
+    galore, adafactor = (catalog.entry(name) for name in ("galore", "adafactor"))
+    assert {k: galore.defaults()[k] for k in ("update_gap", "scale", "rank_ratio")} == {
+        "update_gap": 200, "scale": 0.25, "rank_ratio": 0.5,
+    }  # fmt: skip
+    assert {k: adafactor.defaults()[k] for k in ("beta1", "decay_rate", "clip_threshold", "eps2")} == {
+        "beta1": 0.9, "decay_rate": -0.8, "clip_threshold": 1.0, "eps2": 1e-3,
+    }  # fmt: skip
+    assert adafactor.learning_rate == 0.01
+
+
+def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
+    """Two probes watch the same runs: the key is by content."""
+    (first,), (second,) = (study(name).plans[Scale.TINY].parts for name in ("gradient-sparsity", "momentum-spectrum"))
+    assert first.key() == second.key()
+    keys = {part.key() for _, part in parts(Scale.TINY)}
+    assert len(keys) == len(parts(Scale.TINY)) - 1
+    assert all(len(key) <= 100 for key in keys)
+
+
+def test_costs_grow_with_the_work() -> None:
+    tiny, paper = (Plan(parts=study("block-partition").plans[scale].parts) for scale in Scale)
+    assert 0 < device_seconds(tiny.parts[0].spec) < 3600 < 1000 * 3600 < device_seconds(paper.parts[0].spec)
+
+
+def test_published_results_are_small_and_of_studies_that_exist() -> None:
+    files = sorted(PUBLISHED.glob("*.json"))
+    assert sum(path.stat().st_size for path in files) <= 200_000
+    assert {path.name.split(".")[0] for path in files} <= set(names())
+    for path in files:
+        evidence = Evidence.model_validate_json(path.read_bytes())
+        assert path.name == f"{evidence.study}.{evidence.scale.value}.json"
+        found = {part.name: part.spec_hash for part in evidence.parts}
+        planned = {part.name: part.spec.content_hash() for part in study(evidence.study).plans[evidence.scale].parts}
+        assert found.items() <= planned.items(), f"{path.name} is of another specification: run the study again"
+
+
+def test_the_documentation_lists_every_study() -> None:
+    text = (REPOSITORY / "docs" / "studies.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z-]+)` \|", text, flags=re.MULTILINE)
+    assert listed == list(names())
+
+
+def test_data_of_every_workload_are_of_its_kind() -> None:
+    kinds = {part.spec.workload.task.data_kind for scale in Scale for _, part in parts(scale)}
+    assert kinds == {DataKind.TEXT, DataKind.CONVERSATIONS, DataKind.DRAWN}

@@ -1,0 +1,65 @@
+"""A re-run is held against what was published: silence within the intervals, a sentence outside."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from orchestrator.studies.deviations import deviations
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence_files import EvidenceError, evidence_path, read_evidence, write_evidence
+from orchestrator.studies.registry import study
+from orchestrator.studies.results import stored_findings
+from tests.reference.made_comparison import Outcome
+from tests.reference.made_evidence import DIVERGED, made_evidence
+
+ENDS = {"adamw": (2.5, 2.52, 2.48), "adam-mini": (2.5, 2.51, 2.49), "adapm-mini": (2.52, 2.53, 2.5)}
+
+
+def evidence(adapm_mini: Sequence[Outcome] = ENDS["adapm-mini"]) -> Evidence:
+    return made_evidence(study("adapm-mini"), {**ENDS, "adapm-mini": adapm_mini})
+
+
+def test_the_same_result_deviates_nowhere() -> None:
+    assert deviations(evidence(), evidence()) == ()
+
+
+def test_what_lies_outside_or_diverged_is_named() -> None:
+    (sentence,) = deviations(evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence())
+    assert sentence.startswith("GPT-2, AdaPM-mini: 3.0333, outside of the published 2.")
+    lost = deviations(evidence(adapm_mini=(DIVERGED,)), evidence())
+    assert "3 runs without a trained model, published 0" in lost[0]
+    assert "no finite loss" in lost[1]
+
+
+def test_another_specification_is_not_compared() -> None:
+    other = evidence()
+    changed = other.parts[0].model_copy(update={"spec_hash": "0" * 64})
+    (sentence,) = deviations(evidence(), other.model_copy(update={"parts": (changed,)}))
+    assert "not comparable" in sentence
+
+
+def test_computed_figures_are_compared_relatively_and_by_their_version() -> None:
+    def computed(value: float, by: str = "1") -> Evidence:
+        return Evidence(study="memory-table", scale=Scale.TINY, computed={"x": value}, computed_by=by)
+
+    assert deviations(computed(1.0), computed(1.0 + 1e-6)) == ()
+    assert deviations(computed(2.0), computed(1.0)) == ("x: 2, published 1.",)
+    assert "has changed" in deviations(computed(1.0, "2"), computed(1.0))[0]
+
+
+def test_evidence_survives_its_file_and_a_broken_file_is_named(tmp_path: Path) -> None:
+    found = evidence(adapm_mini=(DIVERGED, 2.5, 2.5))
+    path = write_evidence(tmp_path, found)
+    assert read_evidence(tmp_path, "adapm-mini", Scale.TINY) == found
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert read_evidence(tmp_path, "adapm-mini", Scale.PAPER) is None
+    assert stored_findings(study("adapm-mini"), tmp_path)[0].published is False
+    evidence_path(tmp_path, "adapm-mini", Scale.TINY).write_text("{")
+    with pytest.raises(EvidenceError, match="run the study again"):
+        read_evidence(tmp_path, "adapm-mini", Scale.TINY)
+
+
+def test_evidence_names_no_host() -> None:
+    """Published files say what machine it was, not whose."""
+    assert "here" not in evidence().model_dump_json()
