@@ -6,6 +6,7 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
 /runs/{id}/figures/series.json
+/new                                     the submit form, and the same as YAML
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
 """
@@ -28,6 +29,7 @@ from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
 from dashboards.render import page
+from dashboards.submitting import submit_pages
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.service import Bench
@@ -51,6 +53,7 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
     router.get("/runs/{run_id}/figures/series.json")(data.run)
+    router.include_router(submit_pages(bench))
     router.include_router(event_streams(bench, stopping))
     router.include_router(static_files())
     return router

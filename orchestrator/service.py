@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator import comparison
+from orchestrator import comparison, previews
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
@@ -19,7 +19,9 @@ from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.fits import fit_experiments
+from orchestrator.footprints import Footprints
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
 from orchestrator.records import (
@@ -80,6 +82,7 @@ class Bench:
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
         self._curves: dict[str, ValidationCurve] = {}
+        self.footprints = Footprints(runs_folder.parent / "footprints")
 
     # Users
 
@@ -91,6 +94,19 @@ class Bench:
             raise MissingDataError(" ".join(found))
         experiment_id, created = self._queue.submit(spec, key)
         return Submission(experiment=self.experiment(experiment_id), created=created)
+
+    def preview(self, fields: object) -> Preview:
+        """What submitting these fields would mean, or what is wrong with them; nothing is stored."""
+        return previews.preview(
+            fields,
+            missing=lambda spec: missing(spec.workload, self._datasets_folder),
+            measured=self._measured_of_model,
+            footprints=self.footprints,
+        )
+
+    def _measured_of_model(self, model: str) -> tuple[RunRecord, ...]:
+        where = RunFilter(model=model, status=RunStatus.SUCCEEDED)
+        return self.runs(where=where, sort=RunSort(key="ended_at", descending=True), limit=previews.MEASURED_RUNS)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it."""

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Body, Depends, Header, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -25,6 +25,7 @@ from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ExperimentSpec
 from orchestrator.jobs import Wish
+from orchestrator.previews import Preview
 from orchestrator.records import Comparison, ExperimentRecord, Submission
 from orchestrator.service import Bench
 
@@ -47,6 +48,15 @@ def submit(spec: ExperimentSpec, bench: BenchDependency, response: Response, key
     response.headers["Location"] = f"/v1/experiments/{submission.experiment.id}"
     response.status_code = 201 if submission.created else 200
     return submission
+
+
+@router.post("/validate", responses=problems(413))
+def validate(fields: Annotated[Any, Body()], bench: BenchDependency) -> Preview:
+    """What submitting this would mean: faults with JSON pointers, or runs, tokens, estimated cost and memory.
+
+    Nothing is stored; the answer is 200 whatever is wrong with the specification.
+    """
+    return bench.preview(fields)
 
 
 @router.get("", responses=problems(422))

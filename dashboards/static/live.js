@@ -90,6 +90,7 @@
     refresh();
   });
   addEventListener("popstate", refresh);
+  document.addEventListener("bench:page", (event) => takeOver(event.detail));
 
   listen();
 })();
