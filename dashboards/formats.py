@@ -108,6 +108,11 @@ def rate(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:g}"
 
 
+def short(value: float | None) -> str:
+    """Any number in four significant digits."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
 def option_value(value: bool | int | float | str | None) -> str:
     """An option's value as specifications write it: `true`, `0.05`, `null`."""
     if value is None:

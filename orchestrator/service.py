@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator import comparison, previews
+from orchestrator.activity import Activity, Stint
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
@@ -37,7 +38,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from orchestrator.store import observations, reads, series, standing
+from orchestrator.store import activity, observations, reads, series, standing
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
@@ -342,6 +343,16 @@ class Bench:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
         folder = next((each for each in (self._runs_folder, *self._runs_folder.parents) if each.exists()), Path("/"))
         return shortage(folder, self._free_bytes) if self._free_bytes else None
+
+    def activity(self, *, waiting: int = 100) -> Activity:
+        """What is going on now: runs at work, the head of the queue, recent failures, who leads."""
+        with self._database.reading() as connection:
+            return activity.activity(self._database, connection, waiting=_page(waiting))
+
+    def stints(self, experiment_id: str) -> tuple[Stint, ...]:
+        """Every attempt of every run of an experiment, the earliest first."""
+        with self._database.reading() as connection:
+            return activity.stints(connection, experiment_id)
 
     def healthy(self) -> None:
         """Raise `StoreError` unless the store answers and has its tables."""

@@ -27,13 +27,13 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     mine = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
     position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
     pause = max(row.available_at - database.read_clock(connection), 0.0)
-    pace = _seconds_between_starts(connection)
+    pace = seconds_between_starts(connection)
     return Standing(
         position=position, waiting=total, starts_in_seconds=None if pace is None else max(position * pace, pause)
     )
 
 
-def _seconds_between_starts(connection: Connection) -> float | None:
+def seconds_between_starts(connection: Connection) -> float | None:
     """Mean duration of the last runs over the number of runs at work; None while there is neither."""
     seconds = (runs.c.ended_at - runs.c.started_at).label("seconds")
     ended = sa.select(seconds).where(runs.c.status == RunStatus.SUCCEEDED)

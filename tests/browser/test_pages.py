@@ -9,7 +9,7 @@ from orchestrator.studies.demo import DEMO
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>%{x} $x$ <b>&lt;"
-FIGURES = 3
+FIGURES = 7
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
-FIGURES = 3
+FIGURES = 7
 
 
 def test_from_the_form_to_a_full_leaderboard(eyes, site):
