@@ -123,7 +123,8 @@ class Reader:
     def own_series(self, run: RunRecord) -> Series:
         """The run's rows for the figure of its own page."""
         columns = self._columns(run)
-        return spiky(series(columns, ended=run.status in TERMINAL), columns)
+        ended = run.status in TERMINAL
+        return spiky(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
 
     def _columns(self, run: RunRecord) -> Columns:
         """All points so far. Of a first attempt only what came since the last look is read, the last known point

@@ -18,10 +18,10 @@ def test_empty_home_says_what_to_do(client):
 
 
 def test_home_lists_experiments_newest_first(client, bench):
-    for name in ("older", "newer"):
+    for name in ("first one", "second one"):
         bench.submit(DEMO.model_copy(update={"name": name}))
     page = client.get("/").text
-    assert page.index("newer") < page.index("older")
+    assert page.index("second one") < page.index("first one")
     assert page.count("0/12") == 2
 
 
