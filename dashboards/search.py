@@ -10,6 +10,7 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.service import Bench
 
 State = Literal["all", "active", "done", "failed"]
+STATES: tuple[State, ...] = get_args(State)
 LONGEST_TEXT = 200
 PAGE = 200
 MOST_SEARCHED = 4_000
@@ -27,7 +28,7 @@ class Search:
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
         """Read the query of a URL."""
         given = dict(query)
-        state = next((one for one in get_args(State) if one == given.get("state")), "all")
+        state = next((one for one in STATES if one == given.get("state")), "all")
         return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state)
 
     def with_state(self, state: State) -> str:

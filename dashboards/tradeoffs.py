@@ -65,12 +65,12 @@ def loss_by_price(
     x_title = "bytes of optimizer state" if price == "memory" else "device-hours a run at the best rate"
     layout = layout_of(theme, x_title=x_title, y_title=title)
     if price == "memory":
-        layout["xaxis"] |= {"tickformat": ".2~s", "ticksuffix": "B", "rangemode": "tozero"}
+        layout["xaxis"] |= {"tickformat": ".2~s", "ticksuffix": "B"}
     layout["margin"] |= {"r": 84}
     front = _front(placed)
     data: list[Any] = [_front_line(front, theme)] if len(front) > 1 else []
     data += [_mark(row, cost, styles[row.candidate], theme, price, above=above[row.candidate]) for row, cost in placed]
-    _set_loss_range(layout, [row for row, _ in placed])
+    _set_ranges(layout, placed)
     return figure(
         data if placed else [], layout, theme, empty="A mark for every candidate with a result will stand here."
     )
@@ -148,9 +148,11 @@ def _mark(
     }  # fmt: skip
 
 
-def _set_loss_range(layout: dict[str, Any], rows: Sequence[CandidateRow]) -> None:
+def _set_ranges(layout: dict[str, Any], placed: Sequence[tuple[CandidateRow, float]]) -> None:
     """By the means, as the whiskers of the leaderboard: an interval of two seeds would flatten everything."""
-    means = [row.val_loss.mean for row in rows if row.val_loss is not None]
-    if means:
-        spread = max(means) - min(means) or 0.02 * abs(means[0]) or 1.0
-        layout["yaxis"]["range"] = [min(means) - 0.35 * spread, max(means) + 0.35 * spread]
+    means = [row.val_loss.mean for row, _ in placed if row.val_loss is not None]
+    costs = [cost for _, cost in placed]
+    for name, values, margin in (("yaxis", means, 0.35), ("xaxis", costs, 0.15)):
+        if values:
+            spread = max(values) - min(values) or 0.02 * abs(values[0]) or 1.0
+            layout[name]["range"] = [min(values) - margin * spread, max(values) + margin * spread]

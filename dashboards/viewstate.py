@@ -74,7 +74,7 @@ class ViewState:
             run_sort=_known(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
             run_descending=given.get("by", "").startswith("-"),
             page=min(max(int(page), 1), MOST_PAGES) if page.isdecimal() and len(page) < 9 else 1,
-            **{field: given.get(name) == "1" for field, name in SWITCHES.items()},  # type: ignore[arg-type]
+            **{field: given.get(name) == "1" for field, name in SWITCHES.items()},
         )
 
     def query(self) -> str:
