@@ -12,14 +12,14 @@ from orchestrator.columns import Columns, spikes
 from worker.record import Observation
 
 METERS = {
-    "data_seconds": "waiting for data, ms",
+    "data_seconds": "data, ms",
     "forward_seconds": "forward, ms",
     "backward_seconds": "backward, ms",
     "optimizer_seconds": "optimizer, ms",
-    "host_rss_bytes": "host memory, MB",
+    "host_rss_bytes": "host, MB",
     "reward": "reward",
-    "kl_nats": "divergence from the start, nats",
-    "answer_tokens": "tokens an answer",
+    "kl_nats": "divergence, nats",
+    "answer_tokens": "answer tokens",
 }
 """Field of a point → what its small plot is called; those that the main figure shows are left out."""
 SCALES = {"_seconds": 1e3, "_bytes": 1e-6}
