@@ -28,7 +28,7 @@ class Search:
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
         """Read the query of a URL."""
         given = dict(query)
-        state = next((one for one in STATES if one == given.get("state")), "all")
+        state: State = next((one for one in STATES if one == given.get("state")), "all")
         return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state)
 
     def with_state(self, state: State) -> str:
