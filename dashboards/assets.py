@@ -16,7 +16,9 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from dashboards import palette
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
-OWN = ("app.css", "theme.js", "live.js", "wishes.js", "figures.js", "favicon.svg")
+OWN = (
+    "app.css", "forms.css", "theme.js", "keys.js", "live.js", "wishes.js", "figures.js", "form.js", "favicon.svg",
+)  # fmt: skip
 PLOTLY = "plotly.min.js"
 FOR_A_YEAR = "public, max-age=31536000, immutable"
 

@@ -1,7 +1,7 @@
 """The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,21 @@ import numpy as np
 from dashboards import formats
 from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, plain, transparent
 from dashboards.palette import Style, ThemeName
-from dashboards.series import Band, Series, across_seeds, numbers, thinned
-from dashboards.viewstate import ViewState
+from dashboards.series import Band, LossColumn, Series, XColumn, across_seeds, numbers, thinned
+from dashboards.viewstate import Smoothing, ViewState
+from orchestrator.columns import Array
 
-X_TITLES = {"steps": "step", "tokens": "training tokens", "seconds": "training seconds"}
+X_TITLES = {
+    "steps": "step",
+    "tokens": "training tokens",
+    "seconds": "training seconds",
+    "hours": "device-hours",
+    "flops": "model FLOPs",
+}
+SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
 HEADROOM = 1.05
 """Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
+NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 PART_STARTS = {"whole": 0.0, "main": 0.06, "half": 0.5}
 """Share of the budget after which losses set the loss axis; by 6 % the first steep fall is over."""
 
@@ -33,31 +42,67 @@ class Curve:
 
 
 def loss_curves(
-    curves: Sequence[Curve], view: ViewState, budget: float | None, theme: ThemeName, *, title: str = LOSS_IN_NATS
+    curves: Sequence[Curve],
+    view: ViewState,
+    budget: float | None,
+    theme: ThemeName,
+    *,
+    title: str = LOSS_IN_NATS,
+    flops_per_token: float | None = None,
 ) -> Figure:
     """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
 
     `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
-    `title` is the loss axis's.
+    `title` is the loss axis's; without `flops_per_token` there is no axis of FLOPs.
     """
+    if view.x == "flops" and flops_per_token is None:
+        return figure([], layout_of(theme, x_title="", y_title=""), theme, empty=NO_FLOPS)
+    across = _Across(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
-    data = [trace for curve in shown for trace in _curve_traces(curve, view, theme)]
+    data = [trace for curve in shown for trace in _curve_traces(curve, view, across, theme)]
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
-    _set_ranges(layout, shown, view, budget)
+    _set_ranges(layout, shown, view, across, budget)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
-def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
+class _Across:
+    """The horizontal axis: which column of a series it is of, and times what."""
+
+    def __init__(self, view: ViewState, flops_per_token: float) -> None:
+        self.column: XColumn = "tokens" if view.x == "flops" else view.x
+        self.scale = flops_per_token if view.x == "flops" else 1.0
+
+    def of(self, one: Series) -> Array:
+        """Where the rows of a series stand."""
+        return self.scale * np.asarray(getattr(one, self.column))
+
+    def band(self, seeds: Sequence[Series], column: LossColumn) -> Band:
+        """Mean, lowest and highest of the seeds along this axis."""
+        found = across_seeds(seeds, column, self.column)
+        return replace(found, x=self.scale * found.x)
+
+
+def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
     colour = curve.style.colour(theme)
-    validation = across_seeds(curve.seeds, "val_loss", view.x)
-    lines = [_validation_line(curve, validation, colour)]
-    if curve.is_best:
-        training = thinned(across_seeds(curve.seeds, "smoothed", view.x))
-        lines = [*_band_traces(curve, training, colour), *lines]
-    return lines
+    lines = [_validation_line(curve, across.band(curve.seeds, "val_loss"), colour)]
+    if not curve.is_best:
+        return lines
+    column = SMOOTHED[view.smooth]
+    if view.each_seed:
+        return [*(_seed_line(curve, across.of(one), getattr(one, column), colour) for one in curve.seeds), *lines]
+    return [*_band_traces(curve, thinned(across.band(curve.seeds, column)), colour), *lines]
+
+
+def _seed_line(curve: Curve, x: Array, losses: Array, colour: str) -> dict[str, Any]:
+    """The training loss of one seed; it tells nothing on hover, where the means stand."""
+    return {
+        "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6, "hoverinfo": "skip",
+        "showlegend": False, "legendgroup": plain(curve.candidate),
+        "line": {"width": 1, "color": colour, "dash": curve.style.dash},
+    }  # fmt: skip
 
 
 def _band_traces(curve: Curve, band: Band, colour: str) -> list[Any]:
@@ -91,24 +136,32 @@ def _validation_line(curve: Curve, band: Band, colour: str) -> dict[str, Any]:
     }
 
 
-def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, budget: float | None) -> None:
+def _set_ranges(
+    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _Across, budget: float | None
+) -> None:
     """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
     drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
-    end = budget or max((float(getattr(one, view.x)[-1]) for one in drawn), default=0.0)
+    end = budget or max((float(across.of(one)[-1]) for one in drawn), default=0.0)
     start = 0.5 * end if view.part == "half" else 0.0
-    layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
-    bounds = _loss_bounds(drawn, view, end)
+    if view.log_x:
+        layout["xaxis"] |= {"type": "log", "nticks": 8}
+        starts = [float(across.of(one)[across.of(one) > 0][0]) for one in drawn if (across.of(one) > 0).any()]
+        start = start or max(min(starts, default=1.0), PART_STARTS[view.part] * end)
+        layout["xaxis"]["range"] = [float(np.log10(start)), float(np.log10(1.03 * end))] if end > start > 0 else None
+    else:
+        layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
+    bounds = _loss_bounds(drawn, view, across, end)
     if bounds and view.log:
         layout["yaxis"] |= {"type": "log", "nticks": 6, "range": [float(np.log10(bound)) for bound in bounds]}
     elif bounds:
         layout["yaxis"]["range"] = list(bounds)
-    layout["uirevision"] = view.query()
+    layout["uirevision"] = view.figure_query()
 
 
-def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[float, float] | None:
+def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end: float) -> tuple[float, float] | None:
     """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
-    places = [np.tile(getattr(one, view.x), 2) for one in seeds]
+    places = [np.tile(across.of(one), 2) for one in seeds]
     if not seeds:
         return None
     loss, place = np.concatenate(losses), np.concatenate(places)

@@ -1,20 +1,23 @@
 """The figures of an experiment's page by name: reads the series that a figure needs and hands them to `figures`."""
 
+import time
 from collections.abc import Iterator
 from typing import Literal, assert_never
 
-from dashboards import figures
+from dashboards import figures, tradeoffs
 from dashboards.curves import Curve, loss_curves
 from dashboards.drawing import Figure
 from dashboards.palette import ThemeName
 from dashboards.pareto import pareto
 from dashboards.reader import Reader, Snapshot
+from dashboards.timeline import attempts_timeline
 from dashboards.views import loss_title
 from dashboards.viewstate import ViewState
 from orchestrator.records import CandidateRow, RunRecord
-from worker.spec import Workload
 
-FigureName = Literal["curves", "learning-rates", "memory", "pareto"]
+FigureName = Literal[
+    "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
+]
 
 
 def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName) -> Figure:
@@ -25,9 +28,10 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
             return loss_curves(
                 curves,
                 view,
-                _budget(snapshot.experiment.spec.workload, view),
+                _budget(snapshot, view),
                 theme,
                 title=loss_title(snapshot.comparison),
+                flops_per_token=flops_per_token(snapshot.runs),
             )
         case "learning-rates":
             return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
@@ -35,6 +39,16 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
         case "pareto":
             return pareto(snapshot.comparison, snapshot.styles, theme)
+        case "breakdown":
+            title = "bytes of tensors at the highest moment of a step"
+            return tradeoffs.memory_breakdown(snapshot.comparison, snapshot.runs, view, theme, title=title)
+        case "loss-memory" | "loss-hours":
+            price: tradeoffs.Price = "memory" if name == "loss-memory" else "hours"
+            title = f"final {snapshot.comparison.loss_name}"
+            return tradeoffs.loss_by_price(snapshot.comparison, snapshot.styles, view, theme, price, title=title)
+        case "timeline":
+            stints = [one for one in reader.bench.stints(snapshot.experiment.id) if one.candidate not in view.hidden]
+            return attempts_timeline(stints, snapshot.titles, snapshot.styles, time.time(), theme)
         case _:
             assert_never(name)
 
@@ -73,14 +87,22 @@ def _curve(reader: Reader, snapshot: Snapshot, row: CandidateRow, lr: float, *, 
     )
 
 
-def _budget(workload: Workload, view: ViewState) -> float | None:
-    """The x value at which every run ends; how many seconds that will be is not known."""
+def flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:
+    """The model's FLOPs a token, of any ended run: they are equal in all runs of an experiment."""
+    return next((run.result.flops_per_token for run in runs if run.result and run.result.flops_per_token), None)
+
+
+def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
+    """The x value at which every run ends; how many seconds or hours that will be is not known."""
+    workload = snapshot.experiment.spec.workload
     match view.x:
         case "steps":
             return workload.budget.steps
         case "tokens":
             return workload.tokens()
-        case "seconds":
+        case "flops":
+            return workload.tokens() * (flops_per_token(snapshot.runs) or 0.0) or None
+        case "seconds" | "hours":
             return None
         case _:
             assert_never(view.x)

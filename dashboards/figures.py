@@ -170,7 +170,7 @@ def _once(labels: Iterable[str]) -> list[str]:
 def _rate_edge(runs: Sequence[RunRecord]) -> float:
     """Where the learning-rate axis ends: a little beyond the largest rate that trained, or at the largest of all."""
     largest = max((run.lr for run in runs), default=1.0)
-    trained = max((run.lr for run in runs if not _diverged(run)), default=largest)
+    trained = max((run.lr for run in runs if run.result and not _diverged(run)), default=largest)
     return largest if largest <= FAR * trained else 2 * trained
 
 

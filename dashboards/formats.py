@@ -108,6 +108,20 @@ def rate(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:g}"
 
 
+def short(value: float | None) -> str:
+    """Any number in four significant digits."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+def option_value(value: bool | int | float | str | None) -> str:
+    """An option's value as specifications write it: `true`, `0.05`, `null`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def ago(then: float | None, now: float) -> str:
     """How long ago: `just now`, `3 min ago`, `2 days ago`."""
     if then is None:

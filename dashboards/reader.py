@@ -13,13 +13,15 @@ from dashboards.series import FIELDS, Series, gridded, series, spiky
 from orchestrator.cells import one_comparison
 from orchestrator.columns import Columns, joined
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.records import Comparison, ExperimentRecord, Interval, RunRecord
 from orchestrator.service import Bench
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweep_report import outline
 
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
+MAX_BRIEFS = 2_000
+"""Of the first page's lines: some kilobytes each."""
 MAX_POINTS_KEPT = 2_000_000
 """As columns some 100 MB; they are kept of runs that are being trained only."""
 MAX_SERIES = 1_000
@@ -44,12 +46,32 @@ class Snapshot:
     """Where the experiment is one; `comparison` is then its outline."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BestOf:
+    """A candidate's best mean so far."""
+
+    candidate: str
+    title: str
+    style: Style
+    val_loss: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """An experiment in a line: what a list of many shows of it."""
+
+    experiment: ExperimentRecord
+    rows: tuple[BestOf, ...]
+    """Candidates with a result, best first."""
+
+
 class Reader:
     """Reads snapshots and series; keeps the newest ones, within bounds."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._bests: OrderedDict[str, tuple[int, tuple[BestOf, ...]]] = OrderedDict()
         self._live: OrderedDict[str, Columns] = OrderedDict()
         self._finished: OrderedDict[str, Series] = OrderedDict()
         self._lock = Lock()
@@ -68,6 +90,29 @@ class Reader:
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
+    def brief(self, experiment: ExperimentRecord) -> Brief:
+        """The experiment in a line; its rows are read once for each version."""
+        version = self.bench.experiment_version(experiment.id)
+        with self._lock:
+            known = self._bests.get(experiment.id)
+        if known is None or known[0] < version:
+            snapshot = self.snapshot(experiment.id)
+            known = (
+                snapshot.version,
+                tuple(
+                    BestOf(
+                        candidate=row.candidate,
+                        title=row.title,
+                        style=snapshot.styles[row.candidate],
+                        val_loss=row.val_loss,
+                    )
+                    for row in snapshot.comparison.rows
+                    if row.val_loss is not None
+                ),
+            )
+            self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
+        return Brief(experiment=experiment, rows=known[1])
+
     def series(self, run: RunRecord) -> Series:
         """The run's rows for a figure of several; those of an ended run never change again and are kept."""
         with self._lock:
@@ -75,7 +120,7 @@ class Reader:
         if known is not None:
             return known
         ended = run.status in TERMINAL
-        thinned = gridded(series(self._columns(run), ended=ended), run.steps_total)
+        thinned = gridded(series(self._columns(run), ended=ended, device_seconds=run.device_seconds), run.steps_total)
         if ended:
             self._keep(self._finished, run.id, thinned, MAX_SERIES)
             with self._lock:
@@ -85,7 +130,8 @@ class Reader:
     def own_series(self, run: RunRecord) -> Series:
         """The run's rows for the figure of its own page."""
         columns = self._columns(run)
-        return spiky(series(columns, ended=run.status in TERMINAL), columns)
+        ended = run.status in TERMINAL
+        return spiky(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
 
     def _columns(self, run: RunRecord) -> Columns:
         """All points so far. Of a first attempt only what came since the last look is read, the last known point

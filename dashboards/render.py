@@ -8,7 +8,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dashboards import assets, fit_views, formats, measured, views
+from dashboards import assets, fit_views, formats, measured, tables, views
 from dashboards.palette import style
 from dashboards.visitor import may_change, visitor
 
@@ -16,7 +16,7 @@ FILTERS = {
     name: getattr(formats, name)
     for name in (
         "loss", "signed", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "device_hours_title", "standing",
+        "moment", "iso", "device_hours_title", "standing", "option_value", "short",
     )
 }  # fmt: skip
 
@@ -25,6 +25,11 @@ def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A page as an answer that browsers ask for anew each time."""
     html = environment().get_template(template).render(**values)
     return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-cache"})
+
+
+def missing_page(what: str) -> HTMLResponse:
+    """The 404 page for people; `what` says in a sentence what was not found."""
+    return page("missing.html", status=404, what=what[:1].upper() + what[1:])
 
 
 @cache
@@ -40,6 +45,7 @@ def environment() -> Environment:
     made.filters |= FILTERS
     made.filters["ago"] = lambda then: formats.ago(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    made.globals |= {"view_choices": views.view_choices, "run_choices": tables.run_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": views, "measured": measured, "style": style}
     made.globals |= {"fits": fit_views}
     made.globals |= {"visitor": visitor, "may_change": may_change}

@@ -5,43 +5,50 @@
 /experiments/{id}/figures/{name}.json    a figure for Plotly.react
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
-/runs/{id}/figures/series.json
 /studies, /studies/{name}                what the paper claims, and what was measured (study_pages.py)
+/runs/{id}/figures/{series,meters,probe}.json
+/queue, /memory                          what is going on; what optimizers would keep
+/compare?runs=…                          any runs beside each other
+/new                                     the submit form, and the same as YAML
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
 """
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from dashboards import experiment_figures, views
+from dashboards import experiment_figures, tables, tradeoffs, views
 from dashboards.assets import static_files
+from dashboards.attention import concerns
+from dashboards.comparing import compare_pages
 from dashboards.downloads import table_file
 from dashboards.drawing import Figure
 from dashboards.experiment_figures import FigureName
-from dashboards.figures import run_series
 from dashboards.fit_pages import FitFigure, FitPages
 from dashboards.fit_reader import FitReader
 from dashboards.live import Pulse, changes
 from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
-from dashboards.render import page
+from dashboards.render import missing_page, page
+from dashboards.run_page import run_pages
+from dashboards.search import Search, found
 from dashboards.study_pages import study_pages
+from dashboards.submitting import submit_pages
 from dashboards.sweep_page import SweepFigureName, sweep_figure, sweep_page
 from dashboards.viewstate import ViewState
+from dashboards.watching import watch_pages
 from orchestrator.errors import NotFoundError
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
 
 EXPERIMENTS_SHOWN = 50
-RUNS_SHOWN = 500
-"""Rows of the run table; the REST API pages through more."""
+BESTS_SHOWN = 4
+"""Candidates that the first page shows of an experiment."""
 
 
 def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
@@ -55,20 +62,17 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     html, data = PageHandlers(reader, laws), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
-    router.get("/runs/{run_id}")(html.run)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
-    router.get("/runs/{run_id}/figures/series.json")(data.run)
     router.include_router(laws.router())
     router.include_router(study_pages(bench))
+    router.include_router(run_pages(reader))
+    router.include_router(submit_pages(bench))
+    router.include_router(compare_pages(reader))
+    router.include_router(watch_pages(reader))
     router.include_router(event_streams(bench, stopping))
     router.include_router(static_files())
     return router
-
-
-def missing_page(what: str) -> HTMLResponse:
-    """The 404 page for people; `what` says in a sentence what was not found."""
-    return page("missing.html", status=404, what=what[:1].upper() + what[1:])
 
 
 class PageHandlers:
@@ -78,17 +82,20 @@ class PageHandlers:
         self._reader = reader
         self._laws = laws
 
-    def home(self) -> HTMLResponse:
-        """All experiments, with the best candidate of each."""
-        version = self._reader.bench.version()
-        experiments = self._reader.bench.experiments(limit=EXPERIMENTS_SHOWN)
-        snapshots = [replace(self._reader.snapshot(one.id), experiment=one) for one in experiments]
+    def home(self, request: Request) -> HTMLResponse:
+        """Experiments, with the best mean of each candidate, and what is going on."""
+        bench, query = self._reader.bench, Search.parse(request.query_params.multi_items())
+        version = bench.version()
+        activity = bench.activity(waiting=1)
         return page(
             "home.html",
-            snapshots=snapshots,
+            briefs=[self._reader.brief(one) for one in found(bench, query, EXPERIMENTS_SHOWN)],
             version=version,
             limit=EXPERIMENTS_SHOWN,
-            hindrance=self._reader.bench.hindrance(),
+            bests_shown=BESTS_SHOWN,
+            query=query,
+            activity=activity,
+            concerns=concerns(activity, bench.hindrance()),
         )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
@@ -103,31 +110,17 @@ class PageHandlers:
             return missing_page(str(error))
         if snapshot.sweep is not None:
             return sweep_page(snapshot, request.query_params, self._reader.bench.hindrance())
+        leaders = views.leaders(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
             snapshot=snapshot,
             hindrance=self._reader.bench.hindrance(),
             view=view,
             whole=whole,
-            leaders=views.leaders(snapshot.comparison, snapshot.styles),
-            runs_shown=RUNS_SHOWN,
-        )
-
-    def run(self, run_id: str) -> HTMLResponse:
-        """One run."""
-        bench = self._reader.bench
-        try:
-            run = bench.run(run_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
-        return page(
-            "run.html",
-            run=run,
-            snapshot=self._reader.snapshot(run.experiment_id),
-            events=bench.events(run_id),
-            attempts=bench.attempts(run_id),
-            hindrance=bench.hindrance(),
-            standing=bench.standing(run_id),
+            leaders=leaders,
+            sorted_leaders=tables.sorted_leaders(leaders, view),
+            run_page=tables.run_page(snapshot.runs, view),
+            breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
         )
 
 
@@ -162,15 +155,6 @@ class FigureHandlers:
         """The leaderboard as a file."""
         comparison = self._reader.snapshot(experiment_id, cell).comparison
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
-
-    def run(self, run_id: str, theme: ThemeName = "light") -> Response:
-        """A run's own series."""
-        run = self._reader.bench.run(run_id)
-        snapshot = self._reader.snapshot(run.experiment_id)
-        one = self._reader.own_series(run)
-        title = views.loss_title(snapshot.comparison)
-        drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title)
-        return _json(drawn, f'"{snapshot.version}"')
 
 
 def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from orchestrator.columns import Array, Columns, spikes
 
-LossColumn = Literal["train_loss", "smoothed", "val_loss"]
-XColumn = Literal["steps", "tokens", "seconds"]
+LossColumn = Literal["train_loss", "smoothed", "smoother", "val_loss"]
+XColumn = Literal["steps", "tokens", "seconds", "hours"]
 
 SMOOTHING_SHARE = 0.03
 """Width of the moving average over training losses, as a share of the points: it calms batch noise and keeps bends."""
+STRONG_SMOOTHING_SHARE = 0.1
+"""As above, for those who want to see the trend alone."""
 MAX_POINTS = 800
 """Points drawn of one line: about one for each pixel of a wide figure."""
 SPIKE_RANGES = MAX_POINTS // 2
@@ -35,9 +37,13 @@ class Series:
     tokens: Array
     seconds: Array
     """Training time so far: the sum of the steps' wall-clock times."""
+    hours: Array
+    """Device-hours so far: the run's own, in proportion to its steps."""
     train_loss: Array
     smoothed: Array
     """The training loss's moving average over all points, those that are not drawn too."""
+    smoother: Array
+    """As `smoothed`, over more points."""
     val_loss: Array
     lr: Array
     grad_norm: Array
@@ -56,15 +62,17 @@ class Band:
     high: Array
 
 
-def series(columns: Columns, *, ended: bool) -> Series:
-    """All rows of one run."""
+def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Series:
+    """All rows of one run, which has taken so many device-seconds."""
     step_seconds, train_loss = columns.column("step_seconds"), columns.column("train_loss")
     return Series(
         steps=columns.step,
         tokens=columns.column("tokens"),
         seconds=elapsed(columns.step, step_seconds),
+        hours=columns.step * (device_seconds / 3600 / max(float(columns.step[-1]), 1.0) if len(columns) else 0.0),
         train_loss=train_loss,
         smoothed=smooth(train_loss, window_of(train_loss.size)),
+        smoother=smooth(train_loss, window_of(train_loss.size, STRONG_SMOOTHING_SHARE)),
         val_loss=columns.column("val_loss"),
         lr=columns.column("lr"),
         grad_norm=columns.column("grad_norm"),
@@ -118,9 +126,9 @@ def smooth(values: Array, window: int) -> Array:
     return np.where(known, (total[end] - total[first]) / np.maximum(counted, 1), np.nan)
 
 
-def window_of(length: int) -> int:
+def window_of(length: int, share: float = SMOOTHING_SHARE) -> int:
     """The odd width of the moving average for a line of `length` points."""
-    return _odd(max(1, round(SMOOTHING_SHARE * length)))
+    return _odd(max(1, round(share * length)))
 
 
 def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Band:

@@ -7,6 +7,7 @@ from typing import Literal, assert_never
 from dashboards import formats
 from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
+from dashboards.viewstate import ViewState
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
 from orchestrator.scaling_spec import ScalingSpec
@@ -150,6 +151,11 @@ def speed_words(row: CandidateRow) -> str:
         return f"reached by {found.reached} of {found.n} seeds"
     ratio = found.speed_up.mean
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
+
+
+def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
+    """(query, text, is it chosen) for each value that a field of the view may have."""
+    return [(view.changed(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
 def best(comparison: Comparison) -> CandidateRow | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator import comparison, sweep_report
+from orchestrator import comparison, previews, sweep_report
+from orchestrator.activity import Activity, Stint
 from orchestrator.cells import cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
@@ -21,7 +22,9 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.fit_targets import target
 from orchestrator.fits import fit_experiments
+from orchestrator.footprints import Footprints
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
 from orchestrator.records import (
@@ -39,7 +42,7 @@ from orchestrator.records import (
     Submission,
 )
 from orchestrator.retention import Keep
-from orchestrator.store import observations, reads, series, standing
+from orchestrator.store import activity, observations, reads, series, standing
 from orchestrator.store.audit import AuditLog
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
@@ -52,7 +55,7 @@ from worker import tracing
 from worker.attempt_log import log_path
 from worker.data.manifest import Manifest
 from worker.data.prepared import missing, prepared
-from worker.footprint_process import Footprints, Wanted
+from worker.need_process import Needs, Wanted
 from worker.protocol import (
     Assignment,
     CheckpointNotice,
@@ -106,7 +109,8 @@ class Bench:
         self.audit = AuditLog(database)
         """What callers changed."""
         self._curves: dict[str, ValidationCurve] = {}
-        self._footprints = Footprints()
+        self._needs = Needs()
+        self.footprints = Footprints(runs_folder.parent / "footprints")
 
     # Users
 
@@ -123,6 +127,19 @@ class Bench:
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
         return tuple(each for _, each in prepared(self._datasets_folder) if isinstance(each, Manifest))
+
+    def preview(self, fields: object) -> Preview:
+        """What submitting these fields would mean, or what is wrong with them; nothing is stored."""
+        return previews.preview(
+            fields,
+            missing=lambda spec: missing(spec.workload, self._datasets_folder),
+            measured=self._measured_of_model,
+            footprints=self.footprints,
+        )
+
+    def _measured_of_model(self, model: str) -> tuple[RunRecord, ...]:
+        where = RunFilter(model=model, status=RunStatus.SUCCEEDED)
+        return self.runs(where=where, sort=RunSort(key="ended_at", descending=True), limit=previews.MEASURED_RUNS)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it."""
@@ -291,7 +308,7 @@ class Bench:
         wanted = {each.name(): Wanted.of(each.optimizer, each.options) for each in first.candidates}
         models = {each.model for each in targets if each.model}
         keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
-        known = self._footprints.of(list(keys.values()), wait=wait)
+        known = self._needs.of(list(keys.values()), wait=wait)
         needs = {asked: known[key] for asked, key in keys.items() if key in known}
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
@@ -410,6 +427,16 @@ class Bench:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
         folder = next((each for each in (self._runs_folder, *self._runs_folder.parents) if each.exists()), Path("/"))
         return shortage(folder, self._free_bytes) if self._free_bytes else None
+
+    def activity(self, *, waiting: int = 100) -> Activity:
+        """What is going on now: runs at work, the head of the queue, recent failures, who leads."""
+        with self._database.reading() as connection:
+            return activity.activity(self._database, connection, waiting=_page(waiting))
+
+    def stints(self, experiment_id: str) -> tuple[Stint, ...]:
+        """Every attempt of every run of an experiment, the earliest first."""
+        with self._database.reading() as connection:
+            return activity.stints(connection, experiment_id)
 
     def healthy(self) -> None:
         """Raise `StoreError` unless the store answers and has its tables."""

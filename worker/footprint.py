@@ -7,7 +7,6 @@ batch, come on top and are measured by running.
 from collections.abc import Mapping, Sequence
 from warnings import catch_warnings, simplefilter
 
-from pydantic import Field
 from torch import nn
 
 from optim.blocks import BlockPlan
@@ -16,50 +15,15 @@ from optim.catalog import CATALOG, OptimizerEntry, Scalar, entry
 from optim.errors import MissingPackageError
 from optim.rules import Rule
 from optim.state import Planned, StateBytes, allocated_state_bytes
+from worker.footprint_records import BASELINE as BASELINE
+from worker.footprint_records import Footprint as Footprint
+from worker.footprint_records import OptimizerFootprint as OptimizerFootprint
 from worker.models import outline_model, parameter_counts
 from worker.published import published_gigabytes
-from worker.record import Record
-
-BASELINE = "adamw"
-"""What savings are against, as in the paper."""
 
 _MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
 _META_FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
-
-
-class OptimizerFootprint(Record):
-    """What one optimizer keeps for a model."""
-
-    optimizer: str
-    title: str
-    options: dict[str, Scalar]
-    """Options other than the catalog's defaults."""
-    state_bytes: int | None
-    """Everything that it keeps, step counters included; None where it cannot be known without running it."""
-    counter_bytes: int = 0
-    state_by_block: dict[str, int] = Field(default_factory=dict)
-    """Block kind → bytes."""
-    momentum_bytes: int | None = None
-    """First moments; None where the optimizer keeps to no block plan."""
-    published_bytes: int | None = None
-    """The paper's figure, where it speaks of this model and these options."""
-    unknown_because: str | None = None
-    """Why it cannot run on `meta`; None where it can."""
-
-
-class Footprint(Record):
-    """What training a model keeps."""
-
-    model: str
-    parameters: int
-    parameter_bytes: int
-    gradient_bytes: int
-    optimizers: tuple[OptimizerFootprint, ...]
-    baseline_bytes: int | None
-    """State of AdamW, which savings are against."""
-    notes: tuple[str, ...]
-    """Where the paper's figures and ours differ, and why."""
 
 
 def footprint(

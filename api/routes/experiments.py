@@ -1,9 +1,9 @@
 """Experiments over REST: submit, list, look, compare, cancel, pause, resume, retry, and a live stream of changes."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Body, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -24,6 +24,7 @@ from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import Wish
 from orchestrator.kinds import ExperimentSpec
+from orchestrator.previews import Preview
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, Submission
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
@@ -53,6 +54,15 @@ def submit(
     submission = bench.submit(spec, key, by=caller.key.id if caller.key else None)
     headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
     return answered(submission, 201 if submission.created else 200, headers)
+
+
+@router.post("/validate", responses=problems(413))
+def validate(fields: Annotated[Any, Body()], bench: BenchDependency) -> Preview:
+    """What submitting this would mean: faults with JSON pointers, or runs, tokens, estimated cost and memory.
+
+    Nothing is stored; the answer is 200 whatever is wrong with the specification.
+    """
+    return bench.preview(fields)
 
 
 @router.get("", responses=problems(422))

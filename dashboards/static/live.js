@@ -91,6 +91,17 @@
     refresh();
   });
   addEventListener("popstate", refresh);
+  document.addEventListener("bench:page", (event) => takeOver(event.detail));
+
+  // A region marked data-poll is being prepared: ask again after so many milliseconds.
+  function poll() {
+    const waiting = document.querySelector("[data-poll]");
+    if (waiting) setTimeout(async () => { await refresh(); poll(); }, Number(waiting.dataset.poll));
+  }
+
+  // A form of choices shows them at once; its button stays for those without scripts.
+  document.addEventListener("change", (event) => event.target.closest?.("form[data-auto]")?.requestSubmit());
 
   listen();
+  poll();
 })();

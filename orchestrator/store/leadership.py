@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
+from orchestrator.activity import DISPATCHER as DISPATCHER
 from orchestrator.store.database import Database
 from orchestrator.store.tables import leaders
 
 LEADER_TTL_SECONDS = 10.0
 """A standby takes over within this long of the leader's death; three renewals may be late before that."""
-DISPATCHER = "dispatcher"
 
 
 class Leadership:

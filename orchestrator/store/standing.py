@@ -28,7 +28,7 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     mine = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
     position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
     pause = max(row.available_at - database.read_clock(connection), 0.0)
-    pace = _seconds_between_starts(connection)
+    pace = seconds_between_starts(connection)
     hold = _quota_hold(database, connection, row.experiment_number)
     starts_in = None if pace is None or hold is not None else max(position * pace, pause)
     return Standing(position=position, waiting=total, starts_in_seconds=starts_in, waits_for=hold)
@@ -44,7 +44,7 @@ def _quota_hold(database: Database, connection: Connection, experiment_number: i
     return quota.reason() if quota is not None and quota.runs_left() == 0 else None
 
 
-def _seconds_between_starts(connection: Connection) -> float | None:
+def seconds_between_starts(connection: Connection) -> float | None:
     """Mean duration of the last runs over the number of runs at work; None while there is neither."""
     seconds = (runs.c.ended_at - runs.c.started_at).label("seconds")
     ended = sa.select(seconds).where(runs.c.status == RunStatus.SUCCEEDED)

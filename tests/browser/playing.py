@@ -7,6 +7,7 @@ run = player.begin(); run.report(90)  # one more, half way
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from orchestrator.jobs import Lease
@@ -14,13 +15,19 @@ from orchestrator.service import Bench
 from orchestrator.store.queue import Queue
 from tests.stores import claim
 from worker.protocol import Failure, FailureKind, Heartbeat, PointsBatch
-from worker.record import Environment, PeakMemory, Point, Result, Verdict
+from worker.record import Environment, MemoryBreakdown, Observation, PeakMemory, Point, Result, Verdict
 
 PARAMETERS = 837_632
 """Parameters of a GPT-2 with 4 layers of width 128, 256 positions and a byte vocabulary."""
 STATE_BYTES = {"adamw": 6_701_056, "adapm": 3_720_192, "adapm-mini": 447_488}
 FLOORS = {"adamw": 2.3210, "adapm": 2.2920, "adapm-mini": 2.3160}
 STEP_SECONDS = {"adamw": 0.071, "adapm": 0.078, "adapm-mini": 0.076}
+OBSERVED = {
+    "gradient-sparsity": ("rows_near_zero", "columns_near_zero", "norm"),
+    "momentum-spectrum": ("energy_top_1_percent", "energy_top_5_percent", "energy_top_20_percent"),
+    "residual": ("relative_norm", "quantile_50", "quantile_95"),
+}
+"""Some of what each probe tells."""
 UNTRAINED = 5.57
 DIVERGES_AT = 1.0
 """Learning rate from which a played run diverges."""
@@ -58,7 +65,9 @@ class PlayedRun:
         until = min(until, self._last_step())
         points = tuple(self._point(step) for step in range(self.step + 1, until + 1))
         if points:
-            self.bench.append_points(*self.identity, PointsBatch.of(sequence=self._batches, points=points))
+            seen = tuple(one for point in points for one in self._observations(point.step))
+            batch = PointsBatch.of(sequence=self._batches, points=points, observations=seen)
+            self.bench.append_points(*self.identity, batch)
             self._batches += 1
             self.step = until
         self.bench.heartbeat(*self.identity, Heartbeat(step=self.step, device_seconds=self._seconds()))
@@ -92,6 +101,9 @@ class PlayedRun:
             lr=self._rate(step),
             grad_norm=abs(0.9 * math.exp(-step / 90) + 0.35 + 4 * noise),
             step_seconds=STEP_SECONDS.get(self.lease.spec.optimizer.name, 0.08) * (1 + abs(noise)),
+            data_seconds=0.0004 * (1 + abs(noise)),
+            forward_seconds=0.021 * (1 + abs(noise)),
+            backward_seconds=0.036 * (1 + abs(noise)),
             optimizer_seconds=0.011,
             host_rss_bytes=612_000_000 + 1000 * step,
         )
@@ -145,6 +157,8 @@ class PlayedRun:
             peak_memory=PeakMemory(
                 host_rss_bytes=640_000_000 + 7 * STATE_BYTES.get(name, 0), host_rss_before_bytes=560_000_000
             ),
+            memory_breakdown=self._breakdown(STATE_BYTES.get(name, 6_701_056)),
+            flops_per_token=6.0 * PARAMETERS,
             step_seconds_median=STEP_SECONDS.get(name, 0.08),
             optimizer_seconds_median=0.0112,
             tokens_per_second=1024 / STEP_SECONDS.get(name, 0.08),
@@ -162,6 +176,33 @@ class PlayedRun:
                 platform="Linux-6.1-x86_64",
                 commit="0f3c9e1",
             ),
+        )
+
+    def _observations(self, step: int) -> Iterator[Observation]:
+        """What probes might see of four layers, where the workload asks for probes."""
+        probes = self.lease.spec.workload.probes
+        for kind in probes.kinds if probes and probes.due(step) else ():
+            values = {
+                f"transformer.h.{layer}.{part}": {
+                    name: abs(self._noise.gauss(0.1 + 0.1 * layer + 0.001 * step, 0.02)) for name in OBSERVED[kind]
+                }
+                for layer in range(4)
+                for part in ("attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+            }
+            yield Observation(step=step, probe=kind, blocks=values)
+
+    def _breakdown(self, state_bytes: int) -> MemoryBreakdown:
+        parameters, activations, other = 4 * PARAMETERS, 21_000_000, 1_400_000
+        return MemoryBreakdown(
+            step=2,
+            phase="backward",
+            micro_batch_sequences=8,
+            peak_bytes=2 * parameters + state_bytes + activations + other,
+            parameters_bytes=parameters,
+            gradients_bytes=parameters,
+            optimizer_state_bytes=state_bytes,
+            activations_bytes=activations,
+            other_bytes=other,
         )
 
 

@@ -9,7 +9,7 @@ from orchestrator.studies.demo import DEMO
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>%{x} $x$ <b>&lt;"
-FIGURES = 3
+FIGURES = 7
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_hostile_names_do_nothing(eyes, site):
     experiment = site.bench.submit(DEMO.model_copy(update={"name": HOSTILE, "candidates": candidates})).experiment
     site.player.finish()
     run = site.bench.runs(experiment_id=experiment.id)[1]
-    for path, figures in (("/", 0), (f"/experiments/{experiment.id}", FIGURES), (f"/runs/{run.id}", 1)):
+    for path, figures in (("/", 0), (f"/experiments/{experiment.id}", FIGURES), (f"/runs/{run.id}", 2)):
         watched = eyes.look()
         watched.page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
         page = watched.open(site.url + path, figures=figures)
@@ -109,7 +109,7 @@ def test_no_request_leaves_the_origin(eyes, site, finished):
     page = watched.open(finished, figures=FIGURES)
     page.hover("#figure-curves .nsewdrag")
     page.click("#theme")
-    page.click("#runs a")
+    page.click("#runs .row-link")
     page.wait_for_selector("[data-drawn]")
     page.goto(site.url + "/")
     foreign = [url for url in watched.requests if not url.startswith(site.url + "/")]
@@ -121,7 +121,7 @@ def test_no_request_leaves_the_origin(eyes, site, finished):
 def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished, theme):
     run = site.bench.runs(limit=1)[0]
     site.bench.submit(DEMO.model_copy(update={"name": "anameofonehundredcharacters" * 4}))
-    for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 1)):
+    for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 2)):
         page = eyes.look(width=390, height=844, theme=theme).open(url, figures=figures)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 

@@ -47,6 +47,17 @@ def test_submitting_queues_every_run_and_says_where(http):
     assert http.get(answer.headers["Location"]).json() == experiment
 
 
+def test_validating_says_what_it_would_be_and_stores_nothing(http):
+    before = http.get("/v1/experiments").json()["items"]
+    fine = http.post("/v1/experiments/validate", json=comparison_fields()).json()
+    assert (fine["faults"], fine["runs"], fine["steps"]) == ([], 4, 40)
+    faulty = http.post("/v1/experiments/validate", json=comparison_fields(seeds=[]))
+    assert faulty.status_code == 200
+    assert [fault["pointer"] for fault in faulty.json()["faults"]] == ["/seeds"]
+    assert http.post("/v1/experiments/validate", json=[1]).json()["faults"][0]["pointer"] == ""
+    assert http.get("/v1/experiments").json()["items"] == before
+
+
 def test_the_same_key_gives_the_same_experiment(http):
     first, again = (
         http.post("/v1/experiments", json=comparison_fields(), headers={"Idempotency-Key": "k-1"}) for _ in range(2)

@@ -5,14 +5,14 @@ import pytest
 from orchestrator.fit_memory import counted, extrapolated
 from orchestrator.fit_targets import Target, is_target, larger_presets, target
 from worker.footprint import footprint
-from worker.footprint_process import Footprints, Need, Wanted
+from worker.need_process import Need, Needs, Wanted
 
 
 def test_another_process_counts_what_the_footprint_counts() -> None:
     """Options count; an optimizer is counted once, and one that is nowhere is left out."""
     tiny = ("gpt2-tiny", Wanted.of("adapm", {"rank_ratio": 0.2}))
     nowhere = ("gpt2-tiny", Wanted.of("nothing", {}))
-    footprints = Footprints()
+    footprints = Needs()
     found = footprints.of([tiny])
     exact = footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
     assert found[tiny].state_bytes == exact.optimizers[0].state_bytes

@@ -1,0 +1,183 @@
+"""Any runs of any experiments beside each other: their curves in one figure, what differs in one table. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+from urllib.parse import urlencode
+
+from dashboards import formats
+from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, line, plain
+from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, style
+from dashboards.series import Series
+from orchestrator.columns import Array
+from orchestrator.exports import leaves
+from orchestrator.records import RunRecord
+
+MOST_RUNS = 12
+"""More lines than this nobody tells apart."""
+BY_RUN = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "slate")
+Metric = Literal["loss", "grad_norm", "lr", "step_seconds"]
+METRICS: dict[Metric, str] = {
+    "loss": LOSS_IN_NATS,
+    "grad_norm": "gradient norm",
+    "lr": "learning rate",
+    "step_seconds": "step time, s",
+}
+Read = Callable[[RunRecord], float | None]
+Across = Literal["steps", "tokens", "seconds", "hours"]
+X_TITLES: dict[Across, str] = {
+    "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareView:
+    """What the page shows, kept in its URL."""
+
+    runs: tuple[str, ...] = ()
+    x: Across = "steps"
+    metric: Metric = "loss"
+    log: bool = False
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "CompareView":
+        """Read the query of a URL: `runs=a,b` or `runs=a&runs=b`."""
+        pairs = list(query)
+        given = dict(pairs)
+        ids = [each for name, value in pairs if name == "runs" for each in value.replace(",", " ").split()]
+        return cls(
+            runs=tuple(dict.fromkeys(ids))[:MOST_RUNS],
+            x=next((one for one in get_args(Across) if one == given.get("x")), "steps"),
+            metric=next((one for one in METRICS if one == given.get("metric")), "loss"),
+            log=given.get("log") == "1",
+        )
+
+    def query(self) -> str:
+        """The query of a URL with this state, `?` included."""
+        pairs = [("runs", ",".join(self.runs))] if self.runs else []
+        pairs += [("x", self.x)] if self.x != "steps" else []
+        pairs += [("metric", self.metric)] if self.metric != "loss" else []
+        return "?" + urlencode(pairs + ([("log", "1")] if self.log else []), safe=",")
+
+    def changed(self, **changes: Any) -> "CompareView":
+        """The same view with other values."""
+        return replace(self, **changes)
+
+    def without(self, run_id: str) -> "CompareView":
+        """The same view with one run less."""
+        return replace(self, runs=tuple(each for each in self.runs if each != run_id))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One line of a table: a name and what each run has there."""
+
+    name: str
+    values: tuple[str, ...]
+    best: int | None = None
+    """Which value is the best one, where one can be."""
+
+
+def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
+    """By run: its optimizer's own style; where an optimizer stands twice, a hue for each run instead."""
+    if len({run.optimizer for run in runs}) == len(runs):
+        return {run.id: style(run.optimizer) for run in runs}
+    return {
+        run.id: Style(hue=BY_RUN[place % len(BY_RUN)], dash=DASHES[place // len(BY_RUN)], symbol=SYMBOLS[place % 8])
+        for place, run in enumerate(runs)
+    }
+
+
+def run_title(run: RunRecord) -> str:
+    """What tells a run from its neighbours."""
+    return f"{run.candidate} · lr {formats.rate(run.lr)} · seed {run.seed}"
+
+
+def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareView, theme: ThemeName) -> Figure:
+    """One metric of every run: a loss as its smoothed training loss and the marks of its validation."""
+    chosen = run_styles(runs)
+    data: list[dict[str, Any]] = []
+    for run, one in zip(runs, series, strict=True):
+        look, x = chosen[run.id], getattr(one, view.x)
+        dashed = {"line": {"width": 1.5, "color": look.colour(theme), "dash": look.dash}}
+        y = one.smoothed if view.metric == "loss" else getattr(one, view.metric)
+        data.append(line(x, y, plain(run_title(run)), look.colour(theme)) | dashed)
+        if view.metric == "loss":
+            data.append(_validation(x, one, look, theme))
+    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=METRICS[view.metric])
+    layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
+    layout["uirevision"] = view.query()
+    if view.log:
+        layout["yaxis"] |= {"type": "log", "nticks": 6}
+    shown = any(one.steps.size for one in series)
+    return figure(data if shown else [], layout, theme, empty="None of these runs has reported a step yet.")
+
+
+def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+    """Every field of the specifications that is not the same in all runs."""
+    flat = [{"experiment": run.experiment_id} | _flat(run) for run in runs]
+    names = dict.fromkeys(name for one in flat for name in one)
+    rows = (Difference(name=name, values=tuple(one.get(name, formats.UNKNOWN) for one in flat)) for name in names)
+    return tuple(row for row in rows if len(set(row.values)) > 1)
+
+
+def result_rows(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+    """What the runs came to; in bold what is lowest, or highest where more is better."""
+    states = Difference(name="state", values=tuple(_state(run) for run in runs))
+    devices = (run.result.environment.device_name if run.result else formats.UNKNOWN for run in runs)
+    measured = (_measured_row(name, runs, read, shown) for name, read, shown in MEASURED)
+    return (states, *measured, Difference(name="device", values=tuple(devices)))
+
+
+def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Callable[..., str]) -> Difference:
+    values = [read(run) for run in runs]
+    known = [value for value in values if value is not None]
+    best = (max if name in MORE_IS_BETTER else min)(known) if len(set(known)) > 1 else None
+    place = values.index(best) if best is not None else None
+    return Difference(name=name, values=tuple(shown(value) for value in values), best=place)
+
+
+def _result(name: str, fallback: str | None = None) -> Read:
+    """A figure of the result, by its field; before there is one, a field of the run."""
+
+    def read(run: RunRecord) -> float | None:
+        if run.result is not None:
+            return getattr(run.result, name)  # type: ignore[no-any-return]  # all of them are numbers or null
+        return getattr(run, fallback) if fallback else None
+
+    return read
+
+
+def _peak_tensors(run: RunRecord) -> float | None:
+    found = run.result.memory_breakdown if run.result else None
+    return found.peak_bytes if found else None
+
+
+MEASURED: tuple[tuple[str, Read, Callable[..., str]], ...] = (
+    ("validation loss", _result("final_val_loss", "last_val_loss"), formats.loss),
+    ("training loss", _result("final_train_loss", "last_train_loss"), formats.loss),
+    ("optimizer state", _result("optimizer_state_bytes"), formats.size),
+    ("peak tensors", _peak_tensors, formats.size),
+    ("peak host RSS", lambda run: run.result.peak_memory.host_rss_bytes if run.result else None, formats.size),
+    ("step, median", _result("step_seconds_median"), formats.seconds),
+    ("tokens/s", _result("tokens_per_second", "tokens_per_second"), formats.compact),
+    ("device time", lambda run: run.device_seconds or None, formats.duration),
+)
+MORE_IS_BETTER = frozenset({"tokens/s"})
+
+
+def _state(run: RunRecord) -> str:
+    return (run.result.verdict.value if run.result else run.status.value).replace("_", " ")
+
+
+def _flat(run: RunRecord) -> dict[str, str]:
+    return {name: formats.option_value(value) for name, value in leaves(run.spec.model_dump(mode="json"))}
+
+
+def _validation(x: Array, one: Series, look: Style, theme: ThemeName) -> dict[str, Any]:
+    known = (one.val_loss == one.val_loss) & (one.steps > 0)
+    marks = {
+        "mode": "markers", "hoverinfo": "skip",
+        "marker": {"size": 7, "symbol": look.symbol, "color": look.colour(theme)},
+    }  # fmt: skip
+    return line(x[known], one.val_loss[known], "validation", look.colour(theme)) | marks

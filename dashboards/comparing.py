@@ -1,0 +1,58 @@
+"""`/compare?runs=…`: any runs of any experiments beside each other."""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from dashboards import compare
+from dashboards.compare import METRICS, X_TITLES, CompareView
+from dashboards.palette import ThemeName
+from dashboards.reader import Reader
+from dashboards.render import page
+from orchestrator.errors import NotFoundError
+from orchestrator.records import RunRecord
+
+
+def compare_pages(reader: Reader) -> APIRouter:
+    """The page and its figure."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/compare")
+    def comparing(request: Request) -> HTMLResponse:
+        view = CompareView.parse(request.query_params.multi_items())
+        version = reader.bench.version()
+        runs, unknown = _runs(reader, view)
+        return page(
+            "compare.html",
+            version=version,
+            view=view,
+            runs=runs,
+            unknown=unknown,
+            styles=compare.run_styles(runs),
+            names={one: reader.bench.experiment(one).name for one in {run.experiment_id for run in runs}},
+            results=compare.result_rows(runs) if runs else (),
+            differences=compare.spec_differences(runs),
+            axes=[(view.changed(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
+            metrics=[(view.changed(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
+            most=compare.MOST_RUNS,
+        )
+
+    @router.get("/compare/figures/overlay.json")
+    def overlay(request: Request, theme: ThemeName = "light") -> Response:
+        view = CompareView.parse(request.query_params.multi_items())
+        version = reader.bench.version()
+        runs, _ = _runs(reader, view)
+        figure = compare.overlay(runs, [reader.own_series(run) for run in runs], view, theme)
+        return JSONResponse(figure, headers={"ETag": f'"{version}"', "Cache-Control": "no-cache"})
+
+    return router
+
+
+def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], list[str]]:
+    """(runs that exist, ids that do not)."""
+    found, unknown = [], []
+    for run_id in view.runs:
+        try:
+            found.append(reader.bench.run(run_id))
+        except NotFoundError:
+            unknown.append(run_id)
+    return found, unknown

@@ -1,0 +1,72 @@
+"""Which experiments the first page lists: by words and by state, as its URL says."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+from urllib.parse import urlencode
+
+from orchestrator.jobs import RunStatus
+from orchestrator.records import ExperimentRecord
+from orchestrator.service import Bench
+
+State = Literal["all", "active", "done", "failed"]
+STATES: tuple[State, ...] = get_args(State)
+LONGEST_TEXT = 200
+PAGE = 200
+MOST_SEARCHED = 4_000
+"""Experiments that one search looks at, newest first: some seconds for the largest of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is looked for."""
+
+    text: str = ""
+    state: State = "all"
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
+        """Read the query of a URL."""
+        given = dict(query)
+        state: State = next((one for one in STATES if one == given.get("state")), "all")
+        return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state)
+
+    def with_state(self, state: State) -> str:
+        """The query of a URL for the same words in another state, `?` included."""
+        pairs = [("q", self.text)] if self.text else []
+        return "?" + urlencode(pairs + ([("state", state)] if state != "all" else []))
+
+    def words(self) -> str:
+        """What is looked for, for people."""
+        return " ".join(filter(None, (self.text, "" if self.state == "all" else f"({self.state})")))
+
+    def fits(self, experiment: ExperimentRecord) -> bool:
+        """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
+        return self._in_state(experiment) and all(word in _described(experiment) for word in self.text.lower().split())
+
+    def _in_state(self, experiment: ExperimentRecord) -> bool:
+        counts = experiment.counts
+        if self.state == "active":
+            return not counts.done()
+        if self.state == "failed":
+            return bool(counts.by_status.get(RunStatus.FAILED, 0))
+        return self.state == "all" or counts.done()
+
+
+def found(bench: Bench, query: Search, limit: int) -> list[ExperimentRecord]:
+    """The newest experiments that fit, at most `limit`."""
+    if query == Search():
+        return list(bench.experiments(limit=limit))
+    fitting: list[ExperimentRecord] = []
+    before, looked = None, 0
+    while len(fitting) < limit and looked < MOST_SEARCHED and (page := bench.experiments(limit=PAGE, before=before)):
+        fitting += [one for one in page if query.fits(one)]
+        before, looked = page[-1].id, looked + len(page)
+    return fitting[:limit]
+
+
+def _described(experiment: ExperimentRecord) -> str:
+    spec = experiment.spec
+    names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
+    parts = [experiment.id, experiment.name, spec.workload.model, spec.workload.data.dataset, spec.workload.task.kind]
+    return " ".join([*parts, *names]).lower()

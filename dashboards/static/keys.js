@@ -1,0 +1,49 @@
+// The keyboard: single letters for what the pages' links and switches do. Letters typed into fields stay letters, and
+// combinations with Ctrl, Alt or Meta stay the browser's.
+(() => {
+  "use strict";
+  const PLACES = { h: "/", q: "/queue", m: "/memory", n: "/new" };
+  const PAIR_MILLISECONDS = 1200;
+  const help = document.getElementById("keys");
+  let pending = 0;
+
+  const typing = (target) => target.closest?.("input, select, textarea, [contenteditable]") !== null;
+
+  // The link after the chosen one of a group of choices.
+  function next(name) {
+    const links = [...document.querySelectorAll(`[data-cycle="${name}"] a`)];
+    const chosen = links.findIndex((link) => link.hasAttribute("aria-current"));
+    if (links.length) links[(chosen + 1) % links.length].click();
+    return links.length > 0;
+  }
+
+  function moveRow(by) {
+    const links = [...document.querySelectorAll("main .row-link")];
+    if (!links.length) return;
+    const place = links.indexOf(document.activeElement);
+    const target = links[Math.min(links.length - 1, Math.max(0, place + by))];
+    target.focus();
+    target.scrollIntoView({ block: "nearest" });
+  }
+
+  function press(key) {
+    if (pending && Date.now() - pending < PAIR_MILLISECONDS && PLACES[key]) { location.href = PLACES[key]; return true; }
+    pending = key === "g" ? Date.now() : 0;
+    if (key === "?") { if (help.open) help.close(); else help.showModal(); return true; }
+    if (help.open) return false;
+    if (key === "/") { const field = document.querySelector("input[type=search]"); field?.focus(); return field !== null; }
+    if (key === "t") { document.getElementById("theme").click(); return true; }
+    if (key === "j" || key === "k") { moveRow(key === "j" ? 1 : -1); return true; }
+    const one = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    if (one) { one.click(); return true; }
+    return next(key);
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target)) return;
+    if (event.key.length === 1 && press(event.key)) event.preventDefault();
+  });
+  document.getElementById("keys-button").hidden = false;
+  document.getElementById("keys-button").addEventListener("click", () => help.showModal());
+  help.addEventListener("click", (event) => { if (event.target === help) help.close(); });
+})();

@@ -1,0 +1,158 @@
+"""What a loss costs: memory by its parts, loss over memory, loss over device-hours. Pure, like `figures`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dashboards import formats
+from dashboards.drawing import Figure, figure, layout_of, plain
+from dashboards.palette import HUES, THEMES, Style, ThemeName
+from dashboards.viewstate import ViewState
+from orchestrator.records import CandidateRow, Comparison, RunRecord
+from worker.record import MemoryBreakdown
+
+Price = Literal["memory", "hours"]
+PARTS = (
+    ("parameters_bytes", "parameters", "slate", ""),
+    ("gradients_bytes", "gradients", "teal", "/"),
+    ("optimizer_state_bytes", "optimizer state", "vermillion", ""),
+    ("activations_bytes", "activations", "blue", "."),
+    ("other_bytes", "other", "amber", "x"),
+)
+"""Field of a breakdown, its name, its hue, its pattern: colour is never the only channel."""
+
+
+def memory_breakdown(
+    comparison: Comparison, runs: Sequence[RunRecord], view: ViewState, theme: ThemeName, *, title: str
+) -> Figure:
+    """What a step's peak is made of, a bar a candidate: of the run with the highest peak at its best rate."""
+    found = [(row, _highest(row, runs)) for row in comparison.rows if row.candidate not in view.hidden]
+    rows = [(row, memory) for row, memory in found if memory is not None][::-1]
+    data = [
+        _part(rows, part, name, HUES[hue][0 if theme == "light" else 1], pattern) for part, name, hue, pattern in PARTS
+    ]
+    layout = layout_of(theme, x_title=title, y_title="")
+    layout["barmode"] = "stack"
+    layout["showlegend"] = True
+    layout["legend"] = {
+        "orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal", "font": {"size": 11},
+        "itemclick": False, "itemdoubleclick": False,
+    }  # fmt: skip
+    layout["margin"] |= {"t": 34}
+    most = max((memory.peak_bytes for _, memory in rows), default=1)
+    layout["xaxis"] |= {"range": [0, 1.22 * most], "tickformat": ".2~s", "ticksuffix": "B"}
+    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
+    layout["annotations"] = [
+        {"x": memory.peak_bytes, "y": plain(row.title), "text": formats.size(memory.peak_bytes), "showarrow": False,
+         "xanchor": "left", "xshift": 6, "font": {"size": 11, "color": THEMES[theme].ink}}
+        for row, memory in rows
+    ]  # fmt: skip
+    return figure(data if rows else [], layout, theme, empty="Each run's peak is taken apart in its second step.")
+
+
+def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[CandidateRow, MemoryBreakdown]]:
+    """The same as a table's rows, in the order of the leaderboard."""
+    found = [(row, _highest(row, runs)) for row in comparison.rows]
+    return [(row, memory) for row, memory in found if memory is not None]
+
+
+def loss_by_price(
+    comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName, price: Price, *, title: str
+) -> Figure:
+    """A mark a candidate at its loss and what that cost, with the loss's interval; a line joins the Pareto front."""
+    rows = [row for row in comparison.rows if row.candidate not in view.hidden and row.val_loss is not None]
+    placed = [(row, cost) for row in rows if (cost := _cost(row, price)) is not None]
+    above = {row.candidate: place % 2 == 0 for place, (row, _) in enumerate(placed)}  # labels of neighbours part
+    x_title = "bytes of optimizer state" if price == "memory" else "device-hours a run at the best rate"
+    layout = layout_of(theme, x_title=x_title, y_title=title)
+    if price == "memory":
+        layout["xaxis"] |= {"tickformat": ".2~s", "ticksuffix": "B"}
+    layout["margin"] |= {"r": 84}
+    front = _front(placed)
+    data: list[Any] = [_front_line(front, theme)] if len(front) > 1 else []
+    data += [_mark(row, cost, styles[row.candidate], theme, price, above=above[row.candidate]) for row, cost in placed]
+    _set_ranges(layout, placed)
+    return figure(
+        data if placed else [], layout, theme, empty="A mark for every candidate with a result will stand here."
+    )
+
+
+def _part(
+    rows: Sequence[tuple[CandidateRow, MemoryBreakdown]], part: str, name: str, colour: str, pattern: str
+) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": [getattr(memory, part) for _, memory in rows],
+        "y": [plain(row.title) for row, _ in rows],
+        "marker": {
+            "color": colour,
+            "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": "#ffffff"},
+        },
+        "hovertemplate": f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>",
+        "width": 0.55,
+    }
+
+
+def _highest(row: CandidateRow, runs: Sequence[RunRecord]) -> MemoryBreakdown | None:
+    best = row.best()
+    chosen = frozenset(best.run_ids if best else ())
+    found = [run.result.memory_breakdown for run in runs if run.id in chosen and run.result is not None]
+    return max((one for one in found if one is not None), key=lambda one: one.peak_bytes, default=None)
+
+
+def _cost(row: CandidateRow, price: Price) -> float | None:
+    return row.optimizer_state_bytes if price == "memory" else row.run_device_hours
+
+
+def _front(placed: Sequence[tuple[CandidateRow, float]]) -> list[tuple[float, float]]:
+    """(cost, loss) of those that nobody beats in both, the cheapest first."""
+    front: list[tuple[float, float]] = []
+    for row, cost in sorted(placed, key=lambda one: (one[1], one[0].val_loss.mean if one[0].val_loss else 0.0)):
+        assert row.val_loss is not None
+        if not front or row.val_loss.mean < front[-1][1]:
+            front.append((cost, row.val_loss.mean))
+    return front
+
+
+def _front_line(front: Sequence[tuple[float, float]], theme: ThemeName) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines", "x": [cost for cost, _ in front], "y": [loss for _, loss in front],
+        "line": {"shape": "hv", "width": 1, "dash": "dot", "color": THEMES[theme].muted}, "hoverinfo": "skip",
+        "showlegend": False,
+    }  # fmt: skip
+
+
+def _mark(
+    row: CandidateRow, cost: float, style: Style, theme: ThemeName, price: Price, *, above: bool
+) -> dict[str, Any]:
+    assert row.val_loss is not None
+    colour = style.colour(theme)
+    said = formats.size(cost) if price == "memory" else f"{formats.hours(cost)} h"
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": plain(row.title),
+        "x": [cost],
+        "y": [row.val_loss.mean],
+        "error_y": {
+            "type": "data", "array": [row.val_loss.half_width() or 0.0], "thickness": 1.2, "width": 4, "color": colour,
+        },
+        "text": [f" {plain(row.title)}"],
+        "textposition": "bottom right" if above else "top right",
+        "textfont": {"size": 11, "color": colour},
+        "marker": {"size": 10, "symbol": style.symbol, "color": colour},
+        "hovertemplate": f"%{{y:.4f}} at {said}<extra>%{{fullData.name}}</extra>",
+        "cliponaxis": False,
+        "showlegend": False,
+    }  # fmt: skip
+
+
+def _set_ranges(layout: dict[str, Any], placed: Sequence[tuple[CandidateRow, float]]) -> None:
+    """By the means, as the whiskers of the leaderboard: an interval of two seeds would flatten everything."""
+    means = [row.val_loss.mean for row, _ in placed if row.val_loss is not None]
+    costs = [cost for _, cost in placed]
+    for name, values, margin in (("yaxis", means, 0.35), ("xaxis", costs, 0.15)):
+        if values:
+            spread = max(values) - min(values) or 0.02 * abs(values[0]) or 1.0
+            layout[name]["range"] = [min(values) - margin * spread, max(values) + margin * spread]

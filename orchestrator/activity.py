@@ -1,0 +1,95 @@
+"""What is going on: attempts in time, runs at work, the queue's head, recent failures, who leads. For pages that watch.
+
+All times are seconds since 1970 on the database's clock.
+"""
+
+from orchestrator.jobs import AttemptOutcome, RunStatus
+from worker.record import Record
+
+DISPATCHER = "dispatcher"
+"""The role of whoever begins runs."""
+
+
+class Stint(Record):
+    """One attempt in time, of whichever run."""
+
+    run_id: str
+    experiment_id: str
+    candidate: str
+    attempt: int
+    node: str | None
+    """The machine of the cluster that it was placed on."""
+    leased_at: float
+    ended_at: float | None
+    outcome: AttemptOutcome | None
+    message: str | None
+
+
+class RunAtWork(Record):
+    """A run that an attempt holds a lease of."""
+
+    run_id: str
+    experiment_id: str
+    experiment_name: str
+    candidate: str
+    optimizer: str
+    lr: float
+    seed: int
+    status: RunStatus
+    step: int
+    steps_total: int
+    cpus: int
+    gpus: int
+    attempt: int
+    node: str | None
+    started_at: float | None
+    silent_seconds: float | None
+    """Since its last sign of life; null before the first."""
+    tokens_per_second: float | None
+
+
+class WaitingRun(Record):
+    """A run in the queue, at its place."""
+
+    run_id: str
+    experiment_id: str
+    experiment_name: str
+    candidate: str
+    optimizer: str
+    lr: float
+    seed: int
+    status: RunStatus
+    reason: str | None
+    cpus: int
+    gpus: int
+    position: int | None
+    """1 is next; null where no machine of the cluster could ever hold it."""
+    starts_in_seconds: float | None
+
+
+class Leader(Record):
+    """Who has a role of which there is one at a time: to dispatch, to export."""
+
+    role: str
+    holder: str
+    term: int
+    """Rises with every change of the holder."""
+    expires_in_seconds: float
+    """Below zero: nobody has it."""
+
+
+class Activity(Record):
+    """Everything at one moment."""
+
+    now: float
+    at_work: tuple[RunAtWork, ...]
+    waiting: tuple[WaitingRun, ...]
+    """The head of the queue, in its order, then what no machine can hold."""
+    waiting_total: int
+    failures: tuple[Stint, ...]
+    """The newest attempts that broke or were lost, newest first."""
+    failed_runs: int
+    """Of the last day: runs that ended as failed."""
+    leaders: tuple[Leader, ...]
+    device_seconds_today: float
+    """Since midnight UTC, of every attempt, those at work included."""

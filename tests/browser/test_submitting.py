@@ -1,0 +1,55 @@
+"""The submit form in a real browser: checked while it is written, submitted, followed to the end."""
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+FIGURES = 7
+
+
+def test_from_the_form_to_a_full_leaderboard(eyes, site):
+    watched = eyes.look()
+    page = watched.open(site.url + "/new")
+    expect(page.locator("#preview")).to_contain_text("27")
+    page.get_by_label("Steps", exact=True).fill("12")
+    expect(page.locator("#fault-warmup")).to_contain_text("must be below budget.steps = 12")
+    page.get_by_label("Warm-up steps").fill("2")
+    page.get_by_label("Seeds", exact=True).fill("1, 2")
+    expect(page.locator("#fault-warmup")).to_have_text("")
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    page.locator("input[value=adapm-mini]").uncheck()
+    expect(page.locator("#preview")).to_contain_text("12")
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/experiments/*")
+    expect(page.locator(".title-row .chip")).to_have_text("queued")
+    expect(page.locator("#live")).to_have_text("Live")
+    site.player.finish()
+    expect(page.locator(".headline")).to_contain_text("ranks first")
+    assert watched.complaints == []
+
+
+def test_without_scripts_the_form_is_a_form(eyes, site):
+    page = eyes.look(scripts=False).open(site.url + "/new")
+    page.locator("input[name=steps]").fill("many")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#fault-steps")).not_to_be_empty()
+    page.locator("input[name=steps]").fill("30")
+    page.get_by_role("button", name="Edit as YAML").click()
+    expect(page.locator("textarea")).to_contain_text("steps: 30")
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/experiments/*")
+    assert site.bench.experiments()[0].counts.total == 27
+
+
+def test_the_keyboard_leads_everywhere(eyes, site):
+    page = eyes.look().open(site.url + "/")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#keys")).not_to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    page.wait_for_url("**/new")
+    page.get_by_label("Name").fill("")
+    page.keyboard.type("gq? t")
+    expect(page.get_by_label("Name")).to_have_value("gq? t")

@@ -1,0 +1,82 @@
+"""The queue, the planner, comparing, and the view of an experiment, in a real browser."""
+
+import pytest
+from playwright.sync_api import expect
+
+from orchestrator.footprints import Question
+from orchestrator.studies.demo import DEMO
+from worker.footprint_records import Footprint, OptimizerFootprint
+from worker.probes.specs import Probes
+
+pytestmark = pytest.mark.browser
+FIGURES = 7
+
+
+def test_the_queue_moves_by_itself(eyes, site):
+    site.bench.submit(DEMO)
+    watched = eyes.look()
+    page = watched.open(site.url + "/queue")
+    expect(page.locator("#waiting tbody tr")).to_have_count(12)
+    expect(page.locator("#live")).to_have_text("Live")
+    site.player.begin().report(120)
+    expect(page.locator("#at-work")).to_contain_text("120/240")
+    expect(page.locator("#waiting tbody tr")).to_have_count(11)
+    assert watched.complaints == []
+
+
+def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    site.player.finish()
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    page.get_by_role("link", name="Optimizer state").click()
+    expect(page.locator("#leaderboard tbody tr").first).to_contain_text("AdaPM-mini")
+    page.get_by_role("link", name="FLOPs", exact=True).click()
+    expect(page.locator("#figure-curves .xtitle")).to_have_text("model FLOPs")
+    assert page.url.endswith("?x=flops&sort=state")
+    for number in (0, 1):
+        page.locator("#runs input[type=checkbox]").nth(number).check()
+    page.get_by_role("button", name="Compare chosen").click()
+    expect(page.locator("[data-drawn]")).to_have_count(1)
+    expect(page.locator("#differences tbody tr")).to_have_count(1)
+    expect(page.locator("#differences")).to_contain_text("optimizer.name")
+    page.get_by_role("link", name="learning rate", exact=True).click()
+    expect(page.locator("#figure-overlay .ytitle")).to_have_text("learning rate")
+    assert watched.complaints == []
+
+
+def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeypatch):
+    monkeypatch.setattr(site.bench.footprints, "_begin", lambda question: None)
+    watched = eyes.look(width=390, height=844)
+    page = watched.open(site.url + "/memory?model=gpt2-124m")
+    expect(page.locator("#plan")).to_contain_text("Counting gpt2-124m")
+    one = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=5_000)
+    answer = Footprint(
+        model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(one,),
+        baseline_bytes=8000, notes=(),
+    )  # fmt: skip
+    monkeypatch.setattr(site.bench.footprints, "known", lambda question: answer if question == ASKED else None)
+    expect(page.locator(".planner-table tbody tr")).to_have_count(1)
+    expect(page.locator(".planner-table")).to_contain_text("13.0 kB")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator("#plan-rank").select_option(label="10 %")
+    page.wait_for_url("**rank=0.1*")
+    assert watched.complaints == []
+
+
+ASKED = Question(model="gpt2-124m")
+
+
+def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
+    probes = Probes(every_steps=40)
+    workload = DEMO.workload.model_copy(update={"probes": probes})
+    site.bench.submit(DEMO.model_copy(update={"workload": workload}))
+    site.player.finish(1)
+    run = site.bench.runs(limit=1)[0]
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/runs/{run.id}", figures=3)
+    page.get_by_role("link", name="residual", exact=True).click()
+    expect(page.locator("#probe-details")).to_contain_text("Numbers at step 240")
+    expect(page.locator("#figure-probe .barlayer .point")).to_have_count(72)
+    expect(page.locator("#log")).to_contain_text("no log here")
+    assert watched.complaints == []

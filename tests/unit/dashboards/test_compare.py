@@ -1,0 +1,58 @@
+"""Any runs beside each other."""
+
+import pytest
+
+from dashboards.compare import CompareView, overlay, result_rows, run_styles, spec_differences
+from dashboards.reader import Reader
+
+
+@pytest.fixture
+def runs(bench, finished):
+    return list(bench.runs(experiment_id=finished))
+
+
+def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
+    view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("x", "hours"), ("metric", "lr"), ("log", "1")])
+    assert view == CompareView(runs=("a", "b", "c"), x="hours", metric="lr", log=True)
+    assert view.query() == "?runs=a,b,c&x=hours&metric=lr&log=1"
+    assert view.without("b").runs == ("a", "c")
+    assert CompareView.parse([("x", "furlongs"), ("metric", "?")]) == CompareView()
+
+
+def test_only_what_differs_is_listed(runs):
+    rows = {row.name: row.values for row in spec_differences(runs[:2])}
+    assert rows == {"optimizer.name": ("adamw", "adapm")}
+    assert spec_differences(runs[:1]) == ()
+
+
+def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):
+    chosen = [run for run in runs if run.seed == 1]
+    row = next(row for row in result_rows(chosen) if row.name == "validation loss")
+    assert row.best is not None
+    assert row.values[row.best] == min(value for value in row.values if value != "—")
+
+
+def test_runs_of_different_optimizers_keep_their_colours_and_others_get_one_each(runs):
+    assert run_styles(runs[:2])[runs[0].id].hue == "slate"
+    assert len({style.hue for style in run_styles(runs[:9]).values()}) == 9
+
+
+@pytest.mark.parametrize("metric", ["loss", "grad_norm", "lr", "step_seconds"])
+def test_every_metric_has_a_line_for_every_run(bench, runs, metric):
+    reader = Reader(bench)
+    view = CompareView(runs=tuple(run.id for run in runs[:3]), metric=metric, x="hours", log=True)
+    figure = overlay(runs[:3], [reader.own_series(run) for run in runs[:3]], view, "light")
+    lines = [trace for trace in figure["data"] if trace["mode"] == "lines"]
+    assert len(lines) == 3
+    assert all(
+        trace["x"][-1] == pytest.approx(run.device_seconds / 3600, rel=1e-3)
+        for trace, run in zip(lines, runs, strict=False)
+    )
+
+
+def test_the_page_names_what_it_does_not_know(client, finished, bench):
+    run = bench.runs(experiment_id=finished)[0]
+    page = client.get(f"/compare?runs={run.id},<b>none").text
+    assert "There is no run <bdi>&lt;b&gt;none</bdi>" in page
+    assert run.id in page
+    assert "No runs chosen" in client.get("/compare").text

@@ -1,0 +1,67 @@
+"""The submit form: what it sends becomes the specification that a file would hold."""
+
+import pytest
+
+from dashboards.form import DEFAULTS, EMPTY, field_faults, fields_of, grid, read
+from optim import catalog
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.faults import Fault
+
+
+def test_the_form_as_it_is_first_shown_is_a_valid_comparison():
+    spec = ComparisonSpec.model_validate(fields_of(EMPTY))
+    assert [one.optimizer for one in spec.candidates] == ["adamw", "adapm", "adapm-mini"]
+    assert spec.run_count() == 27
+    assert spec.tuning is None
+
+
+@pytest.mark.parametrize("entry", catalog.CATALOG, ids=lambda entry: entry.name)
+def test_every_optimizer_of_the_catalog_can_be_chosen_with_the_grid_that_is_suggested(entry):
+    form = read([("use", entry.name), ("baseline", entry.name)])
+    candidate = ComparisonSpec.model_validate(fields_of(form)).candidates[0]
+    assert candidate.learning_rates == pytest.approx(
+        [0.5 * entry.learning_rate, entry.learning_rate, 2 * entry.learning_rate]
+    )
+    assert grid(entry).count(",") == 2
+
+
+def test_options_seeds_and_tuning_take_the_types_of_the_specification():
+    sent = [
+        ("use", "adamw"), ("use", "adapm"), ("seeds", "4 5;6"), ("tuning", "on"), ("tuning_seeds", "0, 1"),
+        ("option:adapm:rank_ratio", "0.1"), ("option:adapm:bias_correction", "false"), ("option:adapm:clip", "null"),
+        ("option:adapm:solver", "svd"), ("name", "1e5"), ("rates:adapm", "1e-3, 2e-3, 4e-3"),
+    ]  # fmt: skip
+    spec = ComparisonSpec.model_validate(fields_of(read(sent)))
+    assert spec.name == "1e5"
+    assert spec.seeds == (4, 5, 6)
+    assert spec.tuning is not None and spec.tuning.seeds == (0, 1)
+    assert spec.candidates[1].options == {"rank_ratio": 0.1, "bias_correction": False, "clip": None, "solver": "svd"}
+    assert spec.candidates[1].learning_rates == (0.001, 0.002, 0.004)
+
+
+def test_what_is_no_number_stays_text_for_its_fault_to_name():
+    fields = fields_of(read([("use", "adamw"), ("steps", "many"), ("seeds", "1, x"), ("rates:adamw", "")]))
+    assert fields["workload"]["budget"]["steps"] == "many"
+    assert fields["seeds"] == [1, "x"]
+    assert fields["candidates"][0]["learning_rates"] == []
+
+
+def test_faults_stand_at_their_fields_and_the_rest_together():
+    form = read([("use", "adamw"), ("use", "lion")])
+    faults = [
+        Fault(pointer="/workload/budget/steps", allowed="must be a whole number"),
+        Fault(pointer="/candidates/1/learning_rates/0", allowed="must be above 0"),
+        Fault(pointer="/candidates/0/options/eps", allowed="too small"),
+        Fault(pointer="/candidates", allowed="too many runs"),
+    ]
+    by_field, others = field_faults(faults, form)
+    assert by_field == {
+        "steps": ["must be a whole number"], "rates:lion": ["must be above 0"], "option:adamw:eps": ["too small"],
+    }  # fmt: skip
+    assert [one.allowed for one in others] == ["too many runs"]
+
+
+def test_unknown_names_and_boxes_do_nothing():
+    form = read([("use", "no-such-optimizer"), ("use", "adamw"), ("surprise", "1")])
+    assert [one["optimizer"] for one in fields_of(form)["candidates"]] == ["adamw"]
+    assert form.value("steps") == DEFAULTS["steps"]

@@ -1,0 +1,49 @@
+"""The Grafana board asks only for metrics that the service has."""
+
+import json
+import re
+from pathlib import Path
+
+from prometheus_client import generate_latest
+
+from api.meters import PREFIX, Meters
+from orchestrator.jobs import RunStatus
+
+BOARD = Path(__file__).parents[3] / "dashboards" / "grafana" / "adapm-bench.json"
+
+
+def queries() -> list[str]:
+    """Every expression of every panel."""
+    return [target["expr"] for panel in json.loads(BOARD.read_text())["panels"] for target in panel["targets"]]
+
+
+def test_every_metric_of_the_board_exists(bench):
+    meters = Meters(bench)
+    meters.requests.labels("GET", "/", "200").observe(0.1)
+    exported = set(re.findall(rf"^({PREFIX}\w+)", generate_latest(meters.registry).decode(), re.MULTILINE))
+    asked = {name for query in queries() for name in re.findall(rf"{PREFIX}\w+", query)}
+    assert len(asked) > 10
+    assert asked <= exported, f"unknown: {sorted(asked - exported)}"
+
+
+def test_every_state_that_the_board_names_exists():
+    named = {
+        word
+        for query in queries()
+        for group in re.findall(r'status=~?"([a-z_|]+)"', query)
+        for word in group.split("|")
+    }
+    assert named <= {status.value for status in RunStatus}
+
+
+def test_panels_overlap_nowhere_and_have_ids_of_their_own():
+    panels = json.loads(BOARD.read_text())["panels"]
+    cells = [
+        (x, y)
+        for one in (panel["gridPos"] for panel in panels)
+        for x in range(one["x"], one["x"] + one["w"])
+        for y in range(one["y"], one["y"] + one["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,0 +1,115 @@
+"""Footprints for processes that load no torch: counted by `footprint.py` in a process of its own, and kept.
+
+Needs.of(model, wanted) ─► python -m worker.need_process ─► exact bytes on `meta`   (seconds, once)
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from threading import Lock, Thread
+from typing import NamedTuple
+
+from optim.catalog import Scalar
+from worker.record import Record
+
+TIMEOUT_SECONDS = 300.0
+"""A model of 8 G parameters takes some seconds; a machine under load takes a while to import torch."""
+MOST_KEPT = 256
+
+
+class Wanted(NamedTuple):
+    """An optimizer with its options, as JSON so that it can be a key."""
+
+    optimizer: str
+    options: str
+
+    @classmethod
+    def of(cls, optimizer: str, options: dict[str, Scalar]) -> "Wanted":
+        """From a candidate's fields."""
+        return cls(optimizer, json.dumps(options, sort_keys=True))
+
+
+class Need(Record):
+    """What training one model with one optimizer keeps, to the byte."""
+
+    parameters: int
+    parameter_bytes: int
+    gradient_bytes: int
+    state_bytes: int | None
+    """Null where the optimizer cannot be counted without running it."""
+
+
+Key = tuple[str, Wanted]
+"""A model of the catalog, and an optimizer."""
+
+
+class Needs:
+    """Footprints that were counted once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Need | None] = {}
+        self._at_work: set[Key] = set()
+        self._lock = Lock()
+        self._one_at_a_time = Lock()
+
+    def of(self, keys: Sequence[Key], *, wait: bool = True) -> dict[Key, Need]:
+        """The need of each; those that cannot be counted are left out.
+
+        Without `wait` only what is known is answered, and the rest is counted meanwhile, for the next one who asks.
+        """
+        with self._lock:
+            missing = [each for each in keys if each not in self._known]
+            new = [each for each in missing if each not in self._at_work]
+            self._at_work.update(missing)
+        if missing and wait:
+            self._count(missing)
+        elif new:
+            Thread(target=self._count, args=(new,), daemon=True, name="needs").start()
+        with self._lock:
+            found = {each: self._known.get(each) for each in keys}
+        return {each: need for each, need in found.items() if need is not None}
+
+    def _count(self, keys: Sequence[Key]) -> None:
+        with self._one_at_a_time:
+            missing = [each for each in keys if each not in self._known]
+            found = _counted(missing) if missing else {}
+            with self._lock:
+                if len(self._known) > MOST_KEPT:
+                    self._known.clear()
+                self._known |= {each: found.get(each) for each in missing}
+                self._at_work.difference_update(keys)
+
+
+def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
+    """Empty where the other process fails: a prediction without its memory is better than none."""
+    command = [sys.executable, "-m", "worker.need_process"]
+    asked = json.dumps([[model, *wanted] for model, wanted in keys])
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
+        needs = [Need.model_validate(each) for each in json.loads(done.stdout.splitlines()[-1])]
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return {}
+    return dict(zip(keys, needs, strict=True))
+
+
+def main() -> None:
+    """Count what standard input asks for; the last line of standard output is the answer."""
+    from worker.footprint import footprint
+
+    needs = []
+    for model, optimizer, options in json.load(sys.stdin):
+        found = footprint(model, [optimizer], json.loads(options))
+        needs.append(
+            Need(
+                parameters=found.parameters,
+                parameter_bytes=found.parameter_bytes,
+                gradient_bytes=found.gradient_bytes,
+                state_bytes=found.optimizers[0].state_bytes,
+            ).model_dump()
+        )
+    print(json.dumps(needs))
+
+
+if __name__ == "__main__":
+    main()
