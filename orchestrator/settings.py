@@ -8,9 +8,11 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from optim import own
+
 PREFIX = "ADAPM_BENCH_"
-OTHER_VARIABLES = frozenset({"ADAPM_BENCH_URL", "ADAPM_BENCH_COMMIT", "ADAPM_BENCH_CHROMIUM"})
-"""Read elsewhere: by the command line, by workers, and by the tests of pages."""
+OTHER_VARIABLES = frozenset({"ADAPM_BENCH_URL", "ADAPM_BENCH_COMMIT", "ADAPM_BENCH_CHROMIUM", own.VARIABLE})
+"""Read elsewhere: by the command line, by workers, by the tests of pages, and by the catalog of optimizers."""
 
 
 class Settings(BaseSettings):

@@ -17,6 +17,7 @@ from api.cli import (
     look,
     memory,
     mlflow,
+    optimizer,
     plan,
     run,
     submit,
@@ -50,6 +51,6 @@ def _options(
 
 
 USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
-BESIDE = (run, data, catalogs, plan, memory, db, doctor)
+BESIDE = (run, data, catalogs, optimizer, plan, memory, db, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

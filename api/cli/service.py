@@ -9,6 +9,8 @@ import typer
 from pydantic import ValidationError
 
 from api.cli.console import complain, plain
+from optim import catalog
+from optim.errors import OptimError
 from orchestrator.settings import Settings, unknown_variables
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ def environment_settings() -> Settings:
         for sentence in strangers:
             complain(plain(sentence))
         raise typer.Exit(BAD_INPUT)
+    try:
+        catalog.entries()
+    except OptimError as error:
+        complain(plain(str(error)))
+        raise typer.Exit(BAD_INPUT) from None
     try:
         return Settings()
     except ValidationError as error:
