@@ -7,6 +7,7 @@ import typer
 
 from api.cli import (
     catalogs,
+    config,
     data,
     db,
     demo,
@@ -51,6 +52,6 @@ def _options(
 
 
 USING = (demo, up, submit, look, watch, wishes, logs, fit, export, mlflow)
-BESIDE = (run, data, catalogs, optimizer, plan, memory, db, doctor)
+BESIDE = (run, data, catalogs, optimizer, plan, memory, config, db, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)
