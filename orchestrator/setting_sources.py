@@ -1,6 +1,6 @@
 """Where settings come from: the environment, a file of secrets each, one TOML file; the first that has a value wins.
 
-flag of the command line  >  ADAPM_BENCH_PORT=8321  >  /run/secrets/adapm_bench_port  >  port = 8321 in adapm-bench.toml
+flag of the command line  >  ADAPM_BENCH_PORT=8321  >  /run/secrets/adapm_bench_port  >  port = 8321 in TOML
 """
 
 import os
