@@ -1,5 +1,5 @@
-"""docker-compose.yml's topology with the very same commands, as processes of this machine: PostgreSQL, MLflow, a Ray head,
-two Ray nodes, two apis, two dispatchers; a comparison goes through while one of each is killed with -9.
+"""docker-compose.yml's topology with the very same commands, as processes of this machine: PostgreSQL, MLflow, a Ray
+head, two Ray nodes, two apis, two dispatchers; a comparison goes through while one of each is killed with -9.
 
 `make cluster-test`; not part of `make test`, since it needs minutes.
 """
