@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
-.PHONY: demo up test check unit install install-dev chaos clean
+.PHONY: demo up test cluster-test check unit install install-dev chaos clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -28,6 +28,9 @@ check: $(VENV)/.installed-dev  ## lint, format, types, layers
 
 unit: $(VENV)/.installed-dev  ## all tests
 	$(BIN)/python -m pytest
+
+cluster-test: $(VENV)/.installed-dev  ## docker-compose.yml's topology as processes of this machine, with kill -9 of each part
+	$(BIN)/python -m pytest tests/cluster -m cluster -s
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,12 +3,15 @@
     python -m benchmarks.optimizer_step --model 124m --threads 2 --json benchmarks/results/step.json
     python -m benchmarks.optimizer_step --model 1.5b --device cuda --json benchmarks/results/step-cuda.json
     python -m benchmarks.optimizer_step --optimizers lion muon soap
+    python -m benchmarks.optimizer_step --model 124m --pairs --optimizers all --json benchmarks/results/catalog.json
 
 The optimizers take turns in one process, and who begins moves on by one every round, so that a busy machine slows all
-of them alike. The table shows the median and the quartiles of the rounds and three ratios to torch's fused AdamW: of
-medians, of the least over the repetitions of their medians, and of CPU time (all threads), which other programs on the
-machine disturb least. Then the seconds of the first step (state, and what is compiled), and the peak memory that a
-step takes for a while, in units of the model's largest block. Gradients are random, of magnitude 1e-3, and shared.
+of them alike. With `--pairs` each takes turns with fused AdamW alone and is forgotten before the next one begins: the
+states of the whole catalog would not fit into memory together. The table shows the median and the quartiles of the
+rounds and three ratios to torch's fused AdamW: of medians, of the least over the repetitions of their medians, and of
+CPU time (all threads), which other programs on the machine disturb least. Then the seconds of the first step (state,
+and what is compiled), and the peak memory that a step takes for a while, in units of the model's largest block.
+Gradients are random, of magnitude 1e-3, and shared.
 """
 
 import argparse
@@ -30,6 +33,7 @@ from benchmarks.transient_memory import peak_transient_bytes
 from optim import catalog
 from optim.adapm import AdaPM
 from optim.build import build
+from optim.state import state_bytes
 
 _CONFIGS = {
     "tiny": GPT2Config(
@@ -58,6 +62,8 @@ class Measured:
     repetitions: int
     transient_bytes: int
     """Peak of what a step allocates, above what was there before."""
+    state_bytes: int
+    """What the optimizer keeps after its first steps."""
 
     def quartiles(self) -> tuple[float, float, float]:
         """Lower quartile, median and upper quartile of the rounds, in seconds."""
@@ -92,31 +98,32 @@ def measure(
             first_step_seconds=first[name],
             repetitions=repetitions,
             transient_bytes=peak_transient_bytes(partial(_step, optimizer), device),
+            state_bytes=state_bytes(optimizer).total_bytes,
         )
         for name, optimizer in optimizers.items()
     }
 
 
-def table(measured: dict[str, Measured], largest_block_bytes: int) -> str:
-    """One line an optimizer; the last five columns are × fused AdamW (3), seconds, and largest blocks."""
-    fused = measured[_BASELINE]
-    lines = [
-        f"{'optimizer':<17}{'median ms':>10}{'quartiles ms':>19}"
-        f"{'× fused':>9}{'× least':>9}{'× CPU':>7}{'first s':>9}{'transient':>11}"
-    ]
-    for name, found in measured.items():
-        lower, middle, upper = found.quartiles()
-        spread = f"{lower * 1e3:.2f} – {upper * 1e3:.2f}"
-        ratios = (
-            middle / fused.quartiles()[1],
-            found.least_median() / fused.least_median(),
-            median(found.cpu_seconds) / median(fused.cpu_seconds),
-        )
-        lines.append(
-            f"{name:<17}{middle * 1e3:>10.2f}{spread:>19}{ratios[0]:>9.2f}{ratios[1]:>9.2f}{ratios[2]:>7.2f}"
-            f"{found.first_step_seconds:>9.2f}{found.transient_bytes / largest_block_bytes:>11.2f}"
-        )
-    return "\n".join(lines)
+HEADER = (
+    f"{'optimizer':<19}{'median ms':>10}{'quartiles ms':>19}{'× fused':>9}{'× least':>9}{'× CPU':>7}{'first s':>9}"
+    f"{'transient':>11}{'state GB':>10}"
+)
+
+
+def line(name: str, found: Measured, fused: Measured, largest_block_bytes: int) -> str:
+    """One optimizer; after its times: × fused AdamW (3), seconds, largest blocks, gigabytes."""
+    lower, middle, upper = found.quartiles()
+    spread = f"{lower * 1e3:.2f} – {upper * 1e3:.2f}"
+    ratios = (
+        middle / fused.quartiles()[1],
+        found.least_median() / fused.least_median(),
+        median(found.cpu_seconds) / median(fused.cpu_seconds),
+    )
+    return (
+        f"{name:<19}{middle * 1e3:>10.2f}{spread:>19}{ratios[0]:>9.2f}{ratios[1]:>9.2f}{ratios[2]:>7.2f}"
+        f"{found.first_step_seconds:>9.2f}{found.transient_bytes / largest_block_bytes:>11.2f}"
+        f"{found.state_bytes / 1e9:>10.3f}"
+    )
 
 
 def main() -> None:
@@ -134,21 +141,30 @@ def main() -> None:
         default=list(_USUAL),
         help=f"catalog names besides {_BASELINE}, or `all`; default: {', '.join(_USUAL)}",
     )
+    parser.add_argument("--pairs", action="store_true", help="one at a time beside fused AdamW: for many optimizers")
     parser.add_argument("--json", type=Path, default=None, help="where to write the figures")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     config = _CONFIGS[chosen.model]
     asked = catalog.names() if chosen.optimizers == ["all"] else chosen.optimizers
-    measured = measure(
-        config,
-        [_BASELINE, _FOREACH, *(name for name in asked if name != _BASELINE)],
-        rounds=chosen.rounds,
-        repetitions=chosen.repetitions,
-        device=chosen.device,
-        compile=_COMPILE[chosen.compile],
-    )
+    names = [_FOREACH, *(name for name in asked if name != _BASELINE)]
+    groups = [[_BASELINE, name] for name in names] if chosen.pairs else [[_BASELINE, *names]]
     largest = _largest_block_bytes(config)
-    print(table(measured, largest))
+    print(HEADER)
+    found: list[dict[str, object]] = []
+    for group in groups:
+        measured = measure(
+            config,
+            group,
+            rounds=chosen.rounds,
+            repetitions=chosen.repetitions,
+            device=chosen.device,
+            compile=_COMPILE[chosen.compile],
+        )
+        for name, one in measured.items():
+            if name != _BASELINE or not found:
+                print(line(name, one, measured[_BASELINE], largest), flush=True)
+        found.append({name: asdict(one) for name, one in measured.items()})
     if chosen.json is not None:
         about = {
             "model": chosen.model,
@@ -160,9 +176,8 @@ def main() -> None:
             "torch": torch.__version__,
             "largest_block_bytes": largest,
         }
-        found = {name: asdict(one) for name, one in measured.items()}
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps({**about, "optimizers": found}, indent=2) + "\n")
+        chosen.json.write_text(json.dumps({**about, "measured_together": found}, indent=2) + "\n")
 
 
 def _prepared(

@@ -1,7 +1,8 @@
 """The catalog: every optimizer that the bench can build, as a table of frozen entries.
 
 It imports no torch, so that specs can be validated and served by a small, fast process. `optim/build.py` turns an
-entry into a `torch.optim.Optimizer`. AdaPM's entries stand here, the others in `baseline_entries.py`.
+entry into a `torch.optim.Optimizer`. AdaPM's entries stand here, the others in `baseline_entries.py`; those that
+installed packages add come from `own.py`.
 """
 
 from optim.baseline_entries import ADAMW, BASELINES
@@ -9,6 +10,7 @@ from optim.entries import OptimizerEntry as OptimizerEntry
 from optim.entries import Option as Option
 from optim.entries import Scalar as Scalar
 from optim.errors import UnknownOptimizerError
+from optim.own import own_entries
 from optim.shared_options import BETA1, BETA2, EPS, WEIGHT_DECAY
 
 _ADAPM_OPTIONS = (
@@ -132,16 +134,30 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     ),
     *BASELINES,
 )
+"""What this project ships."""
+
+
+def entries() -> tuple[OptimizerEntry, ...]:
+    """All optimizers: ours, then those of installed packages that the operator allows."""
+    return CATALOG + own_entries(CATALOG)
 
 
 def names() -> tuple[str, ...]:
     """The names of all optimizers, in catalog order."""
-    return tuple(entry.name for entry in CATALOG)
+    return tuple(entry.name for entry in entries())
+
+
+def knows(name: str) -> bool:
+    """Whether an entry has that name; packages are loaded for names only that we do not ship."""
+    return _found(CATALOG, name) is not None or _found(entries(), name) is not None
 
 
 def entry(name: str) -> OptimizerEntry:
     """The entry of that name; raises `UnknownOptimizerError`."""
-    for candidate in CATALOG:
-        if candidate.name == name:
-            return candidate
+    if (found := _found(CATALOG, name) or _found(entries(), name)) is not None:
+        return found
     raise UnknownOptimizerError(f"unknown optimizer {name!r}; known: {', '.join(names())}")
+
+
+def _found(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
+    return next((candidate for candidate in among if candidate.name == name), None)

@@ -21,5 +21,9 @@ class RuleError(OptimError):
     """A rule of the user's fits no block, or asks of a block what it cannot keep."""
 
 
+class OwnOptimizerError(OptimError):
+    """An optimizer that the operator allows is not installed, or its entry cannot be used."""
+
+
 class MissingPackageError(OptimError):
     """An optimizer of the catalog needs an extra that is not installed."""

@@ -32,6 +32,10 @@ class MissingDataError(OrchestratorError):
     """The service has not the data or the weights that a specification names."""
 
 
+class SettingsError(OrchestratorError):
+    """The settings cannot be read."""
+
+
 class DataFolderError(OrchestratorError):
     """The data folder cannot be used."""
 

@@ -52,7 +52,7 @@ class Candidate(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return one_of("optimizer", value, catalog.names())
+        return value if catalog.knows(value) else one_of("optimizer", value, catalog.names())
 
     @field_validator("learning_rates")
     @classmethod

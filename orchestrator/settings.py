@@ -1,4 +1,4 @@
-"""Settings of the service: one table, from `ADAPM_BENCH_*` environment variables, with defaults for one machine."""
+"""Settings of the service: one table, with defaults for one machine. Where values come from: `setting_sources.py`."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -6,17 +6,27 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-PREFIX = "ADAPM_BENCH_"
+from optim import own
+from orchestrator.setting_sources import CONFIG_VARIABLE, PREFIX, secret_fields, toml_fields
+
 OTHER_VARIABLES = frozenset(
-    {"ADAPM_BENCH_URL", "ADAPM_BENCH_KEY", "ADAPM_BENCH_KEY_FILE", "ADAPM_BENCH_COMMIT", "ADAPM_BENCH_CHROMIUM"}
+    {
+        "ADAPM_BENCH_URL",
+        "ADAPM_BENCH_KEY",
+        "ADAPM_BENCH_KEY_FILE",
+        "ADAPM_BENCH_COMMIT",
+        "ADAPM_BENCH_CHROMIUM",
+        own.VARIABLE,
+        CONFIG_VARIABLE,
+    }
 )
-"""Read elsewhere: by the command line, by workers, and by the tests of pages."""
+"""Read elsewhere: by the command line, by workers, by the tests of pages, and by the catalog of optimizers."""
 
 
 class Settings(BaseSettings):
-    """Everything that an operator may set. Command-line flags override the environment."""
+    """Everything that an operator may set."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -49,6 +59,19 @@ class Settings(BaseSettings):
     def further_hosts(self) -> tuple[str, ...]:
         """The names in `allowed_hosts`."""
         return tuple(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given in words, the environment, files of secrets, the TOML file."""
+        secrets = InitSettingsSource(settings_cls, init_kwargs=secret_fields(tuple(cls.model_fields)))
+        return init_settings, env_settings, secrets, InitSettingsSource(settings_cls, init_kwargs=dict(toml_fields()))
 
     def resolved_database_url(self) -> str:
         """The database in use."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from optim.blocks import BlockPlan
 from optim.build import build
-from optim.catalog import CATALOG, OptimizerEntry, Scalar, entry
+from optim.catalog import OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError
 from optim.rules import Rule
 from optim.state import Planned, StateBytes, allocated_state_bytes
@@ -48,7 +48,7 @@ def footprint(
     """
     outline = outline_model(model)
     parameters, parameter_bytes = parameter_counts(outline)
-    chosen = CATALOG if optimizers is None else tuple(entry(name) for name in optimizers)
+    chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
     found = tuple(_optimizer_footprint(model, candidate, dict(options or {}), rules) for candidate in chosen)
     baseline = next((one for one in found if one.optimizer == BASELINE), None)
     return Footprint(

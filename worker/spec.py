@@ -177,7 +177,7 @@ class OptimizerSpec(Spec):
     @field_validator("name")
     @classmethod
     def _known_name(cls, value: str) -> str:
-        return one_of("optimizer", value, catalog.names())
+        return value if catalog.knows(value) else one_of("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:

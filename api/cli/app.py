@@ -9,6 +9,7 @@ import typer
 
 from api.cli import (
     catalogs,
+    config,
     data,
     db,
     demo,
@@ -20,6 +21,7 @@ from api.cli import (
     look,
     memory,
     mlflow,
+    optimizer,
     plan,
     report,
     run,
@@ -70,6 +72,6 @@ def _options(
 
 
 USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, study, export, report, mlflow)
-BESIDE = (run, data, catalogs, plan, memory, db, keys, doctor)
+BESIDE = (run, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

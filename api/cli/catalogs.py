@@ -24,7 +24,7 @@ def optimizers(name: Name = None, json: Json = False) -> None:
     from api.pages import optimizer_info
     from optim import catalog
 
-    infos = tuple(optimizer_info(entry) for entry in catalog.CATALOG)
+    infos = tuple(optimizer_info(entry) for entry in catalog.entries())
     if name is None:
         print_json(infos) if json else _optimizers(infos)
         return

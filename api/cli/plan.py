@@ -157,6 +157,6 @@ def _fields(model: str, optimizer: str, found: "BlockPlan") -> dict[str, Any]:
 def _refuse(optimizer: str) -> None:
     from optim import catalog
 
-    planned = [entry.name for entry in catalog.CATALOG if entry.planned]
+    planned = [entry.name for entry in catalog.entries() if entry.planned]
     complain(f"{optimizer} keeps to no block plan; those that do: {', '.join(planned)}")
     raise typer.Exit(BAD_INPUT)

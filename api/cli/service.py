@@ -9,6 +9,10 @@ import typer
 from pydantic import ValidationError
 
 from api.cli.console import complain, plain
+from optim import catalog
+from optim.errors import OptimError
+from orchestrator.errors import SettingsError
+from orchestrator.setting_sources import place
 from orchestrator.settings import Settings, unknown_variables
 
 if TYPE_CHECKING:
@@ -33,18 +37,33 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 
 def environment_settings() -> Settings:
-    """The settings of the environment; variables that cannot be understood end the command with a line each."""
+    """The settings in force; what cannot be understood ends the command with a line each."""
     if strangers := unknown_variables(os.environ):
         for sentence in strangers:
             complain(plain(sentence))
         raise typer.Exit(BAD_INPUT)
     try:
+        catalog.entries()
+    except OptimError as error:
+        complain(plain(str(error)))
+        raise typer.Exit(BAD_INPUT) from None
+    try:
         return Settings()
+    except SettingsError as error:
+        complain(plain(str(error)))
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            variable = f"ADAPM_BENCH_{str(fault['loc'][-1]).upper()}"
-            complain(f"{variable}={plain(str(fault['input']))}: {fault['msg'].replace('Input should', 'must')}")
-        raise typer.Exit(BAD_INPUT) from None
+            complain(plain(setting_fault(str(fault["loc"][-1]), fault["input"], fault["type"], fault["msg"])))
+    raise typer.Exit(BAD_INPUT)
+
+
+def setting_fault(name: str, value: object, kind: str, message: str) -> str:
+    """One fault of the settings as a sentence: where it stands, the value, what is allowed."""
+    found = place(name)
+    where = found.text if found else name
+    if kind == "extra_forbidden":
+        return f"{where}: no setting has that name; docs/settings.md lists them"
+    return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 
 def service_url(given: str | None) -> str:

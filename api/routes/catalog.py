@@ -14,7 +14,7 @@ router = APIRouter(tags=["catalog"])
 @router.get("/optimizers")
 def optimizers() -> Page[OptimizerInfo]:
     """Every optimizer, with its options: their meaning, bounds, defaults and JSON schema."""
-    return Page(items=tuple(optimizer_info(entry) for entry in catalog.CATALOG))
+    return Page(items=tuple(optimizer_info(entry) for entry in catalog.entries()))
 
 
 @router.get("/models")

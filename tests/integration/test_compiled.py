@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
-from tests.reference.tiny_models import batch, tiny_gpt2
+from worker.tiny_models import batch, tiny_gpt2
 
 
 def steps(model: nn.Module, optimizer: AdaPM, first: int, last: int) -> list[float]:

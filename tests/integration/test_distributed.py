@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim.adapm import AdaPM, AdaPMMini
-from tests.reference.tiny_models import batch, tiny_gpt2
+from worker.tiny_models import batch, tiny_gpt2
 
 STEPS = 4
 LR = 3e-3

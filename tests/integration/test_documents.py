@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch.utils.data import DataLoader
 
 from optim.adapm import AdaPM, AdaPMMini
-from tests.reference.tiny_models import batch, loss_of, tiny_gpt2
+from worker.tiny_models import batch, loss_of, tiny_gpt2
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "optimizers.md"
 

@@ -13,7 +13,7 @@ from optim.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment,
 from optim.low_rank import gaussian_sketch
 from optim.placement import plan_blocks
 from tests.reference.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
-from tests.reference.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 SHAPES = [(24, 40), (40, 24)]
 LR = 1e-2

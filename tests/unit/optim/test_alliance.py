@@ -7,7 +7,7 @@ from torch import nn
 from optim.alliance import Alliance
 from optim.build import build
 from tests.reference.baselines import adamw, muon
-from tests.reference.tiny_models import tiny_gpt2, tiny_llama, train
+from worker.tiny_models import tiny_gpt2, tiny_llama, train
 
 
 def names_of(optimizer: torch.optim.Optimizer) -> list[set[str]]:

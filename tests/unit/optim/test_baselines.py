@@ -14,7 +14,7 @@ from optim.galore import Fira, GaLore, GoLore
 from optim.low_rank import gaussian_sketch
 from optim.scale import Scale
 from tests.reference import baselines as twins
-from tests.reference.tiny_models import tiny_llama, train
+from worker.tiny_models import tiny_llama, train
 
 SHAPES = [(6, 9), (9, 6)]
 LR, STEPS = 0.01, 12

@@ -11,7 +11,7 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.batches import Member, bounded, largest_block, likeness
 from optim.blocks import Block, BlockKind, FirstMoment
 from optim.placement import plan_blocks
-from tests.reference.tiny_models import tiny_gpt2, train
+from worker.tiny_models import tiny_gpt2, train
 
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 

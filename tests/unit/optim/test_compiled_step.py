@@ -9,7 +9,7 @@ from torch import nn
 from optim import compiled_step
 from optim.adapm import AdaPM, AdaPMMini
 from optim.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
-from tests.reference.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 CPU = torch.device("cpu")
 LR = 1e-3

@@ -13,7 +13,7 @@ from optim.errors import UnplacedWeightsError
 from optim.placement import plan_blocks
 from optim.rules import Rule
 from tests.reference.nanogpt import NanoGPT
-from tests.reference.tiny_models import tiny_gpt2, tiny_llama, train
+from worker.tiny_models import tiny_gpt2, tiny_llama, train
 
 LR = 3e-3
 

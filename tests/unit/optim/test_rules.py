@@ -11,7 +11,7 @@ from optim.blocks import ADAM_MINI_SECOND_MOMENTS, Block, FirstMoment, SecondMom
 from optim.errors import RuleError, UnplacedWeightsError
 from optim.placement import plan_blocks
 from optim.rules import Rule
-from tests.reference.tiny_models import tiny_gpt2, train
+from worker.tiny_models import tiny_gpt2, train
 
 
 def moments(rules: list[Rule], name: str, **options: Any) -> Block:

@@ -7,7 +7,7 @@ from torch import nn
 from optim.baselines import galore
 from optim.placement import plan_blocks
 from optim.wrappers import plain_name
-from tests.reference.tiny_models import tiny_gpt2
+from worker.tiny_models import tiny_gpt2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0010"
-down_revision = "0006"
+down_revision = "0008"
 
 COLUMNS: tuple[tuple[str, sa.types.TypeEngine[Any]], ...] = (
     ("max_seconds", sa.Double()),

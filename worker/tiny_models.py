@@ -1,4 +1,4 @@
-"""The smallest real models that the optimizer tests train."""
+"""The smallest real models, with something to learn: for what an optimizer promises, and for tests."""
 
 import torch
 from torch import Tensor, nn

@@ -1,0 +1,95 @@
+"""docker-compose.yml and Dockerfile: valid, pinned, closed, and about commands and settings that exist."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from typer.main import get_command
+
+from api.cli.app import main
+from orchestrator.settings import unknown_variables
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SCHEMA = ROOT / "tests" / "reference" / "compose-spec.json"
+"""Of the Compose specification, github.com/compose-spec/compose-spec, Apache-2.0."""
+
+
+def words(service: dict[str, Any]) -> str:
+    """A service's command as one text."""
+    command = service.get("command", "")
+    return command if isinstance(command, str) else "\n".join(command)
+
+
+def test_it_follows_the_compose_specification():
+    schema = {**json.loads(SCHEMA.read_text()), "$schema": "https://json-schema.org/draft/2020-12/schema"}
+    jsonschema.Draft202012Validator(schema).validate(COMPOSE)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_pinned_bounded_and_watched(name: str):
+    service = SERVICES[name]
+    assert re.fullmatch(r"[a-z/-]+:(v?\d+\.\d+[\w.-]*|cpu|cuda)", service["image"])
+    if name != "migrate":  # it ends by itself
+        assert "test" in service["healthcheck"]
+        assert service["deploy"]["resources"]["limits"]["memory"]
+        assert service["restart"] == "unless-stopped"
+
+
+def test_the_proxy_alone_is_reached_from_outside():
+    open_ports = {name: [port for port in service.get("ports", ()) if not port.startswith("127.0.0.1:")]
+                  for name, service in SERVICES.items()}  # fmt: skip
+    assert {name: ports for name, ports in open_ports.items() if ports} == {"proxy": ["80:80", "443:443"]}
+    assert COMPOSE["networks"]["inside"] == {"internal": True}
+    assert [name for name, service in SERVICES.items() if "outside" in service["networks"]] == ["proxy"]
+
+
+def test_secrets_are_files_that_are_declared_and_used():
+    used = {secret for service in SERVICES.values() for secret in service.get("secrets", ())}
+    assert used == set(COMPOSE["secrets"])
+    assert all(set(secret) == {"file"} for secret in COMPOSE["secrets"].values())
+    values = [str(value) for service in SERVICES.values() for value in service.get("environment", {}).values()]
+    assert not [value for value in values if re.search(r"://[^/]*:[^/]*@", value)]
+
+
+def test_variables_of_the_bench_are_settings():
+    names = [name for service in SERVICES.values() for name in service.get("environment", {})]
+    assert unknown_variables(names) == ()
+
+
+def test_commands_of_the_bench_exist_with_their_flags():
+    """Each `adapm-bench VERB --flag …` is looked up in the command line itself."""
+    found = 0
+    commands = get_command(main)
+    for service in SERVICES.values():
+        for text in re.findall(r"adapm-bench ([^\n&|]+)", words(service)):
+            verb, *rest = shlex.split(text)
+            command = commands.commands[verb]  # type: ignore[attr-defined]  # typer's root is a group
+            if hasattr(command, "commands"):
+                command = command.commands[rest.pop(0)]
+            flags = {flag for parameter in command.params for flag in parameter.opts}
+            assert {word for word in rest if word.startswith("--")} <= flags
+            found += 1
+    assert found >= 3
+
+
+def test_images_run_as_a_user_and_have_the_stages_that_compose_names():
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    assert {service["build"]["target"] for service in SERVICES.values() if "build" in service} <= set(stages)
+    assert len(re.findall(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)) == len(stages), "every stage has a name"
+    assert re.search(r"^USER bench$", DOCKERFILE, flags=re.MULTILINE)
+    for name in re.findall(r"--from=(\S+)", DOCKERFILE) + re.findall(r"^FROM (\S+) AS", DOCKERFILE, flags=re.MULTILINE):
+        assert name in stages or re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm", name)
+
+
+def test_what_the_image_copies_is_not_left_out_of_its_context():
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    packages = {"optim", "worker", "orchestrator", "dashboards", "api"}
+    assert kept == packages | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}

@@ -1,0 +1,72 @@
+"""Every command that the documents show exists, with its flags; every specification that they show is valid."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from api.cli.app import main
+from orchestrator.experiments import ComparisonSpec
+from worker.spec import RunSpec
+
+ROOT = Path(__file__).parents[2]
+RECORDS = {ROOT / "docs" / "LOG.md"}
+"""What they tell is of their day."""
+DOCUMENTS = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")} - RECORDS)
+COMMANDS: Any = get_command(main)
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """The fenced blocks of that language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """The words after `adapm-bench` of every command: in blocks of a shell, and between backticks."""
+    texts = [line for block in blocks(document, "sh") for line in block.replace("\\\n", " ").splitlines()]
+    texts += re.findall(r"`(adapm-bench [^`]+)`", document.read_text())
+    for text in texts:
+        for found in re.findall(r"adapm-bench ([a-z-][^#&|;>]*)", text):
+            yield shlex.split(found)
+
+
+def refusal(words: list[str]) -> str | None:
+    """Why the command line would not understand those words; None where it would."""
+    command, rest = COMMANDS, list(words)
+    while hasattr(command, "commands"):
+        if not rest or rest[0].startswith("-"):
+            return None if rest else "no verb"
+        verb = rest.pop(0)
+        alternatives = verb.split("|")  # `keys create|ls|revoke` stands for three
+        if missing := [each for each in alternatives if each not in command.commands]:
+            return f"no verb {missing[0]}"
+        command = command.commands[alternatives[0]]
+        if len(alternatives) > 1:
+            return None
+    flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    unknown = [word for word in rest if word.startswith("-") and word.partition("=")[0] not in flags | {"--help", "-h"}]
+    return f"no flag {unknown[0]}" if unknown else None
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_exists_with_its_flags(document: Path):
+    found = {" ".join(words): why for words in commands(document) if (why := refusal(words)) is not None}
+    assert found == {}
+
+
+def test_a_misspelt_command_would_be_found():
+    assert refusal(["sumbit", "x.yaml"]) == "no verb sumbit"
+    assert refusal(["submit", "x.yaml", "--jason"]) == "no flag --jason"
+    assert refusal(["data", "prepair"]) == "no verb prepair"
+    assert len(list(commands(ROOT / "README.md"))) >= 5
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_tutorials_specifications_are_valid(number: int):
+    spec = yaml.safe_load(blocks(ROOT / "docs" / "tutorial.md", "yaml")[number])
+    (ComparisonSpec if "candidates" in spec else RunSpec).model_validate(spec)

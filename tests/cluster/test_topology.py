@@ -1,0 +1,239 @@
+"""docker-compose.yml's topology with the very same commands, as processes of this machine: PostgreSQL, MLflow, a Ray
+head, two Ray nodes, two apis, two dispatchers; a comparison goes through while one of each is killed with -9.
+
+`make cluster-test`; not part of `make test`, since it needs minutes.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.client import Client, ClientError
+from orchestrator.jobs import TERMINAL, RunStatus
+from tests.integration.small_comparison import small_comparison
+from tests.stores import postgresql_programs, postgresql_server
+
+pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(1800)]
+
+SERVICES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]
+PROGRAMS = Path(sys.executable).parent
+
+
+@dataclass
+class Container:
+    """A process that is started again when it ends, as `restart: unless-stopped` does."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    starts: int = 0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start it, with a session of its own, so that all of it can be killed."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=self.environment, start_new_session=True
+            )
+        self.starts += 1
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """The signal to all of its processes."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+class Machine:
+    """The containers, and a thread that starts again what ended."""
+
+    def __init__(self, folder: Path, places: dict[str, str], environment: dict[str, str]) -> None:
+        self.folder, self.places, self.environment = folder, places, environment
+        self.containers: dict[str, Container] = {}
+        self._leaving = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def up(self, name: str, service: str, **places: str) -> Container:
+        """Start a container with the command of that service, at the places of this machine."""
+        command = [str(PROGRAMS / word) if word in ("ray", "adapm-bench", "mlflow") else word
+                   for word in shlex.split(self._placed(service, places))]  # fmt: skip
+        container = Container(name, command, self.environment, self.folder / f"{name}.log")
+        container.start()
+        self.containers[name] = container
+        return container
+
+    def down(self) -> None:
+        """End everything, in the reverse order."""
+        self._leaving.set()
+        self._watcher.join()
+        for number, patience in ((signal.SIGTERM, 60.0), (signal.SIGKILL, 30.0)):
+            for container in reversed(self.containers.values()):
+                container.kill(number)
+            deadline = time.monotonic() + patience
+            for container in self.containers.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    assert container.process is not None
+                    container.process.wait(max(0.1, deadline - time.monotonic()))
+
+    def _placed(self, service: str, places: dict[str, str]) -> str:
+        """A service's command, with this machine's places for those of the networks."""
+        command = SERVICES[service]["command"]
+        text = command if isinstance(command, str) else command[-1]
+        text = " ".join(line for line in text.replace("\\\n", " ").splitlines() if "export " not in line)
+        text = text.replace("exec ", "").rpartition("&& ")[2]  # this machine has a node of Ray's already
+        for compose, local in {**self.places, **places}.items():
+            text = text.replace(compose, local)
+        return re.sub(r"\$\$", "$", text)
+
+    def _watch(self) -> None:
+        while not self._leaving.wait(0.5):
+            for container in list(self.containers.values()):
+                if container.process is not None and container.process.poll() is not None:
+                    container.start()
+
+
+@pytest.fixture
+def database_url() -> Iterator[str]:
+    """A private PostgreSQL server with an empty database."""
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
+    with postgresql_server(programs) as server:
+        yield server.url(server.create_database())
+
+
+def test_a_comparison_survives_the_loss_of_one_of_each(tmp_path: Path, database_url: str) -> None:
+    (tmp_path / "ray_token").write_text(secrets.token_hex(32))
+    ports = {name: free_port() for name in ("ray", "mlflow", "api 1", "api 2")}
+    ray, mlflow = f"127.0.0.1:{ports['ray']}", f"http://127.0.0.1:{ports['mlflow']}"
+    environment = os.environ | {
+        "ADAPM_BENCH_DATABASE_URL": database_url,
+        "ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data"),
+        "ADAPM_BENCH_MLFLOW_URI": mlflow,
+        "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{tmp_path}/mlflow.sqlite3",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(tmp_path / "ray_token"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
+    bench = [str(PROGRAMS / "adapm-bench")]
+    assert shlex.split(SERVICES["migrate"]["command"]) == ["adapm-bench", "db", "upgrade"]
+    subprocess.run([*bench, "db", "upgrade"], env=environment, check=True, cwd=tmp_path)
+    made = subprocess.run(
+        [*bench, "keys", "create", "--label", "the test", "--scope", "admin"],
+        env=environment,
+        check=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    places = {
+        "0.0.0.0": "127.0.0.1",
+        "ray-head:6379": ray,
+        "--port=6379": f"--port={ports['ray']} --node-ip-address=127.0.0.1",
+        "--port 5000": f"--port {ports['mlflow']}",
+        "mlflow:*": "127.0.0.1:*",
+        "/artifacts": str(tmp_path / "artifacts"),
+    }
+    machine = Machine(tmp_path, places, environment)
+    try:
+        machine.up("mlflow", "mlflow")
+        machine.up("ray head", "ray-head")
+        until(lambda: b"Ray runtime started" in (tmp_path / "ray head.log").read_bytes(), "Ray has started")
+        for node in ("1", "2"):
+            more = {"--block": "--block --num-cpus=1 --node-ip-address=127.0.0.1"}
+            machine.up(f"ray node {node}", "worker-cpu", **more)
+        for number in ("1", "2"):
+            port = str(ports[f"api {number}"])
+            machine.up(f"api {number}", "api", **{"8321": port})
+            machine.up(f"dispatcher {number}", "dispatcher", **{"api:8321": f"127.0.0.1:{port}"})
+        go_through(machine, f"http://127.0.0.1:{ports['api 2']}", made.stdout.strip(), mlflow)
+    except BaseException:
+        for log in sorted(tmp_path.glob("*.log")):
+            print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+        raise
+    finally:
+        machine.down()
+
+
+def go_through(machine: Machine, url: str, key: str, mlflow: str) -> None:
+    """Submit, kill one of each while it trains, and look at what came of it."""
+    with Client(url, key=key) as client:
+        until(lambda: answers(client), "the api answers")
+        spec = small_comparison(name="the whole topology", steps=60, seeds=(1, 2, 3))
+        experiment = client.submit(spec).experiment
+        runs = client.experiment(experiment.id).counts.total
+        for victim in ("api 1", "dispatcher 1", "ray node 1", "mlflow", "dispatcher 2"):
+            until(lambda: any_running(client), f"a run trains, before {victim} is killed", 300)
+            machine.containers[victim].kill()
+        until(lambda: answers(client) and client.experiment(experiment.id).counts.done(), "every run has ended", 900)
+        ended = client.runs(experiment_id=experiment.id)
+        assert [run.status for run in ended] == [RunStatus.SUCCEEDED] * runs
+        assert len(client.compare(experiment.id).rows) == len(spec.candidates)
+        until(lambda: copies(mlflow, machine.folder) == runs, "MLflow has every run", 300)
+    assert all(container.starts >= 1 for container in machine.containers.values())
+    assert sum(container.starts for container in machine.containers.values()) >= len(machine.containers) + 5
+
+
+def any_running(client: Client) -> bool:
+    """Whether a run trains, or all have ended; a service that is just away is no answer."""
+    try:
+        return any(run.status is RunStatus.RUNNING or run.status in TERMINAL for run in client.runs())
+    except ClientError:
+        return False
+
+
+def answers(client: Client) -> bool:
+    """Whether the api answers."""
+    try:
+        client.health()
+    except ClientError:
+        return False
+    return True
+
+
+def copies(mlflow: str, folder: Path) -> int:
+    """How many finished runs with a parent MLflow tells of."""
+    question = (
+        "import mlflow; c = mlflow.MlflowClient(); ids = [e.experiment_id for e in c.search_experiments()]; "
+        "found = c.search_runs(ids, max_results=1000); "
+        "print(sum('mlflow.parentRunId' in r.data.tags and r.info.status == 'FINISHED' for r in found))"
+    )
+    environment = os.environ | {"MLFLOW_TRACKING_URI": mlflow}
+    asked = subprocess.run(
+        [sys.executable, "-c", question], env=environment, capture_output=True, text=True, cwd=folder, check=False
+    )
+    return int(asked.stdout.strip() or -1)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 180.0) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
+        time.sleep(0.2)

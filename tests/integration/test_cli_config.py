@@ -1,0 +1,42 @@
+"""`config show` through the command line, and what it says of settings that cannot be understood."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from api.cli import main
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ADAPM_BENCH_DATABASE_URL", "postgresql://bench:secret@db/bench")
+    Path("adapm-bench.toml").write_text("slots = 3\n")
+    shown = RUNNER.invoke(main, ["config", "show", "--json"])
+    found = {one["name"]: (one["value"], one["source"]) for one in json.loads(shown.output)}
+    assert found["database_url"] == ("postgresql://bench:***@db/bench", "ADAPM_BENCH_DATABASE_URL")
+    assert found["slots"] == (3, "slots in adapm-bench.toml")
+    assert found["port"] == (8321, "default")
+    assert "secret" not in shown.output + RUNNER.invoke(main, ["config", "show"]).output
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("port = 99999\n", "port in adapm-bench.toml=99999: must be less than or equal to 65535"),
+        ("prot = 1\n", "prot in adapm-bench.toml: no setting has that name; docs/settings.md lists them"),
+        ("port\n", "adapm-bench.toml cannot be read: "),
+    ],
+)
+def test_what_cannot_be_understood_is_named_with_its_place(lines: str, sentence: str):
+    Path("adapm-bench.toml").write_text(lines)
+    shown = RUNNER.invoke(main, ["config", "show"])
+    assert shown.exit_code == 2
+    assert sentence in shown.output
