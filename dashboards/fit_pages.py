@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -119,7 +119,7 @@ class FitPages:
 
     def _law(
         self, experiments: Sequence[ExperimentRecord], asked: "Asked", form_url: Callable[[str], str]
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
         report, refusal = None, ""
         try:

@@ -25,7 +25,7 @@ def _gpt2(preset: ModelPreset, vocabulary: int) -> int:
 
 def _llama(preset: ModelPreset, vocabulary: int) -> int:
     width, shape = preset.hidden_size, preset.extra
-    grouped = shape.get("num_key_value_heads", preset.heads) * (width // preset.heads)
+    grouped = int(shape.get("num_key_value_heads", preset.heads)) * (width // preset.heads)
     attention = 2 * width * width + 2 * width * grouped
     mlp = 3 * width * int(shape["intermediate_size"])
     heads = 1 if shape.get("tie_word_embeddings") else 2

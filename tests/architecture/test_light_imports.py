@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets")
+HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def report() -> FitReport:
         ]
     )
 
-    def outcome(name: str, _lr: float, seed: int, model: str, _steps: int):  # type: ignore[no-untyped-def]
+    def outcome(name: str, _lr: float, seed: int, model: str, _steps: int):
         size = parameter_count(presets.preset(model))
         loss = 9 * size ** -(0.08 if name == "adamw" else 0.09) * (1 + 1e-3 * seed)
         return result(final_val_loss=loss).model_copy(update={"parameters": size, "tokens": 10_240})

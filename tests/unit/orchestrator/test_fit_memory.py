@@ -1,24 +1,45 @@
 """Memory at sizes that were not trained: exact bytes by name, a line with its interval by number."""
 
+from collections.abc import Sequence
+from threading import Event
+
 import pytest
 
 from orchestrator.fit_memory import counted, extrapolated
 from orchestrator.fit_targets import Target, is_target, larger_presets, target
+from worker import need_process
 from worker.footprint import footprint
-from worker.need_process import Need, Needs, Wanted
+from worker.need_process import Key, Need, Needs, Wanted
 
 
 def test_another_process_counts_what_the_footprint_counts() -> None:
-    """Options count; an optimizer is counted once, and one that is nowhere is left out."""
+    """Options count, and an optimizer is counted once."""
     tiny = ("gpt2-tiny", Wanted.of("adapm", {"rank_ratio": 0.2}))
-    nowhere = ("gpt2-tiny", Wanted.of("nothing", {}))
     footprints = Needs()
     found = footprints.of([tiny])
     exact = footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
     assert found[tiny].state_bytes == exact.optimizers[0].state_bytes
     assert found[tiny].parameters == exact.parameters
     assert footprints.of([tiny], wait=False) == found
-    assert footprints.of([nowhere], wait=False) == {}
+
+
+def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be counted is asked for once, and left out."""
+    known, unknown = ("gpt2-tiny", Wanted.of("adamw", {})), ("gpt2-tiny", Wanted.of("nothing", {}))
+    need, begun, go_on = Need(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8), [], Event()
+
+    def counted_slowly(keys: Sequence[Key]) -> dict[Key, Need]:
+        begun.append(keys)
+        assert go_on.wait(60)
+        return {known: need}
+
+    monkeypatch.setattr(need_process, "_counted", counted_slowly)
+    footprints = Needs()
+    assert footprints.of([known, unknown], wait=False) == {}
+    assert footprints.of([known, unknown], wait=False) == {}
+    go_on.set()
+    assert footprints.of([known, unknown]) == {known: need}
+    assert begun == [[known, unknown]]
 
 
 def test_states_in_proportion_to_the_size_go_on_so() -> None:
