@@ -30,7 +30,7 @@ def asha() -> SweepSpec:
         workload={
             "model": "gpt2-tiny",
             "data": {"sequence_length_tokens": 32},
-            "budget": {"steps": 400, "batch_sequences": 2},
+            "budget": {"steps": 700, "batch_sequences": 2},
             "evaluation": {"every_steps": 20, "sequences": 4},
         },
         candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "choice", "values": [GOOD, HOPELESS]}}}],
