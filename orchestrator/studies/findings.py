@@ -169,6 +169,15 @@ def measure(name: str, found: Interval | Difference | None, *, claimed: float | 
     return Measure(name=name, value=found.mean, low=found.low, high=found.high, n=found.n, claimed=claimed, note=note)
 
 
+def above(found: Measure, limit: float) -> Answer:
+    """Whether a figure lies above a limit: its whole interval, or the value that several runs have in common."""
+    if found.value is None or (found.n or 0) < 2:
+        return Answer.UNDECIDED
+    low = found.value if found.low is None else found.low
+    high = found.value if found.high is None else found.high
+    return Answer.HOLDS if low > limit else Answer.FAILS if high < limit else Answer.UNDECIDED
+
+
 def said(found: Measure, digits: int = 3, unit: str = "") -> str:
     """`AdaPM +0.012 nats (+0.003 to +0.021)`."""
     if found.value is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from orchestrator.studies import probed
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Judgement, all_of, incomplete, missing, said
+from orchestrator.studies.findings import Judgement, above, all_of, incomplete, missing, said
 from orchestrator.studies.study import Numbers, Plan, Study
 from worker.record import Observation
 
@@ -29,19 +29,13 @@ def judge(evidence: Evidence) -> Judgement:
     found = probed.over_runs(evidence)
     if any(role not in found for role in CLAIMED):
         return missing("no run that ended well was observed")
-    answers = [_most(found[role].low, found[role].high) for role in CLAIMED]
+    answers = [above(found[role], MOST) for role in CLAIMED]
     told = "; ".join(said(found[role], 2) for role in found)
     return Judgement(
         measured=all_of(answers),
         sentence=f"Share of rows or columns below 1 % of the largest norm, at a tenth of the training: {told}.",
         measures=tuple(found.values()),
     )
-
-
-def _most(low: float | None, high: float | None) -> Answer:
-    if low is None or high is None:
-        return Answer.UNDECIDED
-    return Answer.HOLDS if low > MOST else Answer.FAILS if high < MOST else Answer.UNDECIDED
 
 
 STUDY = Study(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from orchestrator.studies import probed
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Judgement, all_of, incomplete, missing, said
+from orchestrator.studies.findings import Judgement, above, all_of, incomplete, missing, said
 from orchestrator.studies.study import Numbers, Plan, Study
 from worker.record import Observation
 
@@ -28,13 +28,7 @@ def judge(evidence: Evidence) -> Judgement:
     found = probed.over_runs(evidence)
     if any(role not in found for role in CLAIMED):
         return missing("no run that ended well was observed")
-    answers = []
-    for role in CLAIMED:
-        low, high = found[role].low, found[role].high
-        if low is None or high is None:
-            answers.append(Answer.UNDECIDED)
-        else:
-            answers.append(Answer.HOLDS if low > MOST else Answer.FAILS if high < MOST else Answer.UNDECIDED)
+    answers = [above(found[role], MOST) for role in CLAIMED]
     told = "; ".join(said(found[role], 2) for role in found)
     return Judgement(
         measured=all_of(answers),

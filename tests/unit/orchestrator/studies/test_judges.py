@@ -236,6 +236,7 @@ def test_spectra_and_sparsity_are_read_at_the_first_observed_step() -> None:
     sparse = judged("gradient-sparsity", {"adamw": BASE}, observations=seen)
     spectral = judged("momentum-spectrum", {"adamw": BASE}, observations=seen)
     assert {each.name: each.value for each in sparse.measures}["attention output"] == pytest.approx(0.8)
+    assert (sparse.measured, spectral.measured) == (Answer.HOLDS, Answer.HOLDS), "equal values need no interval"
     assert {each.name: each.value for each in spectral.measures}["MLP"] == pytest.approx(0.7)
     assert judged("momentum-spectrum", {"adamw": (DIVERGED,)}, observations=seen).measured is Answer.MISSING
     assert judged("momentum-spectrum", {"adamw": BASE}).measured is Answer.MISSING
