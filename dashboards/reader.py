@@ -4,6 +4,7 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -157,7 +158,8 @@ class Reader:
                 shelf.popitem(last=False)
 
     def _read_snapshot(self, experiment_id: str, version: int, cell: str | None) -> Snapshot:
-        experiment, runs = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        experiment = self.bench.experiment(experiment_id)
+        runs: Sequence[RunRecord] = tuple(self.bench.all_runs(experiment_id))
         swept = self.bench.sweep(experiment_id) if experiment.kind == "sweep" else None
         if swept is None:
             experiment, runs = one_comparison(experiment, runs, cell)

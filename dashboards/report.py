@@ -23,6 +23,7 @@ from orchestrator.fit_records import Estimate, FitReport
 from orchestrator.fits import FitError
 from orchestrator.provenance import Provenance, provenance
 from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.sweeps import SweepSpec
 
 MOST_RUNS = 1_000
 """Runs that the table at the end lists; the exports have all of them."""
@@ -279,6 +280,8 @@ def _method(subject: Subject) -> Sentences:
 
 def _tuning(experiment: ExperimentRecord) -> str:
     spec = experiment.spec
+    if isinstance(spec, SweepSpec):
+        return f"{spec.algorithm}, {spec.trials_each()} trials of each optimizer, all on seed {spec.seed}."
     grids = "; ".join(f"{each.name()}: {', '.join(map(formats.rate, each.learning_rates))}" for each in spec.candidates)
     equal = "Grids of different sizes were allowed. " if spec.unequal_grids else "Every optimizer had as many rates. "
     if spec.tuning:

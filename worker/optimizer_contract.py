@@ -167,7 +167,7 @@ def takes_a_closure(subject: Subject) -> None:
     def closure() -> Tensor:
         optimizer.zero_grad()
         loss = loss_of(model, 0)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
         return loss
 
     expected = loss_of(model, 0).item()
@@ -212,7 +212,7 @@ def keeps_a_bad_gradient_apart(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.on(model)
     train(model, optimizer, range(1))
-    loss_of(model, 1).backward()
+    loss_of(model, 1).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
     weight.grad = torch.full_like(weight, torch.nan)
     before = _weights(model)

@@ -61,7 +61,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> l
     for step in steps:
         optimizer.zero_grad()
         loss = loss_of(model, step)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
         optimizer.step()
         losses.append(loss.item())
     return losses

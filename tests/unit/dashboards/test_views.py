@@ -122,5 +122,5 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
         "seeds": [1],
     }
     record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
-    facts = views.workload_facts(record)
+    facts = views.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
     assert facts[3:] == ("100 samples a run", "1 seed", "float64")
