@@ -16,6 +16,7 @@ from dashboards.policy import CONTENT_SECURITY_POLICY
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 UNKNOWN_HOST = "This service is not known by that host name; its operator can name it in ADAPM_BENCH_ALLOWED_HOSTS."
+ADDRESS = re.compile(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MIB = 2**20
@@ -70,7 +71,7 @@ class HostAndOrigin:
     def _refusal(self, scope: Scope) -> RefusedError | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if host_name(host) not in self.allowed_hosts:
+        if host_name(host) not in self.allowed_hosts and host_name(host) != _own_address(scope):
             return RefusedError(400, "unknown-host", UNKNOWN_HOST)
         origin = headers.get("origin")
         if origin is None or scope.get("method") in SAFE_METHODS or _same_place(origin, host):
@@ -109,6 +110,13 @@ def host_name(host: str) -> str:
     """
     found = HOST.fullmatch(host.lower())
     return found["name"].strip("[]") if found else ""
+
+
+def _own_address(scope: Scope) -> str:
+    """The address that the connection came to. A page of another site that was pointed here by its name says that name
+    in `Host`; scrapers and probes say the number."""
+    server = scope.get("server")
+    return str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else ""
 
 
 def _same_place(origin: str, host: str) -> bool:

@@ -54,7 +54,13 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         headers["lease"] = {"Authorization": f"Bearer {lease.token}"}
         headers["session"] = signed_in(bench, made["viewer"].key.id)
         names = {"experiment_id": run_id.rpartition("-")[0], "run_id": run_id, "attempt": "1", "form": "csv"}
-        names |= {"name": "results.csv", "suffix": "csv", "key_id": made["revoked"].key.id}
+        names |= {
+            "name": "results.csv",
+            "suffix": "csv",
+            "by": "optimizer",
+            "scale": "tiny",
+            "key_id": made["revoked"].key.id,
+        }
 
         def refresh() -> None:
             headers["session"] = signed_in(bench, made["viewer"].key.id)

@@ -57,6 +57,16 @@ def test_other_hosts_are_refused(host: str):
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:adapm-bench:problem:unknown-host")
 
 
+def test_the_address_that_the_connection_came_to_is_served_and_no_other():
+    """Probes and scrapers of a cluster know processes by their numbers."""
+    app = HostAndOrigin(Starlette(routes=[Route("/", echo)]), allowed_hosts=("bench.example",))
+    answers = {
+        host: TestClient(app, base_url="http://10.0.0.7:8321").get("/", headers={"Host": host}).status_code
+        for host in ("10.0.0.7:8321", "10.0.0.8:8321", "testserver")
+    }
+    assert answers == {"10.0.0.7:8321": 200, "10.0.0.8:8321": 400, "testserver": 400}
+
+
 @pytest.mark.parametrize("origin", ["http://localhost:8321", "http://LOCALHOST:8321"])
 def test_our_own_pages_may_post(origin: str):
     assert client().post("/", headers={"Origin": origin}).status_code == 200
