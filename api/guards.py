@@ -112,11 +112,11 @@ def host_name(host: str) -> str:
     return found["name"].strip("[]") if found else ""
 
 
-def _own_address(scope: Scope) -> str:
+def _own_address(scope: Scope) -> str | None:
     """The address that the connection came to. A page of another site that was pointed here by its name says that name
     in `Host`; scrapers and probes say the number."""
     server = scope.get("server")
-    return str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else ""
+    return str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else None
 
 
 def _same_place(origin: str, host: str) -> bool:
