@@ -17,7 +17,7 @@ def test_no_page_has_a_serious_fault(eyes, site, theme):
     site.player.begin().report(60)
     run = site.bench.runs(limit=1)[0]
     pages = (("/", 0), ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment.id}", 7), (f"/runs/{run.id}", 2),
-             (f"/compare?runs={run.id}", 1), ("/queue", 0), ("/nothing", 0))  # fmt: skip
+             (f"/compare?runs={run.id}", 1), ("/queue", 0), ("/experiments/nothing", 0))  # fmt: skip
     found = []
     for path, figures in pages:
         page = eyes.look(theme=theme).open(site.url + path, figures=figures)
