@@ -20,15 +20,17 @@ from dashboards.palette import ThemeName
 from dashboards.publication import spreadsheet_safe
 from dashboards.reader import Reader
 from dashboards.render import environment
+from dashboards.sweep_page import SWEEP_FIGURES, SweepFigureName, sweep_figure
 from dashboards.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.vector import FigureError, VectorFormat, letters, vector
 from dashboards.viewstate import ViewState
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
+from orchestrator.sweeps import SweepSpec
 
 LawName = Literal["law", "residuals"]
-AnyName = FigureName | LawName
+AnyName = FigureName | LawName | SweepFigureName
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
 FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
 MEDIA_TYPES: dict[FileForm, str] = {
@@ -46,6 +48,9 @@ TITLES: dict[str, str] = {
     "pareto": "Loss and optimizer state",
     "law": "Scaling law",
     "residuals": "Residuals of the law",
+    "objective": "Objective over trials",
+    "parallel": "Hyperparameters of all trials",
+    "importance": "Importance of hyperparameters",
 }
 COMPARISON_FIGURES: tuple[FigureName, ...] = ("curves", "learning-rates", "memory", "pareto")
 LAW_FIGURES: tuple[LawName, ...] = ("law", "residuals")
@@ -70,6 +75,8 @@ class FigureFiles:
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
         """The figures that an experiment has; of a scaling experiment those of its law, or of a cell."""
+        if isinstance(experiment.spec, SweepSpec):
+            return SWEEP_FIGURES
         return LAW_FIGURES if isinstance(experiment.spec, ScalingSpec) and not cell else COMPARISON_FIGURES
 
     def picture(self, experiment_id: str, name: AnyName, view: ViewState, theme: ThemeName = "light") -> Picture:
@@ -77,14 +84,22 @@ class FigureFiles:
         experiment = self.bench.experiment(experiment_id)
         if name == "law" or name == "residuals":
             if not isinstance(experiment.spec, ScalingSpec):
-                raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {', '.join(COMPARISON_FIGURES)}")
+                raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
             report = self.laws.fit([experiment], None, default_targets([experiment]))
             draw = fit_figures.law if name == "law" else fit_figures.residuals
             figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
+        elif isinstance(experiment.spec, SweepSpec) is not (name in SWEEP_FIGURES):
+            raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
+        elif name == "objective" or name == "parallel" or name == "importance":
+            snapshot = self.reader.snapshot(experiment_id)
+            figure, of = sweep_figure(snapshot, name, None, theme), experiment.name
         else:
             snapshot = self.reader.snapshot(experiment_id, view.cell)
             figure, of = experiment_figures.figure(self.reader, snapshot, name, view, theme), snapshot.experiment.name
         return Picture(name=name, title=f"{TITLES[name]} · {of}", figure=figure)
+
+    def _listed(self, experiment: ExperimentRecord) -> str:
+        return ", ".join(self.names(experiment))
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:

@@ -7,15 +7,16 @@ allows images from itself and one style sheet by its hash. A new kind of experim
 """
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboards import fit_views, formats, publication, views
+from dashboards import fit_views, formats, publication, sweep_words, views
 from dashboards.bibliography import bibtex, references
 from dashboards.figure_files import AnyName, FigureFiles, script_hash
 from dashboards.fit_reader import default_targets
 from dashboards.render import environment
+from dashboards.sweep_page import SWEEP_FIGURES
 from dashboards.vector import vector
 from dashboards.viewstate import ViewState
 from orchestrator.cells import one_comparison
@@ -23,6 +24,7 @@ from orchestrator.fit_records import Estimate, FitReport
 from orchestrator.fits import FitError
 from orchestrator.provenance import Provenance, provenance
 from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.sweep_records import Value
 from orchestrator.sweeps import SweepSpec
 
 MOST_RUNS = 1_000
@@ -127,14 +129,56 @@ def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
     )
 
 
+def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
+    """What was found for each optimizer, and every trial."""
+    found = subject.files.bench.sweep(subject.experiment.id)
+    best = Table(
+        head=("optimizer", "best loss", "at", "trials", "stopped early", "diverged", "out of memory"),
+        rows=tuple(
+            (
+                each.title,
+                formats.loss(each.best.objective if each.best else None),
+                _values(each.best.parameters) if each.best else "no trial has run its whole budget and learned",
+                *map(str, (each.trials, each.stopped_early, each.diverged, each.out_of_memory)),
+            )
+            for each in found.findings
+        ),
+    )
+    trials = Table(
+        head=("trial", "optimizer", "hyperparameters", "outcome", "steps", "loss"),
+        rows=tuple(
+            (
+                str(each.number),
+                each.candidate,
+                _values(each.parameters),
+                sweep_words.outcome(each),
+                f"{each.steps}/{each.steps_total}",
+                formats.loss(each.objective),
+            )
+            for each in found.trials
+        ),
+    )
+    notes = Sentences(lines=tuple(("", note) for note in found.notes))
+    return (
+        Section(title="Answer", blocks=(Sentences(lines=(("", sweep_words.headline(found)),)), best, notes)),
+        _figures(subject, SWEEP_FIGURES, ""),
+        Section(title="Trials", blocks=(trials,)),
+    )
+
+
 SECTIONS: dict[str, Callable[[Subject], tuple[Section, ...]]] = {
     "comparison": of_a_comparison,
     "scaling": of_a_scaling_experiment,
+    "sweep": of_a_sweep,
 }
 """The answer of each kind of experiment. Method, runs, provenance and bibliography are the same for all."""
 
 
 # Parts of the answer
+
+
+def _values(parameters: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} {sweep_words.value_text(value)}" for name, value in parameters.items())
 
 
 def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
@@ -167,6 +211,9 @@ def _figures(subject: Subject, names: Sequence[AnyName], cell: str) -> Section:
 
 
 CAPTIONS = {
+    "objective": "Final loss of each trial in order; the line is the best so far. Hollow marks ended early.",
+    "parallel": "A line a trial of the optimizer with the best loss, over its hyperparameters.",
+    "importance": "Share of the difference between good trials and others that lies in one hyperparameter (PED-ANOVA).",
     "curves": "Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % of "
     "the steps; bands reach from the lowest to the highest seed.",
     "learning-rates": "Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "

@@ -5,7 +5,12 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
+from dashboards.figure_files import FigureFiles
+from dashboards.report import report
+from dashboards.sweep_page import SWEEP_FIGURES
 from dashboards.sweep_words import Order, sorted_trials, value_text
+from dashboards.vector import FigureError
+from dashboards.viewstate import ViewState
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store import trials
@@ -60,6 +65,20 @@ def test_the_page_says_what_the_report_says(client: TestClient, bench: Bench, sw
     assert "has so far the lowest validation loss: 2.4300 nats" in page
     assert page.count(">stopped early</span>") == page.count(">diverged</span>") == 1
     assert "(3.2100)" in page, "a loss that does not rank stands in parentheses"
+
+
+def test_the_report_has_the_sweeps_answer_figures_and_trials(bench: Bench, swept: str):
+    text = report(FigureFiles(bench), swept, "1.0")
+    assert text.count("<img ") == len(SWEEP_FIGURES)
+    assert "has so far the lowest validation loss: 2.4300 nats" in text
+    assert "stopped early" in text and "diverged" in text
+    assert "asha, 4 trials of each optimizer" in text
+    assert HOSTILE not in text
+
+
+def test_a_sweep_has_no_figures_of_a_comparison(bench: Bench, swept: str):
+    with pytest.raises(FigureError, match="a sweep has no figure 'curves'; it has objective, parallel, importance"):
+        FigureFiles(bench).picture(swept, "curves", ViewState())
 
 
 def test_trials_are_sorted_as_the_address_asks(client: TestClient, swept: str):
