@@ -72,7 +72,7 @@ def test_the_report_has_the_sweeps_answer_figures_and_trials(bench: Bench, swept
     assert text.count("<img ") == len(SWEEP_FIGURES)
     assert "has so far the lowest validation loss: 2.4300 nats" in text
     assert "stopped early" in text and "diverged" in text
-    assert "asha, 4 trials of each optimizer" in text
+    assert "asha, 8 trials of each optimizer" in text
     assert HOSTILE not in text
 
 
