@@ -62,7 +62,8 @@ class Guard:
         if key is None:
             await self.app(scope, receive, send)
             return
-        visit = VISITOR.set(Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER)))
+        may_change = key.scope.covers(KeyScope.SUBMITTER)
+        visit = VISITOR.set(Visitor(label=key.label, may_change=may_change, key_id=key.id))
         try:
             await self.app(scope, receive, self._private(scope, send))
         except* _KeyGoneError:

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from dashboards import form as forms
 from dashboards.form import Form
 from dashboards.render import page
+from dashboards.visitor import visitor
 from optim import catalog
 from orchestrator.errors import NotFoundError, OrchestratorError
 from orchestrator.experiments import ComparisonSpec
@@ -110,8 +111,9 @@ def _copy(bench: Bench, experiment_id: str) -> Response:
 def _submit(bench: Bench, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
     """Queue it and show it. The same page sent twice makes one experiment: by its nonce and what it says."""
     spec = ComparisonSpec.model_validate(fields)
+    key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
     try:
-        made = bench.submit(spec, f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None)
+        made = bench.submit(spec, key, by=who.key_id if (who := visitor()) else None)
     except OrchestratorError as error:
         return _page(text=written(fields), mode="yaml", preview=found, trouble=str(error), asked=True, refused=True)
     return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)

@@ -10,6 +10,8 @@ class Visitor:
 
     label: str
     may_change: bool
+    key_id: str
+    """What they submit is charged to it."""
 
 
 VISITOR: ContextVar[Visitor | None] = ContextVar("visitor", default=None)

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +94,7 @@ class SweepKeeper:
         while not self._stop.wait(TICK_SECONDS):
             try:
                 self.tick()
-            except OrchestratorError as error:
+            except (OrchestratorError, OSError) as error:  # OSError: no memory for a process, no room for its log
                 log.warning("sweeps cannot be looked after, trying again", error=str(error))
 
     def tick(self) -> None:
@@ -160,4 +161,5 @@ def _end(driver: _Driver) -> None:
     process.kill()
     process.wait()
     if process.stdin is not None:
-        process.stdin.close()
+        with suppress(OSError):  # what it was never told is still to be written
+            process.stdin.close()

@@ -196,7 +196,8 @@ class SweepSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        raise_faults(type(self).__name__, [*self._name_faults(), *self._size_faults(), *self._step_faults()])
+        faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
+        raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
         return self
 
     def _name_faults(self) -> list[Fault]:

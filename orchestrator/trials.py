@@ -108,9 +108,10 @@ def without_defaults(spec: SweepSpec) -> Sequence[Searched]:
 
 
 def trial_workload(spec: SweepSpec) -> Workload:
-    """What every trial trains: the sweep's workload, under the memory cap of its objective."""
+    """What every trial trains: the sweep's workload, under the memory cap of its objective. A trial above it is not
+    tried with smaller micro-batches: it cannot win."""
     cap = spec.objective.memory_cap_gib
     if cap is None:
         return spec.workload
-    execution = spec.workload.execution.model_copy(update={"memory_cap_gib": cap})
+    execution = spec.workload.execution.model_copy(update={"memory_cap_gib": cap, "retry_out_of_memory": False})
     return spec.workload.model_copy(update={"execution": execution})

@@ -107,9 +107,11 @@ def traced(assignment: Assignment) -> Iterator[None]:
         tracing.configure("worker")
     except TracingError as error:
         logger.warning("no trace: %s", error)
-    with tracing.span("run", assignment.trace_parent, {"run": assignment.run_id, "attempt": assignment.attempt}):
-        yield
-    tracing.stop()
+    try:
+        with tracing.span("run", assignment.trace_parent, {"run": assignment.run_id, "attempt": assignment.attempt}):
+            yield
+    finally:
+        tracing.stop()
 
 
 def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock, crew: "Crew | None") -> Outcome:

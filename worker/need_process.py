@@ -4,10 +4,11 @@ Needs.of(model, wanted) ─► python -m worker.need_process ─► exact bytes 
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import NamedTuple
 
 from optim.catalog import Scalar
@@ -16,6 +17,8 @@ from worker.record import Record
 TIMEOUT_SECONDS = 300.0
 """A model of 8 G parameters takes some seconds; a machine under load takes a while to import torch."""
 MOST_KEPT = 256
+MOST_WAITING = 2
+"""Callers that wait for a count; others are answered as without `wait`. Each holds a thread that reports of workers need."""
 
 
 class Wanted(NamedTuple):
@@ -52,6 +55,7 @@ class Needs:
         self._at_work: set[Key] = set()
         self._lock = Lock()
         self._one_at_a_time = Lock()
+        self._waiters = BoundedSemaphore(MOST_WAITING)
 
     def of(self, keys: Sequence[Key], *, wait: bool = True) -> dict[Key, Need]:
         """The need of each; those that cannot be counted are left out.
@@ -62,8 +66,11 @@ class Needs:
             missing = [each for each in keys if each not in self._known]
             new = [each for each in missing if each not in self._at_work]
             self._at_work.update(missing)
-        if missing and wait:
-            self._count(missing)
+        if missing and wait and self._waiters.acquire(blocking=False):
+            try:
+                self._count(missing)
+            finally:
+                self._waiters.release()
         elif new:
             Thread(target=self._count, args=(new,), daemon=True, name="needs").start()
         with self._lock:
@@ -86,7 +93,15 @@ def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
     command = [sys.executable, "-m", "worker.need_process"]
     asked = json.dumps([[model, *wanted] for model, wanted in keys])
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
+        done = subprocess.run(
+            command,
+            input=asked,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=True,
+            env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        )
         needs = [Need.model_validate(each) for each in json.loads(done.stdout.splitlines()[-1])]
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}

@@ -221,7 +221,13 @@ class _Execution:
     def may_be_smaller(self) -> bool:
         """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
         asked, now = self._spec.workload.execution, self._progress.micro_batch_sequences
-        return asked.retry_out_of_memory and asked.micro_batch_sequences != "auto" and now is not None and now > 1
+        return (
+            asked.retry_out_of_memory
+            and asked.micro_batch_sequences != "auto"
+            and now is not None
+            and now > 1
+            and self._stepper is not None
+        )
 
     def memory_fault(self) -> str:
         """What did not fit, for the next attempt's history."""

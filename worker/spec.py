@@ -250,6 +250,10 @@ class RunSpec(Spec):
         raise_faults(type(self).__name__, self.resources.misfits(self.workload))
         return self
 
+    def share_sequences(self) -> int:
+        """Sequences of each batch that one process trains on."""
+        return self.workload.budget.batch_sequences // self.resources.crew_size()
+
 
 def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[Fault]:
     """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""

@@ -122,12 +122,7 @@ class Training:
         point = self._step()
         if point is not None:
             self._around.reporter.point(point)
-            if (
-                self._around.crew.leads
-                and self._around.keep_best
-                and point.val_loss is not None
-                and self.progress.is_best
-            ):
+            if self._keeps_best() and point.val_loss is not None and self.progress.is_best:
                 self._save_best_if_possible(point.val_loss)
 
     def _keeps_best(self) -> bool:

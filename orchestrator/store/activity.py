@@ -111,5 +111,7 @@ def _device_seconds_since(connection: Connection, moment: float, now: float) -> 
     """The time since `moment` that attempts held their devices; those at work until now."""
     start = sa.case((attempts.c.leased_at < moment, moment), else_=attempts.c.leased_at)
     end = sa.func.coalesce(attempts.c.ended_at, now)
-    query = sa.select(sa.func.sum(end - start)).where(end > moment)
+    recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > moment)
+    held = sa.func.sum((end - start) * runs.c.processes)
+    query = sa.select(held).join(runs, runs.c.id == attempts.c.run_id).where(recent)
     return float(connection.execute(query).scalar_one() or 0.0)

@@ -91,7 +91,11 @@ class Leases:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
             here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
             same = here & (checkpoints.c.step == notice.step)
-            if notice.val_loss is not None:  # the one that was the best before is no more
+            if notice.val_loss is None:  # the best one of this very step is as good to go on from
+                best = sa.select(checkpoints.c.step).where(same, checkpoints.c.val_loss.is_not(None))
+                if connection.execute(best).first() is not None:
+                    return
+            else:  # the one that was the best before is no more
                 same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
             connection.execute(sa.delete(checkpoints).where(same))
             row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}

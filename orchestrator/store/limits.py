@@ -75,13 +75,15 @@ def _over_deadline(database: Database) -> sa.Select[Any]:
 
 
 def _spent(now: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
-    """Device time of the earlier attempts, and this one's since its hello: a worker that is silent spends time, too."""
-    return runs.c.device_seconds - attempts.c.device_seconds + (now - attempts.c.started_at)
+    """Time of the earlier attempts, and this one's since its hello: a worker that is silent spends time, too. What a
+    run has had is counted for each of its processes."""
+    earlier = runs.c.device_seconds - attempts.c.device_seconds - runs.c.max_seconds_from
+    return sa.cast(earlier / runs.c.processes, sa.Double) + (now - attempts.c.started_at)
 
 
 def _over_time(database: Database) -> sa.Select[Any]:
     """Only attempts under way are looked at, however many runs there are: `uq_attempts_live` finds them."""
-    over = _spent(database.now()) - runs.c.max_seconds_from >= runs.c.max_seconds
+    over = _spent(database.now()) >= runs.c.max_seconds
     query = sa.select(runs.c.id).join(attempts, attempts.c.run_id == runs.c.id)
     under_way = attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None), runs.c.status.in_(_TRAINING)
     return query.where(*under_way, runs.c.max_seconds.is_not(None), over).limit(MOST_AT_ONCE)
@@ -89,7 +91,7 @@ def _over_time(database: Database) -> sa.Select[Any]:
 
 def _seconds_spent(connection: Connection, ids: Sequence[str], now: float) -> Mapping[str, tuple[float, float]]:
     """Of each live run with a limit of its own: the time that it has had, and the time that it may have."""
-    query = sa.select(runs.c.id, (_spent(sa.literal(now)) - runs.c.max_seconds_from).label("spent"), runs.c.max_seconds)
+    query = sa.select(runs.c.id, _spent(sa.literal(now)).label("spent"), runs.c.max_seconds)
     live = query.join(attempts, attempts.c.run_id == runs.c.id).where(
         runs.c.id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
     )

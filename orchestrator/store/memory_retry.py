@@ -12,15 +12,15 @@ from sqlalchemy.engine import Connection
 from orchestrator.jobs import RunStatus
 from orchestrator.store.moves import RunRow
 from orchestrator.store.tables import run_specs
-from worker.spec import RunSpec, Workload
+from worker.spec import RunSpec
 
 
-def halved(workload: Workload, cut_down_to: int | None) -> int | None:
+def halved(spec: RunSpec, cut_down_to: int | None) -> int | None:
     """Half the micro-batch of the last attempt, rounded up; None where it is not to be cut, or is one sequence."""
-    asked = workload.execution
+    asked = spec.workload.execution
     if not asked.retry_out_of_memory or asked.micro_batch_sequences == "auto":
         return None
-    now = cut_down_to or asked.micro_batch_sequences or workload.budget.batch_sequences
+    now = cut_down_to or asked.micro_batch_sequences or spec.share_sequences()
     return (now + 1) // 2 if now > 1 else None
 
 
@@ -29,7 +29,7 @@ def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):
         return None  # it was asked to stop
     text = connection.execute(sa.select(run_specs.c.spec).where(run_specs.c.run_id == run.id)).scalar_one()
-    less = halved(RunSpec.model_validate_json(text).workload, run.micro_batch_sequences)
+    less = halved(RunSpec.model_validate_json(text), run.micro_batch_sequences)
     if less is None:
         return None
     reason = f"out of memory; the next attempt takes micro-batches of {less} {'sequence' if less == 1 else 'sequences'}"

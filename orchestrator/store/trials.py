@@ -40,10 +40,13 @@ class Glance:
 
 
 def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
-    """The sweeps that may still get trials, the oldest first."""
+    """The sweeps that may still get trials, paused ones last, the oldest first."""
     query = sa.select(experiments.c.id).where(experiments.c.kind == "sweep", experiments.c.growing)
     with database.reading() as connection:
-        return tuple(ExperimentId(id) for id in connection.execute(query.order_by(experiments.c.number)).scalars())
+        return tuple(
+            ExperimentId(id)
+            for id in connection.execute(query.order_by(experiments.c.paused, experiments.c.number)).scalars()
+        )
 
 
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:

@@ -7,7 +7,7 @@ from orchestrator.store.memory_retry import halved
 from tests.contract.conftest import Store
 from tests.stores import comparison_spec, result
 from worker.protocol import Failure, FailureKind
-from worker.spec import Budget, Execution, Workload
+from worker.spec import Budget, Execution, OptimizerSpec, Resources, RunSpec, Workload
 
 TOO_LARGE = Failure(kind=FailureKind.OUT_OF_MEMORY, message="out of memory", device_seconds=2.0)
 
@@ -76,8 +76,25 @@ def test_a_run_that_is_being_cancelled_is_not_tried_again(store: Store) -> None:
 
 
 def test_odd_micro_batches_are_halved_upwards() -> None:
-    workload = Workload(model="gpt2-tiny", budget=Budget(steps=1, batch_sequences=7))
-    sizes: list[int | None] = [None]
-    while (less := halved(workload, sizes[-1])) is not None:
+    assert halvings(run_spec(batch_sequences=7)) == [4, 2, 1]
+
+
+def test_a_process_of_several_begins_with_its_share() -> None:
+    assert halvings(run_spec(batch_sequences=64, processes=4)) == [8, 4, 2, 1]
+
+
+def run_spec(*, batch_sequences: int, processes: int | None = None) -> RunSpec:
+    return RunSpec(
+        workload=Workload(model="gpt2-tiny", budget=Budget(steps=1, batch_sequences=batch_sequences)),
+        optimizer=OptimizerSpec(name="adamw", lr=1e-3),
+        seed=0,
+        resources=Resources(processes=processes),
+    )
+
+
+def halvings(spec: RunSpec) -> list[int]:
+    """The micro-batches of one attempt after another."""
+    sizes: list[int] = []
+    while (less := halved(spec, sizes[-1] if sizes else None)) is not None:
         sizes.append(less)
-    assert sizes == [None, 4, 2, 1]
+    return sizes

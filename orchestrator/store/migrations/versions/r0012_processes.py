@@ -15,5 +15,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Forget it."""
-    op.execute("update runs set cpus = cpus / processes where gpus > 1")
+    op.execute("update runs set cpus = cpus / processes where processes > 1")
     op.drop_column("runs", "processes")
