@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, Never
@@ -128,7 +129,11 @@ def _no_number(word: str) -> Never:
     raise ValueError(f"{word} is not JSON's")
 
 
-_PARSERS = {TextForm.YAML: _yaml, TextForm.JSON: _json, TextForm.TOML: tomllib.loads}
+_PARSERS: dict[TextForm, Callable[[str], Any]] = {
+    TextForm.YAML: _yaml,
+    TextForm.JSON: _json,
+    TextForm.TOML: tomllib.loads,
+}
 
 
 def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:

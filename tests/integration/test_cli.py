@@ -211,7 +211,7 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
         "3 faults in the specification:",
         f"  {path}:1:48: /workload/budget/steps: 0: must be greater than or equal to 1",
         f"  {path}:1:1: /optimizer: required",
-        f"  {path}:1:63: /seed: -1: must be greater than or equal to 0",
+        f"  {path}:1:62: /seed: -1: must be greater than or equal to 0",
     ]
 
 

@@ -1,5 +1,6 @@
 """The verbs that read, export and look after things, against the real service and its files."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: L
     path.write_text("".join(f"line {number}\n" for number in range(5_000)) + "\x1b[31mRuntimeError: boom\n")
     result = cli("logs", lease.run_id, "--tail", 2)
     assert result.stdout.splitlines() == ["line 4999", "?[31mRuntimeError: boom"]
+    told = json.loads(cli("logs", lease.run_id, "--tail", 1, "--json").stdout)
+    assert told == {"run": lease.run_id, "attempt": 1, "lines": ["\x1b[31mRuntimeError: boom"]}
     missing = cli("logs", lease.run_id, "--attempt", 2)
     assert missing.exit_code == 1
     assert "has left no log here" in missing.stderr
