@@ -16,6 +16,7 @@ from uuid import uuid4
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from api.client_frames import NotebookVerbs
 from api.faults import Fault, Problem
 from api.own_key import checked, own_key
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
@@ -48,6 +49,8 @@ Parameter = str | int | list[str] | list[int]
 RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
+LONGEST_WAIT_SECONDS = 10
+"""A service that asks for more is not waited for: somebody should know."""
 PAGE_LIMIT = 500
 EXPORT_SECONDS = 600.0
 """A series of many million points takes a while to be written before its first byte is sent."""
@@ -71,10 +74,11 @@ def fault_text(fault: Fault) -> str:
     return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
 
 
-class Client:
+class Client(NotebookVerbs):
     """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
 
-    Reading, and submitting under an idempotency key, is tried again when the connection fails.
+    Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
+    asks to wait a few seconds (429, 503).
     """
 
     def __init__(
@@ -364,11 +368,15 @@ class Client:
         return _read(self._send(lambda: self._http.post(path), tries=1), answer)
 
     def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
-        """Send a request up to `tries` times; only failed connections are worth another try."""
+        """Send a request up to `tries` times: when the connection fails, or when the service says how long to wait."""
         pause_seconds = FIRST_PAUSE_SECONDS
         for left in reversed(range(tries)):
             try:
-                return request()
+                response = request()
+                wait_seconds = _wait_seconds(response)
+                if left == 0 or wait_seconds is None:
+                    return response
+                pause_seconds = max(pause_seconds, wait_seconds)
             except httpx2.TransportError as error:
                 if left == 0:
                     raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
@@ -387,6 +395,12 @@ def _read(response: httpx2.Response, answer: type[Answer]) -> Answer:
                 status=response.status_code,
             ) from error
     raise _refusal(response)
+
+
+def _wait_seconds(response: httpx2.Response) -> float | None:
+    """How long the service asks to wait before another try; None where it does not, or asks for too long."""
+    asked = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
+    return float(asked) if asked.isdecimal() and int(asked) <= LONGEST_WAIT_SECONDS else None
 
 
 def _refusal(response: httpx2.Response) -> ClientError:

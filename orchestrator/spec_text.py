@@ -1,7 +1,12 @@
-"""Specifications as text: YAML or JSON, read safely, with numbers as people write them; and written as YAML again."""
+"""Specifications as text: YAML, JSON or TOML, read safely, with numbers as people write them; written as YAML again."""
 
+import json
 import re
-from typing import Any
+import tomllib
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Any, Never
 
 import yaml
 
@@ -14,6 +19,19 @@ MAX_ALIASES = 16
 """Enough for shared parts of a specification, too few to multiply by much."""
 FLOAT = re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.[\d_]*)?[eE][-+]?\d+$")
 """`2e-3` is a number: YAML 1.2 says so, PyYAML's YAML 1.1 takes it for text."""
+
+
+class TextForm(StrEnum):
+    """The language of a text, by the end of its file's name; what is neither of the last two is YAML, or JSON in it."""
+
+    YAML = "YAML"
+    JSON = "JSON"
+    TOML = "TOML"
+
+    @classmethod
+    def of(cls, path: PurePath) -> "TextForm":
+        """The language of a file with that name."""
+        return {".json": cls.JSON, ".toml": cls.TOML}.get(path.suffix.lower(), cls.YAML)
 
 
 class SpecTextError(OrchestratorError):
@@ -48,14 +66,20 @@ class SpecLoader(yaml.SafeLoader):
 SpecLoader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
 
 
-def parse(text: str, source: str) -> dict[str, Any]:
+def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, Any]:
     """The mapping in a text that came from `source`; raises `SpecTextError` where there is none."""
     if len(text) > MAX_CHARACTERS:
         raise SpecTextError(f"{source} is longer than {MAX_CHARACTERS:,} characters; no specification is")
     try:
-        value = yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
+        value = _PARSERS[form](text)
+    except yaml.MarkedYAMLError as error:
+        raise SpecTextError(_yaml_trouble(source, error)) from error
+    except json.JSONDecodeError as error:
+        raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecTextError(_toml_trouble(source, text, error)) from error
     except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, numbers of thousands of digits
-        raise SpecTextError(f"{source} is neither YAML nor JSON: {error}") from error
+        raise SpecTextError(f"{source} is {_neither(form)}: {error}") from error
     except RecursionError as error:
         raise SpecTextError(f"{source} is nested too deeply for a specification") from error
     if not isinstance(value, dict):
@@ -63,6 +87,79 @@ def parse(text: str, source: str) -> dict[str, Any]:
             f"{source} holds {_noun(value)}, not the fields of a specification; docs/specs.md lists them"
         )
     return value
+
+
+def _yaml(text: str) -> Any:
+    value = yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
+    _check_plain(value, set(), set())
+    return value
+
+
+def _check_plain(value: Any, around: set[int], seen: set[int]) -> None:
+    """Raise `ValueError` for what JSON cannot hold: a value within itself, a name that is none."""
+    if not isinstance(value, dict | list) or id(value) in seen:
+        return
+    if id(value) in around:
+        raise ValueError("an alias (*name) stands for what holds itself")
+    around.add(id(value))
+    for name in value if isinstance(value, dict) else ():
+        if not isinstance(name, str | int | float | None):
+            raise ValueError(f"the name of a field must be text, not {name!r}")
+    for held in value.values() if isinstance(value, dict) else value:
+        _check_plain(held, around, seen)
+    around.discard(id(value))
+    seen.add(id(value))
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members; a name that stands twice would hide its first value."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def _no_number(word: str) -> Never:
+    raise ValueError(f"{word} is not JSON's")
+
+
+_PARSERS: dict[TextForm, Callable[[str], Any]] = {
+    TextForm.YAML: _yaml,
+    TextForm.JSON: _json,
+    TextForm.TOML: tomllib.loads,
+}
+
+
+def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
+    """`a.yaml:3:7: is neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
+    mark = error.problem_mark or error.context_mark
+    where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else source
+    words = ": ".join(filter(None, (error.context, error.problem)))
+    return f"{where} is {_neither(TextForm.YAML)}: {words}"
+
+
+_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def _toml_trouble(source: str, text: str, error: tomllib.TOMLDecodeError) -> str:
+    """tomllib's words, with the place that it puts behind them in front."""
+    words = str(error)
+    found = _TOML_PLACE.search(words)
+    if found is None:
+        return f"{source} is no TOML: {words}"
+    line, column = found.groups()
+    place = f"{line}:{column}" if line else str(max(len(text.splitlines()), 1))
+    return f"{source}:{place}: is no TOML: {words[: found.start()]}"
+
+
+def _neither(form: TextForm) -> str:
+    return "neither YAML nor JSON" if form is TextForm.YAML else f"no {form}"
 
 
 def written(fields: dict[str, Any]) -> str:

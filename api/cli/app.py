@@ -16,6 +16,7 @@ from api.cli import (
     doctor,
     export,
     fit,
+    init,
     keys,
     logs,
     look,
@@ -25,6 +26,7 @@ from api.cli import (
     plan,
     report,
     run,
+    schema,
     study,
     submit,
     sweep,
@@ -72,6 +74,6 @@ def _options(
 
 
 USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, study, export, report, mlflow)
-BESIDE = (run, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
+BESIDE = (init, run, schema, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

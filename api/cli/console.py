@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import IO
 
 from pydantic_core import to_jsonable_python
@@ -32,3 +34,14 @@ def plain(text: str) -> str:
 def print_json(value: object) -> None:
     """Print records, or lists and mappings of them, as JSON and nothing else on stdout."""
     print(json.dumps(to_jsonable_python(value), indent=2, allow_nan=False))
+
+
+def say_files(paths: Iterable[Path], *, as_json: bool) -> None:
+    """Say which files were written, each as soon as it is there; as JSON all of them at the end."""
+    files = []
+    for path in paths:
+        files.append({"file": path, "bytes": path.stat().st_size})
+        if not as_json:
+            print(f"{path}  {path.stat().st_size:,} bytes")
+    if as_json:
+        print_json(files)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.console import complain
-from api.cli.service import FAILED
+from api.cli.console import complain, print_json
+from api.cli.service import FAILED, Json
 from api.cli.up import Data, read_settings
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 @verbs.command()
-def upgrade(data: Data = None) -> None:
+def upgrade(data: Data = None, json: Json = False) -> None:
     """Bring the schema to this version's; `up` does it, too."""
     from orchestrator.store import maintenance
 
@@ -34,11 +34,14 @@ def upgrade(data: Data = None) -> None:
     with opened(settings) as database:
         before, newest = maintenance.revision(database)
         database.migrate()
+    if json:
+        print_json({"before": before, "revision": newest})
+        return
     print(f"the schema was {before or 'missing'} and is {newest}" if before != newest else f"the schema is {newest}")
 
 
 @verbs.command()
-def check(data: Data = None) -> None:
+def check(data: Data = None, json: Json = False) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
     from orchestrator.store import maintenance
 
@@ -46,15 +49,19 @@ def check(data: Data = None) -> None:
         faults = maintenance.faults(database)
     for fault in faults:
         complain(fault)
+    if json:
+        print_json({"sound": not faults, "faults": faults})
     if faults:
         raise typer.Exit(FAILED)
-    print("the database is sound")
+    if not json:
+        print("the database is sound")
 
 
 @verbs.command()
 def backup(
     target: Annotated[Path, typer.Argument(help="The new file; an existing one is left alone.", metavar="FILE")],
     data: Data = None,
+    json: Json = False,
 ) -> None:
     """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
     from orchestrator.store import maintenance
@@ -62,19 +69,26 @@ def backup(
     settings = read_settings(data=data)
     with _failing():
         maintenance.backup(settings.resolved_database_url(), target)
+    way_back = maintenance.way_back(settings.resolved_database_url(), target)
+    if json:
+        print_json({"file": target, "bytes": target.stat().st_size, "way_back": way_back})
+        return
     print(f"{target}  {target.stat().st_size:,} bytes")
     print("to go back to it, with the service stopped:")
-    print(f"  {maintenance.way_back(settings.resolved_database_url(), target)}")
+    print(f"  {way_back}")
 
 
 @verbs.command()
-def vacuum(data: Data = None) -> None:
+def vacuum(data: Data = None, json: Json = False) -> None:
     """Give the space of what was deleted back to the disk; writers wait meanwhile."""
     from orchestrator.store import maintenance
 
     with opened(read_settings(data=data)) as database:
         maintenance.vacuum(database)
-    print("done")
+    if json:
+        print_json({"done": True})
+    else:
+        print("done")
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from api.cli.console import complain
+from api.cli.console import complain, say_files
 from api.cli.look import Cell, Id
-from api.cli.service import FAILED, Url, connected
+from api.cli.service import FAILED, Json, Url, connected
 
 if TYPE_CHECKING:
     from api.client import Client
@@ -38,6 +38,7 @@ def export(
     theme: Theme = "light",
     out: Out = Path(),
     url: Url = None,
+    json: Json = False,
 ) -> None:
     """Write an experiment's results (a row a run) and series (a row a point), its figures, or one document."""
     with connected(url) as client:
@@ -45,8 +46,7 @@ def export(
         try:
             out.mkdir(parents=True, exist_ok=True)
             written = _figures(client, id, figures, cell, theme, out) if figures else _tables(client, id, form, out)
-            for path in written:
-                print(f"{path}  {path.stat().st_size:,} bytes")
+            say_files(written, as_json=json)
         except OSError as error:
             complain(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
             raise typer.Exit(FAILED) from error

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import complain, plain
-from api.cli.service import FAILED, Url, connected
+from api.cli.console import complain, plain, print_json
+from api.cli.service import FAILED, Json, Url, connected
 
 RunId = Annotated[str, typer.Argument(help="A run's id.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="Which attempt; default: the newest.")]
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command()(logs)
 
 
-def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None) -> None:
+def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
     """Show the end of what an attempt of a run printed."""
     with connected(url) as client:
         newest = client.run(run).attempt
@@ -28,5 +28,9 @@ def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None
             complain(f"run {run} has not begun: nothing was printed yet")
             raise typer.Exit(FAILED)
         text = client.log(run, attempt or newest, tail_bytes=min(tail * LINE_BYTES, 2**22))
-    for line in text.splitlines()[-tail:]:
+    lines = text.splitlines()[-tail:]
+    if json:
+        print_json({"run": run, "attempt": attempt or newest, "lines": lines})
+        return
+    for line in lines:
         print(plain(line))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import complain
+from api.cli.console import complain, say_files
 from api.cli.look import Id
-from api.cli.service import FAILED, Url, connected
+from api.cli.service import FAILED, Json, Url, connected
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(report)
 
 
-def report(id: Id, out: Out = None, url: Url = None) -> None:
+def report(id: Id, out: Out = None, url: Url = None, json: Json = False) -> None:
     """Write a report: answer, figures, method, runs, provenance and BibTeX in one HTML file."""
     with connected(url) as client:
         text = client.document(id, "report").decode()
@@ -29,4 +29,4 @@ def report(id: Id, out: Out = None, url: Url = None) -> None:
     except OSError as error:
         complain(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
         raise typer.Exit(FAILED) from error
-    print(f"{path}  {path.stat().st_size:,} bytes")
+    say_files([path], as_json=json)

@@ -11,6 +11,7 @@ from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_se
 from api.cli.submit import SpecFile
 
 if TYPE_CHECKING:
+    from api.cli.specs import SpecText
     from worker.record import Result
     from worker.spec import RunSpec
 
@@ -42,21 +43,17 @@ def run(file: SpecFile, out: Out = None, json: Json = False) -> None:
     print(f"result: {folder / 'result.json'}")
 
 
-def _validated(fields: dict[str, object]) -> "RunSpec":
+def _validated(text: "SpecText") -> "RunSpec":
     from pydantic import ValidationError
 
-    from api.client import fault_text
     from api.faults import validation_faults
     from worker.spec import RunSpec
 
     try:
-        return RunSpec.model_validate(fields)
+        return RunSpec.model_validate(text.fields)
     except ValidationError as error:
         faults = validation_faults(error, RunSpec)
-        complain(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:")
-        for fault in faults:
-            complain(f"  {fault_text(fault)}")
-        raise typer.Exit(BAD_INPUT) from None
+        text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
 
 
 def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool) -> "Result":

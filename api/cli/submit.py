@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from orchestrator.records import ExperimentRecord
 
 SpecFile = Annotated[
-    Path, typer.Argument(help="YAML or JSON; - reads standard input.", metavar="FILE", allow_dash=True)
+    Path,
+    typer.Argument(help="YAML, JSON or TOML; -: YAML or JSON from standard input.", metavar="FILE", allow_dash=True),
 ]
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
 
@@ -25,12 +26,18 @@ def register(app: typer.Typer) -> None:
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment; a faulty specification is refused with every fault at once."""
     from api.cli.specs import read_spec, refuse
+    from api.client import ClientError
 
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
     with connected(url) as client:
-        submission = client.submit(spec, key=key)
+        try:
+            submission = client.submit(spec.fields, key=key)
+        except ClientError as error:
+            if not error.faults:
+                raise
+            spec.refuse(str(error).partition("\n")[0], error.faults)
         base = client.url
     if json:
         print_json(submission)

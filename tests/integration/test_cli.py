@@ -76,16 +76,18 @@ def test_submit_reads_standard_input(service: Service, monkeypatch):
     assert pure_json(result)["experiment"]["name"] == "piped"
 
 
-def test_a_faulty_specification_is_refused_with_every_fault(cli, tmp_path: Path):
-    fields = comparison_fields(seeds=[], candidates=[{"optimizer": "sgdd", "learning_rates": [-1]}])
-    result = cli("submit", written(tmp_path, fields))
+def test_a_faulty_specification_is_refused_with_every_fault_and_its_line(cli, tmp_path: Path):
+    path = tmp_path / "faulty.yaml"
+    text = "name: x\nworkload: {model: gpt2-tiny, budget: {steps: 9}}\nseeds: []\n"
+    path.write_text(f"{text}candidates:\n  - optimizer: sgdd\n    learning_rates:\n      - -1\n")
+    result = cli("submit", path)
     lines = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (2, "")
     assert lines[0] == "3 faults in the request; nothing was changed."
-    assert lines[1].startswith('  /candidates/0/optimizer: "sgdd": must be one of adamw, ')
+    assert lines[1].startswith(f'  {path}:5:5: /candidates/0/optimizer: "sgdd": must be one of adamw, ')
     assert lines[2:] == [
-        "  /candidates/0/learning_rates/0: -1: must be greater than 0",
-        "  /seeds: []: must have at least 1 item",
+        f"  {path}:7:9: /candidates/0/learning_rates/0: -1: must be greater than 0",
+        f"  {path}:3:1: /seeds: []: must have at least 1 item",
     ]
 
 
@@ -207,9 +209,9 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines() == [
         "3 faults in the specification:",
-        "  /workload/budget/steps: 0: must be greater than or equal to 1",
-        "  /optimizer: required",
-        "  /seed: -1: must be greater than or equal to 0",
+        f"  {path}:1:48: /workload/budget/steps: 0: must be greater than or equal to 1",
+        f"  {path}:1:1: /optimizer: required",
+        f"  {path}:1:62: /seed: -1: must be greater than or equal to 0",
     ]
 
 

@@ -12,7 +12,7 @@ from api.cli.specs import read_spec
 def spec(folder: Path, text: str) -> dict[str, Any]:
     path = folder / "spec.yaml"
     path.write_text(text)
-    return read_spec(path)
+    return read_spec(path).fields
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,12 @@ def test_json_is_read_too(tmp_path: Path):
         ("", "holds nothing"),
         ("[1, 2]", "holds a list"),
         ("just words", "holds a str"),
-        ("a: [1", "neither YAML nor JSON"),
+        ("a: [1", "spec.yaml:1:6: is neither YAML nor JSON"),
+        ("a: 1\nb:\n\tc: 2", "spec.yaml:3:1: is neither YAML nor JSON"),
         ("a: 1\na: 2", "'a' is given twice"),
         ("a: !!python/object/apply:os.getcwd []", "neither YAML nor JSON"),
+        ("a: &a [1, {b: *a}]", "stands for what holds itself"),
+        ("2020-01-01: 1", "the name of a field must be text"),
         ("[" * 3000, "nested too deeply"),
     ],
 )

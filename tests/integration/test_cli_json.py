@@ -1,0 +1,106 @@
+"""Every verb that answers prints JSON when asked to; every ending has the exit code that docs/client.md gives it."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
+from orchestrator.experiments import ComparisonSpec
+from tests.integration.api_service import Service, comparison_fields, serving
+
+LIVE = {"up", "api", "dispatcher", "sweep-driver", "mlflow", "demo", "study run", "study report"}
+"""Verbs that serve or train while they tell of it, and one that writes a document."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, verb in command.commands.items():
+        if hasattr(verb, "commands"):
+            yield from verbs(verb, f"{prefix}{name} ")
+        else:
+            yield prefix + name, verb
+
+
+def test_every_verb_takes_json():
+    without = {
+        name
+        for name, verb in verbs(get_command(main))
+        if not any("--json" in parameter.opts for parameter in verb.params)
+    }
+    assert without == LIVE
+
+
+def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tmp_path: Path):
+    experiment = service.bench.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
+    report = tmp_path / "report.html"
+    assert json.loads(cli("report", experiment.id, "-o", report, "--json").stdout) == [
+        {"file": str(report), "bytes": report.stat().st_size}
+    ]
+    told = json.loads(cli("export", experiment.id, "--out", tmp_path, "--json").stdout)
+    assert [Path(each["file"]).name for each in told] == [
+        f"{experiment.id}-{name}.parquet" for name in ("results", "series")
+    ]
+    assert all(each["bytes"] == Path(each["file"]).stat().st_size > 0 for each in told)
+
+
+def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
+    folder, copy = tmp_path / "data", tmp_path / "copy.sqlite3"
+    first, again = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
+    assert first["before"] is None
+    assert again["before"] == again["revision"] == first["revision"]
+    assert json.loads(cli("db", "check", "--data", folder, "--json").stdout) == {"sound": True, "faults": []}
+    backup = json.loads(cli("db", "backup", copy, "--data", folder, "--json").stdout)
+    assert (backup["file"], backup["bytes"]) == (str(copy), copy.stat().st_size)
+    assert str(copy) in backup["way_back"]
+    assert json.loads(cli("db", "vacuum", "--data", folder, "--json").stdout) == {"done": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("ls",), 0),
+        (("show", "nothing"), FAILED),
+        (("submit", "none.yaml"), BAD_INPUT),
+        (("ls", "--nonsense"), BAD_INPUT),
+        (("nonsense",), BAD_INPUT),
+        (("ls", "--url", "http://127.0.0.1:9"), UNREACHABLE),
+    ],
+)
+def test_exit_codes_are_those_of_the_document(cli: Cli, words: tuple[str, ...], code: int):
+    assert cli(*words).exit_code == code
+
+
+def test_the_document_lists_every_exit_code():
+    text = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+    assert re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE) == [
+        str(code) for code in (0, FAILED, BAD_INPUT, UNREACHABLE, INTERRUPTED)
+    ]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_offered_for(shell: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    result = CliRunner().invoke(main, ["--show-completion", shell])
+    assert result.exit_code == 0
+    assert "ADAPM_BENCH_COMPLETE" in result.stdout.upper().replace("-", "_")

@@ -1,0 +1,102 @@
+"""`init` writes specifications that are valid; `schema` takes what the service takes, and knows the names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from optim import catalog
+from orchestrator.spec_schema import SPECS, schema
+from orchestrator.spec_text import TextForm, parse
+from worker import presets
+
+DOCS = Path(__file__).parents[3] / "docs"
+EXAMPLES = sorted(DOCS.glob("example*.yaml"))
+
+
+def cli(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def kind_of(fields: dict[str, Any]) -> str:
+    return str(fields.get("kind", "run" if "optimizer" in fields else "comparison"))
+
+
+def faults(kind: str, fields: dict[str, Any]) -> list[str]:
+    """Where the schema of that kind finds something wrong."""
+    validator = jsonschema.Draft202012Validator(schema(kind))
+    return ["/".join(map(str, error.absolute_path)) for error in validator.iter_errors(fields)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_what_init_writes_is_valid_and_commented(folder: Path, kind: str):
+    result = cli("init", kind)
+    verb = "run" if kind == "run" else "submit"
+    assert result.stdout == f"wrote {kind}.yaml\nnext: adapm-bench {verb} {kind}.yaml\n"
+    text = (folder / f"{kind}.yaml").read_text()
+    fields = parse(text, kind, TextForm.YAML)
+    SPECS[kind].model_validate(fields)
+    assert kind_of(fields) == kind
+    assert text.startswith("# ") and text.count("#") >= 3
+
+
+def test_init_leaves_a_file_alone_unless_told(folder: Path):
+    path = folder / "mine.yaml"
+    path.write_text("mine")
+    refused = cli("init", "run", "-o", path)
+    assert (refused.exit_code, refused.stdout, path.read_text()) == (2, "", "mine")
+    assert "--force writes over it" in refused.stderr
+    assert json.loads(cli("init", "run", "-o", path, "--force", "--json").stdout) == {"kind": "run", "file": str(path)}
+    assert path.read_text() == cli("init", "run", "-o", "-").stdout == (DOCS / "example-run.yaml").read_text()
+
+
+@pytest.mark.parametrize("out", ["none/a.yaml", "a.toml"])
+def test_init_says_why_it_cannot_write(folder: Path, out: str):
+    result = cli("init", "--out", out)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"cannot write {out}: ")
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_schema_prints_a_schema(kind: str):
+    found = json.loads(cli("schema", kind).stdout)
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert found == schema(kind)
+    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert found["$defs"]["Workload"]["properties"]["precision"]["description"]
+    assert found["$defs"]["Workload"]["properties"]["model"]["enum"][:-1] == list(presets.names())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_schema_takes_every_example(path: Path):
+    fields = parse(path.read_text(), path.name)
+    kind = kind_of(fields)
+    SPECS[kind].model_validate(fields)
+    assert faults(kind, fields) == []
+
+
+def test_the_schema_takes_what_users_write_and_not_their_slips():
+    fields = parse((DOCS / "example.yaml").read_text(), "example.yaml")
+    workload = fields["workload"] | {"task": "sft", "data": {"dataset": "own/mine", "tokenizer": "bpe-512"}}
+    assert faults("comparison", fields | {"workload": workload}) == []
+    assert faults("comparison", fields | {"workload": workload | {"task": {"kind": "rlhf", "answer_tokens": 4}}}) == []
+    assert faults("comparison", fields | {"workload": workload | {"task": "sftt"}}) == ["workload/task"]
+    assert faults("comparison", fields | {"workload": workload | {"model": "gpt3"}}) == ["workload/model"]
+    assert faults("comparison", fields | {"workload": workload | {"data": {"tokenizer": "x"}}}) == [
+        "workload/data/tokenizer"
+    ]
+    assert faults("comparison", fields | {"candidates": [{"optimizer": "adan", "learning_rates": [1]}]}) == [
+        "candidates/0/optimizer"
+    ]
+    assert faults("comparison", fields | {"sedes": [1]}) == [""]
+    assert schema("run")["$defs"]["OptimizerSpec"]["properties"]["name"]["enum"] == list(catalog.names())
