@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 300.0
 """A model of 8 G parameters takes some seconds; a machine under load takes a while to import torch."""
 MOST_KEPT = 256
 MOST_WAITING = 2
-"""Callers that wait for a count, each on a thread that reports of workers need; others get an answer as without `wait`."""
+"""Callers that wait for a count, each on a thread that workers' reports need; others are answered at once."""
 
 
 class Wanted(NamedTuple):
