@@ -5,7 +5,7 @@ by the pace of runs that were measured here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from pydantic import ValidationError
@@ -91,21 +91,25 @@ def preview(
 
 
 def _cost(spec: ComparisonSpec, measured: Sequence[RunRecord]) -> CostEstimate | None:
-    """Seconds a token of each candidate's optimizer × tokens; of runs on the newest run's device only."""
+    """Seconds a token of each candidate's optimizer × tokens, and what a run's start takes; of runs on the newest run's
+    device only."""
     paces: dict[str, list[float]] = {}
+    starts: list[float] = []
     device = None
     for run in measured:
         if run.result is None or not run.result.tokens:
             continue
         device = device or run.result.environment.device_name
         if run.result.environment.device_name == device:
-            paces.setdefault(run.optimizer, []).append(run.result.device_seconds / run.result.tokens)
+            productive = run.result.productive_seconds or run.result.device_seconds
+            paces.setdefault(run.optimizer, []).append(productive / run.result.tokens)
+            starts.append(max(run.result.device_seconds - productive, 0.0))
     if device is None:
         return None
     means = {optimizer: fmean(found) for optimizer, found in paces.items()}
     others = fmean(means.values())
     seconds = sum(
-        _runs_of(spec, candidate) * spec.workload.tokens() * means.get(candidate.optimizer, others)
+        _runs_of(spec, candidate) * (spec.workload.tokens() * means.get(candidate.optimizer, others) + median(starts))
         for candidate in spec.candidates
     )
     return CostEstimate(

@@ -1,5 +1,7 @@
 """`adapm-bench run FILE`: one training on this machine, without any service."""
 
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +21,15 @@ Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for points, checkpoints and result; default: by the spec's hash.")
 ]
 
+Again = Annotated[bool, typer.Option("--again", help="Train from the first step, whatever is there already.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb of this file."""
     app.command()(run)
 
 
-def run(file: SpecFile, out: Out = None, json: Json = False) -> None:
+def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     from api.cli.specs import read_spec
     from dashboards import measured
@@ -33,7 +37,11 @@ def run(file: SpecFile, out: Out = None, json: Json = False) -> None:
     spec = _validated(read_spec(file))
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
-    result = _train(spec, folder, settings.datasets_folder(), quiet=json)
+    result = None if again else _finished(folder, spec)
+    if result is None:
+        result = _train(spec, folder, settings.datasets_folder(), quiet=json, again=again)
+    elif not json:
+        print("finished before; --again trains it anew")
     if json:
         print_json(result)
         return
@@ -56,10 +64,24 @@ def _validated(text: "SpecText") -> "RunSpec":
         text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
 
 
-def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool) -> "Result":
+def _finished(folder: Path, spec: "RunSpec") -> "Result | None":
+    """The result of an earlier call: what it measured is not replaced by what a few last steps measure."""
+    from pydantic import ValidationError
+
+    from worker.record import Result
+    from worker.reporter import RESULT_NAME
+
+    try:
+        result = Result.model_validate_json((folder / RESULT_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return result if result.spec_hash == spec.content_hash() else None
+
+
+def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool, again: bool) -> "Result":
     from api.cli.local import ProgressReporter
     from worker.errors import TerminatedError, WorkerError
-    from worker.run import Folders
+    from worker.run import CHECKPOINT_FOLDER, Folders
     from worker.run import run as train
 
     started = time.monotonic()
@@ -68,6 +90,10 @@ def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool) -> "Re
     except OSError as error:
         complain(f"cannot write into {folder}: {error.strerror}; choose another folder with --out")
         raise typer.Exit(BAD_INPUT) from error
+    if again:
+        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    elif (folder / CHECKPOINT_FOLDER).exists() and not quiet:
+        print(f"{folder} has a checkpoint: going on from it", file=sys.stderr)
     try:
         return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets))
     except TerminatedError as error:

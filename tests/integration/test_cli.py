@@ -267,23 +267,24 @@ def test_run_trains_without_any_service(tmp_path: Path):
         "optimizer": {"name": "adapm", "lr": 0.002},
         "seed": 1,
     }
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "api.cli",
-            "run",
-            str(written(tmp_path, spec)),
-            "--out",
-            str(tmp_path / "out"),
-            "--json",
-        ],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")},
-        check=False,
-    )
+    words = ["run", str(written(tmp_path, spec)), "--out", str(tmp_path / "out")]
+
+    def bench(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "api.cli", *words, *more],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")},
+            check=False,
+        )
+
+    result = bench("--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["steps"] == 3
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == json.loads(result.stdout)
+    assert json.loads(bench("--json").stdout) == json.loads(result.stdout), "what was measured is not replaced"
+    assert bench().stdout.startswith("finished before; --again trains it anew\n")
+    again = json.loads(bench("--again", "--json").stdout)
+    assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
+    assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]
