@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
 .PHONY: demo up test cluster-test check unit install install-dev chaos clean
@@ -26,8 +27,9 @@ check: $(VENV)/.installed-dev  ## lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two at a time: services and databases of their own for each; one thread of torch, for models of that size are no faster with more.
 unit: $(VENV)/.installed-dev  ## all tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 cluster-test: $(VENV)/.installed-dev  ## docker-compose.yml's topology as processes of this machine, with kill -9 of each part
 	$(BIN)/python -m pytest tests/cluster -m cluster -s

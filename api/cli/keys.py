@@ -163,7 +163,7 @@ def _audit_table(found: tuple[AuditRecord, ...]) -> "Table":
 
     table = Table(box=None, pad_edge=False)
     for name in ("when", "who", "from", "what", "about", "outcome"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in ("when", "what"))
     for line in found:
         who = plain(line.label) if line.label else line.key_id or "no key"
         table.add_row(_moment(line.at), who, line.address, line.action, line.target, str(line.outcome))

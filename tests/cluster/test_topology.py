@@ -74,7 +74,9 @@ class Machine:
         """Start a container with the command of that service, at the places of this machine."""
         command = [str(PROGRAMS / word) if word in ("ray", "adapm-bench", "mlflow") else word
                    for word in shlex.split(self._placed(service, places))]  # fmt: skip
-        container = Container(name, command, self.environment, self.folder / f"{name}.log")
+        # Ray joins nodes on loopback only where it is told that this is meant.
+        more = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"} if service == "worker-cpu" else {}
+        container = Container(name, command, self.environment | more, self.folder / f"{name}.log")
         container.start()
         self.containers[name] = container
         return container

@@ -57,7 +57,7 @@ def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
 
 
 def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) -> None:
-    """A result in the data folder is judged; values from files are escaped."""
+    """An own result that says nothing yet hides no published one, from which it is told apart."""
     computed = {"llama-340m/adamw/float32": 1.0}
     write_evidence(tmp_path / "studies", Evidence(study="memory-table", scale=Scale.TINY, computed=computed))
     listing = look(f"{service.url}/studies")
@@ -65,7 +65,7 @@ def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) 
     assert all(f'href="/studies/{name}"' in listing.text for name in names())
     page = look(f"{service.url}/studies/memory-table").text
     assert "AdaPM-mini 0.12 (−96 %)" in page
-    assert "has not been counted" in page
+    assert "published result" in page and "Deviates from the published result" in page
     figure = look(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()
     assert set(figure) == {"data", "layout"}
 
