@@ -23,6 +23,7 @@ from worker.spec import (
     Seed,
     Spec,
     Workload,
+    is_stored,
     one_of,
     option_faults,
     raise_faults,
@@ -52,7 +53,7 @@ class Candidate(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return value if catalog.knows(value) else one_of("optimizer", value, catalog.names())
+        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
 
     @field_validator("learning_rates")
     @classmethod
@@ -61,7 +62,8 @@ class Candidate(Spec):
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:
-        raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
+        if not is_stored():
+            raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
         return self
 
     def name(self) -> str:
@@ -113,7 +115,8 @@ class ComparisonSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        raise_faults(type(self).__name__, self._inconsistencies())
+        if not is_stored():
+            raise_faults(type(self).__name__, self._inconsistencies())
         return self
 
     def _inconsistencies(self) -> list[Fault]:

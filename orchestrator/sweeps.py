@@ -23,6 +23,7 @@ from worker.spec import (
     Seed,
     Spec,
     Workload,
+    is_stored,
     one_of,
     option_faults,
     raise_faults,
@@ -64,7 +65,7 @@ class Searched(Spec):
     @classmethod
     def _with_the_catalogs_ranges(cls, fields: Any) -> Any:
         """Write out what the catalog suggests: a stored sweep must mean the same when the catalog has changed."""
-        if not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
+        if is_stored() or not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
             return fields
         entry, space = catalog.entry(fields["optimizer"]), fields.get("space")
         space = {LR: {"kind": "catalog"}} if space is None else space
@@ -75,10 +76,12 @@ class Searched(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return one_of("optimizer", value, catalog.names())
+        return value if is_stored() else one_of("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _fits_the_catalog(self) -> Self:
+        if is_stored():
+            return self
         faults = option_faults(self.optimizer, self.options)
         for name, domain in self.space.items():
             faults += [
@@ -196,8 +199,9 @@ class SweepSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
-        raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
+        if not is_stored():
+            faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
+            raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
         return self
 
     def _name_faults(self) -> list[Fault]:

@@ -18,7 +18,9 @@ from worker.spec_base import Count as Count
 from worker.spec_base import CountOrZero as CountOrZero
 from worker.spec_base import Fault as Fault
 from worker.spec_base import Spec as Spec
+from worker.spec_base import as_stored as as_stored
 from worker.spec_base import canonical_json as canonical_json
+from worker.spec_base import is_stored as is_stored
 from worker.spec_base import one_of as one_of
 from worker.spec_base import raise_faults as raise_faults
 from worker.tasks.specs import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, filled
@@ -141,7 +143,8 @@ class Workload(Spec):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
+        if not is_stored():
+            raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
         return self
 
     def _misfits(self) -> list[Fault]:
@@ -177,11 +180,12 @@ class OptimizerSpec(Spec):
     @field_validator("name")
     @classmethod
     def _known_name(cls, value: str) -> str:
-        return value if catalog.knows(value) else one_of("optimizer", value, catalog.names())
+        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:
-        raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
+        if not is_stored():
+            raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
         return self
 
 

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,6 +27,24 @@ class Spec(BaseModel):
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
 
+@contextmanager
+def as_stored() -> Iterator[None]:
+    """Read what was valid once as it is: the catalog may have lost a name since, and a rule may be newer."""
+    before = _STORED.set(True)
+    try:
+        yield
+    finally:
+        _STORED.reset(before)
+
+
+def is_stored() -> bool:
+    """Whether what is read now is taken `as_stored`: then no fault is looked for."""
+    return _STORED.get()
+
+
+_STORED = ContextVar("stored", default=False)
+
+
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys and no spaces, as UTF-8."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -31,7 +52,7 @@ def canonical_json(value: Any) -> bytes:
 
 def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
     """Return `value` if it is known; else a fault that names what is allowed."""
-    if value in known:
+    if value in known or is_stored():
         return value
     raise PydanticCustomError(
         "unknown_name",
@@ -42,7 +63,7 @@ def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
 
 def raise_faults(title: str, faults: list[Fault]) -> None:
     """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
-    if not faults:
+    if not faults or is_stored():
         return
     details = [
         InitErrorDetails(

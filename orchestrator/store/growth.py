@@ -24,6 +24,7 @@ from orchestrator.store.tables import experiments, results, runs
 from orchestrator.store.trials import reopen_sweep
 from orchestrator.tuning import Trial, follow_up
 from worker.record import Verdict
+from worker.spec import as_stored
 
 
 def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
@@ -80,12 +81,13 @@ def _locked(
 def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     spec = _tunable(row)
     trials = _trials(connection, row.number, ended)
-    planned = [
-        run
-        for candidate in spec.candidates
-        if candidate.name() in trials
-        for run in _following(spec, candidate, trials[candidate.name()])
-    ]
+    with as_stored():  # an end must be taken down even where what follows from it would be refused today
+        planned = [
+            run
+            for candidate in spec.candidates
+            if candidate.name() in trials
+            for run in _following(spec, candidate, trials[candidate.name()])
+        ]
     if planned:
         insert_runs(
             connection,

@@ -22,6 +22,7 @@ from orchestrator.store.tables import experiments, results, runs
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import Spending
 from worker.record import Verdict
+from worker.spec import as_stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,8 @@ def close(database: Database, sweep_id: str) -> None:
 
 def reopen_sweep(connection: Connection, row: sa.Row[Any]) -> None:
     """Let a sweep that was cancelled go on, of which runs are retried; `row` is its experiment, locked."""
-    spec = SweepSpec.model_validate_json(row.spec)
+    with as_stored():
+        spec = SweepSpec.model_validate_json(row.spec)
     count = sa.select(sa.func.count()).select_from(runs).where(runs.c.experiment_number == row.number)
     if connection.execute(count).scalar_one() < spec.trial_count():
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
