@@ -24,6 +24,7 @@ from worker.spec import (
     Spec,
     Workload,
     is_stored,
+    left_out_at,
     one_of,
     option_faults,
     raise_faults,
@@ -43,9 +44,9 @@ class Candidate(Spec):
     optimizer: str
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
     options: dict[str, Scalar] = Field(default_factory=dict)
-    warmup_steps: CountOrZero | None = None
+    warmup_steps: CountOrZero | None = left_out_at(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
-    rules: Rules = ()
+    rules: Rules = left_out_at(())
     """What some blocks keep instead of what the optimizer's plan says."""
     label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
@@ -103,9 +104,9 @@ class ComparisonSpec(Spec):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = None
+    max_run_seconds: LimitSeconds | None = left_out_at(None)
     """Time that one run may hold its device, over all of its attempts; then it is stopped, with a checkpoint."""
-    deadline_seconds: LimitSeconds | None = None
+    deadline_seconds: LimitSeconds | None = left_out_at(None)
     """Time from the submission; what has not ended by then is stopped, with a checkpoint, or never begun."""
 
     @field_validator("seeds")

@@ -30,9 +30,14 @@ _SPECS: TypeAdapter[ComparisonSpec | SweepSpec] = TypeAdapter(ExperimentSpec)
 
 
 def read_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
-    """A stored specification from its JSON, as the kind that it is; one that would be refused today, as it stands."""
+    """A specification from its JSON, as the kind that it is."""
+    return _SPECS.validate_json(text)
+
+
+def stored_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
+    """A stored specification; one that would be refused today, as it stands."""
     try:
-        return _SPECS.validate_json(text)
+        return read_spec(text)
     except ValidationError:
         with as_stored():
             return _SPECS.validate_json(text)

@@ -24,6 +24,7 @@ from worker.spec import (
     Spec,
     Workload,
     is_stored,
+    left_out_at,
     one_of,
     option_faults,
     raise_faults,
@@ -185,9 +186,9 @@ class SweepSpec(Spec):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = None
+    max_run_seconds: LimitSeconds | None = left_out_at(None)
     """Time that one trial may hold its device, over all of its attempts."""
-    deadline_seconds: LimitSeconds | None = None
+    deadline_seconds: LimitSeconds | None = left_out_at(None)
     """Time from the submission; trials that have not ended by then are stopped, or never begun."""
 
     @field_validator("algorithm")

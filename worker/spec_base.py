@@ -17,6 +17,12 @@ Fault = tuple[tuple[str | int, ...], object, str]
 """Where in the spec, the value found there, and what is allowed."""
 
 
+def left_out_at(default: object) -> Any:
+    """A field that came later: at its default it is left out of the JSON, so that older specifications keep their
+    hashes, by which their checkpoints and idempotency keys are known."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
 class Spec(BaseModel):
     """The base of everything that a user may send: frozen, closed, finite."""
 

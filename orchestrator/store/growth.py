@@ -13,10 +13,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator import kinds
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
-from orchestrator.kinds import read_spec
 from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs
@@ -143,6 +143,6 @@ def _following(spec: ComparisonSpec, candidate: Candidate, trials: list[Trial]) 
 
 def _tunable(row: sa.Row[Any]) -> ComparisonSpec:
     """The specification of an experiment that is no sweep."""
-    spec = read_spec(row.spec)
+    spec = kinds.stored_spec(row.spec)
     assert isinstance(spec, ComparisonSpec)
     return spec

@@ -234,7 +234,7 @@ class Queue:
     def _lease(
         self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
     ) -> tuple[tuple[Lease, NodeId], ...]:
-        """Move the runs to LEASED, each with a new attempt and a new secret; those that cannot be trained any more wait."""
+        """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
         specs, refused = _specs(connection, [run.id for run, _ in fitting])
         _wait(connection, refused, now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
@@ -344,10 +344,12 @@ def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: fl
     for run_id, error in refused.items():
         fault = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, fault["loc"]))
-        reason = plain_text(
-            f"cannot be trained by this service: {place}: {fault['msg']}; allow that again, or cancel it"
-        )
-        values = {"available_at": now + REFUSED_SECONDS, "reason": reason, "version": runs.c.version + 1}
+        reason = f"cannot be trained by this service: {place}: {fault['msg']}; allow that again, or cancel it"
+        values = {
+            "available_at": now + REFUSED_SECONDS,
+            "reason": plain_text(reason),
+            "version": runs.c.version + 1,
+        }
         connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
 
 

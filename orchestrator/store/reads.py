@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from pydantic import ValidationError, create_model
 from sqlalchemy.engine import Connection
 
+from orchestrator import kinds
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.kinds import read_spec
 from orchestrator.records import (
     AttemptRecord,
     EventRecord,
@@ -256,7 +256,7 @@ def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> Exper
         id=row.id,
         name=row.name,
         kind=row.kind,
-        spec=read_spec(row.spec),
+        spec=kinds.stored_spec(row.spec),
         spec_hash=row.spec_hash,
         created_at=row.created_at,
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
