@@ -94,7 +94,7 @@ class Queue:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
         if wish in growth.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
-                growth.heed(connection, experiment_id, wish)
+                growth.heed(connection, experiment_id, wish, self._database.read_clock(connection))
         wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     # The dispatcher's side

@@ -118,7 +118,7 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
         if rows:
             _insert_rows(connection, rows, now)
         if new:
-            _tell(connection, new, now)
+            tell(connection, new, now)
             count_change(connection)
     return [answers[position] for position in range(len(submittals))]
 
@@ -237,7 +237,7 @@ def _insert_rows(connection: Connection, rows: Sequence[QueuedRow], now: float) 
     connection.execute(_INSERT_EVENTS, moves)
 
 
-def _tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
+def tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
     """Leave word of the new experiments in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
     connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])
