@@ -21,8 +21,11 @@ class RuleError(OptimError):
     """A rule of the user's fits no block, or asks of a block what it cannot keep."""
 
 
-class OwnOptimizerError(OptimError):
-    """An optimizer that the operator allows is not installed, or its entry cannot be used."""
+class OwnOptimizerError(OptimError, ValueError):
+    """An optimizer that the operator allows is not installed, or its entry cannot be used.
+
+    A `ValueError` too, so that it is a fault of the specification that is being checked, and not of the service.
+    """
 
 
 class MissingPackageError(OptimError):

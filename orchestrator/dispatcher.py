@@ -34,6 +34,9 @@ REAP_SECONDS = 1.0
 RENEW_SECONDS = 2.0
 """How often the leader renews its lease of 10 s, and a standby looks whether it is free."""
 
+FAULT_SECONDS = 5.0
+"""The pause after a round that went wrong: enough to keep the log readable."""
+
 MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
 """How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
 stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for every tick."""
@@ -121,12 +124,16 @@ class Dispatcher:
         self._renewed_at = -RENEW_SECONDS
 
     def run(self, stop: threading.Event) -> None:
-        """Tick until `stop` is set. A database that is away for a while is waited for, not died of."""
+        """Tick until `stop` is set. What goes wrong, a database that is away for a while or anything else, is told and
+        waited for, not died of: one run must not end the service of all others."""
         while not stop.wait(TICK_SECONDS):
             try:
                 self.tick()
             except StoreError as error:
                 log.warning("database unreachable, trying again", error=str(error))
+            except Exception:
+                log.exception("a round of the dispatcher went wrong, trying again", after_seconds=FAULT_SECONDS)
+                stop.wait(FAULT_SECONDS)
 
     def tick(self) -> None:
         """One round, if we lead: settle what ended, reap what expired, end what must not go on, start what fits."""

@@ -6,6 +6,8 @@ from orchestrator.provenance import Provenance, provenance
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
+from orchestrator.sweep_records import SweepReport
+from orchestrator.sweeps import SweepSpec
 from worker.record import Record
 
 
@@ -14,8 +16,10 @@ class ExperimentDocument(Record):
 
     provenance: Provenance
     experiment: ExperimentRecord
-    comparison: Comparison
-    """Of a scaling experiment that of its largest model."""
+    comparison: Comparison | None
+    """Of a scaling experiment that of its largest model; null for a sweep."""
+    sweep: SweepReport | None = None
+    """What a sweep found; null for other experiments."""
     cells: tuple[CellRecord, ...] = ()
     """Of a scaling experiment."""
     fit: FitReport | None = None
@@ -26,11 +30,12 @@ class ExperimentDocument(Record):
 def document(bench: Bench, experiment_id: str, bench_version: str) -> ExperimentDocument:
     """The document as of now; raises `NotFoundError`."""
     experiment, runs = bench.experiment(experiment_id), tuple(bench.all_runs(experiment_id))
-    scaling = isinstance(experiment.spec, ScalingSpec)
+    scaling, sweep = isinstance(experiment.spec, ScalingSpec), isinstance(experiment.spec, SweepSpec)
     return ExperimentDocument(
         provenance=provenance(experiment, runs, bench_version),
         experiment=experiment,
-        comparison=bench.compare(experiment_id),
+        comparison=None if sweep else bench.compare(experiment_id),
+        sweep=bench.sweep(experiment_id) if sweep else None,
         cells=bench.cells(experiment_id) if scaling else (),
         fit=_fit(bench, experiment_id) if scaling else None,
         runs=runs,

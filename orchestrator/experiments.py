@@ -23,6 +23,8 @@ from worker.spec import (
     Seed,
     Spec,
     Workload,
+    is_stored,
+    left_out_at,
     one_of,
     option_faults,
     raise_faults,
@@ -42,9 +44,9 @@ class Candidate(Spec):
     optimizer: str
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
     options: dict[str, Scalar] = Field(default_factory=dict)
-    warmup_steps: CountOrZero | None = None
+    warmup_steps: CountOrZero | None = left_out_at(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
-    rules: Rules = ()
+    rules: Rules = left_out_at(())
     """What some blocks keep instead of what the optimizer's plan says."""
     label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
@@ -52,7 +54,7 @@ class Candidate(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return value if catalog.knows(value) else one_of("optimizer", value, catalog.names())
+        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
 
     @field_validator("learning_rates")
     @classmethod
@@ -61,7 +63,8 @@ class Candidate(Spec):
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:
-        raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
+        if not is_stored():
+            raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
         return self
 
     def name(self) -> str:
@@ -101,9 +104,9 @@ class ComparisonSpec(Spec):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = None
+    max_run_seconds: LimitSeconds | None = left_out_at(None)
     """Time that one run may hold its device, over all of its attempts; then it is stopped, with a checkpoint."""
-    deadline_seconds: LimitSeconds | None = None
+    deadline_seconds: LimitSeconds | None = left_out_at(None)
     """Time from the submission; what has not ended by then is stopped, with a checkpoint, or never begun."""
 
     @field_validator("seeds")
@@ -113,7 +116,8 @@ class ComparisonSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        raise_faults(type(self).__name__, self._inconsistencies())
+        if not is_stored():
+            raise_faults(type(self).__name__, self._inconsistencies())
         return self
 
     def _inconsistencies(self) -> list[Fault]:

@@ -143,7 +143,7 @@ def _memory(spec: ComparisonSpec, footprints: Footprints) -> Iterator[CandidateM
 def _question(spec: ComparisonSpec, candidate: Candidate) -> Question | None:
     """The question whose answer holds for the candidate; None where only a count of its own would tell."""
     model, options = spec.workload.model, candidate.options
-    if model not in presets.names() or options.keys() - ASKED - STATELESS:
+    if model not in presets.names() or candidate.rules or options.keys() - ASKED - STATELESS:
         return None
     if presets.preset(model).vocabulary_of_tokenizer and spec.workload.data.tokenizer != "byte":
         return None

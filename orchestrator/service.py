@@ -305,7 +305,11 @@ class Bench:
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
-        wanted = {each.name(): Wanted.of(each.optimizer, each.options) for each in first.candidates}
+        wanted = {
+            each.name(): Wanted.of(each.optimizer, each.options)
+            for each in first.candidates
+            if not getattr(each, "rules", ())
+        }
         models = {each.model for each in targets if each.model}
         keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
         known = self._needs.of(list(keys.values()), wait=wait)

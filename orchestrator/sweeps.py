@@ -23,6 +23,8 @@ from worker.spec import (
     Seed,
     Spec,
     Workload,
+    is_stored,
+    left_out_at,
     one_of,
     option_faults,
     raise_faults,
@@ -64,7 +66,7 @@ class Searched(Spec):
     @classmethod
     def _with_the_catalogs_ranges(cls, fields: Any) -> Any:
         """Write out what the catalog suggests: a stored sweep must mean the same when the catalog has changed."""
-        if not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
+        if is_stored() or not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
             return fields
         entry, space = catalog.entry(fields["optimizer"]), fields.get("space")
         space = {LR: {"kind": "catalog"}} if space is None else space
@@ -75,10 +77,12 @@ class Searched(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return one_of("optimizer", value, catalog.names())
+        return value if is_stored() else one_of("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _fits_the_catalog(self) -> Self:
+        if is_stored():
+            return self
         faults = option_faults(self.optimizer, self.options)
         for name, domain in self.space.items():
             faults += [
@@ -182,9 +186,9 @@ class SweepSpec(Spec):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = None
+    max_run_seconds: LimitSeconds | None = left_out_at(None)
     """Time that one trial may hold its device, over all of its attempts."""
-    deadline_seconds: LimitSeconds | None = None
+    deadline_seconds: LimitSeconds | None = left_out_at(None)
     """Time from the submission; trials that have not ended by then are stopped, or never begun."""
 
     @field_validator("algorithm")
@@ -196,8 +200,9 @@ class SweepSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
-        raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
+        if not is_stored():
+            faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
+            raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
         return self
 
     def _name_faults(self) -> list[Fault]:

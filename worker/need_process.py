@@ -51,7 +51,7 @@ class Needs:
     """Footprints that were counted once. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Need | None] = {}
+        self._known: dict[Key, Need] = {}
         self._at_work: set[Key] = set()
         self._lock = Lock()
         self._one_at_a_time = Lock()
@@ -74,8 +74,7 @@ class Needs:
         elif new:
             Thread(target=self._count, args=(new,), daemon=True, name="needs").start()
         with self._lock:
-            found = {each: self._known.get(each) for each in keys}
-        return {each: need for each, need in found.items() if need is not None}
+            return {each: self._known[each] for each in keys if each in self._known}
 
     def _count(self, keys: Sequence[Key]) -> None:
         with self._one_at_a_time:
@@ -84,12 +83,12 @@ class Needs:
             with self._lock:
                 if len(self._known) > MOST_KEPT:
                     self._known.clear()
-                self._known |= {each: found.get(each) for each in missing}
+                self._known |= found
                 self._at_work.difference_update(keys)
 
 
 def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
-    """Empty where the other process fails: a prediction without its memory is better than none."""
+    """Those that could be counted: a prediction without its memory is better than none, and another time may do."""
     command = [sys.executable, "-m", "worker.need_process"]
     asked = json.dumps([[model, *wanted] for model, wanted in keys])
     try:
@@ -102,28 +101,31 @@ def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
             check=True,
             env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         )
-        needs = [Need.model_validate(each) for each in json.loads(done.stdout.splitlines()[-1])]
+        needs = [each and Need.model_validate(each) for each in json.loads(done.stdout.splitlines()[-1])]
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}
-    return dict(zip(keys, needs, strict=True))
+    return {key: need for key, need in zip(keys, needs, strict=True) if need}
 
 
 def main() -> None:
-    """Count what standard input asks for; the last line of standard output is the answer."""
+    """Count what standard input asks for; the last line of standard output is the answer, null for what cannot be."""
+    print(json.dumps([_need(*asked) for asked in json.load(sys.stdin)]))
+
+
+def _need(model: str, optimizer: str, options: str) -> dict[str, object] | None:
     from worker.footprint import footprint
 
-    needs = []
-    for model, optimizer, options in json.load(sys.stdin):
+    try:
         found = footprint(model, [optimizer], json.loads(options))
-        needs.append(
-            Need(
-                parameters=found.parameters,
-                parameter_bytes=found.parameter_bytes,
-                gradient_bytes=found.gradient_bytes,
-                state_bytes=found.optimizers[0].state_bytes,
-            ).model_dump()
-        )
-    print(json.dumps(needs))
+    except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
+        print(f"{model} with {optimizer}: {error}", file=sys.stderr)
+        return None
+    return Need(
+        parameters=found.parameters,
+        parameter_bytes=found.parameter_bytes,
+        gradient_bytes=found.gradient_bytes,
+        state_bytes=found.optimizers[0].state_bytes,
+    ).model_dump()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ from worker.spec_base import Count as Count
 from worker.spec_base import CountOrZero as CountOrZero
 from worker.spec_base import Fault as Fault
 from worker.spec_base import Spec as Spec
+from worker.spec_base import as_stored as as_stored
 from worker.spec_base import canonical_json as canonical_json
+from worker.spec_base import is_stored as is_stored
+from worker.spec_base import left_out_at as left_out_at
 from worker.spec_base import one_of as one_of
 from worker.spec_base import raise_faults as raise_faults
 from worker.tasks.specs import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, filled
@@ -89,7 +92,7 @@ class Execution(Spec):
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
     auto the most that the memory holds, found by trial steps."""
-    retry_out_of_memory: bool = True
+    retry_out_of_memory: bool = left_out_at(True)
     """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
     false takes the first refusal for the result."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
@@ -141,7 +144,8 @@ class Workload(Spec):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
+        if not is_stored():
+            raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
         return self
 
     def _misfits(self) -> list[Fault]:
@@ -171,17 +175,18 @@ class OptimizerSpec(Spec):
     name: str
     lr: LearningRate
     options: dict[str, Scalar] = Field(default_factory=dict)
-    rules: Rules = ()
+    rules: Rules = left_out_at(())
     """For optimizers with a block plan; later ones win."""
 
     @field_validator("name")
     @classmethod
     def _known_name(cls, value: str) -> str:
-        return value if catalog.knows(value) else one_of("optimizer", value, catalog.names())
+        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:
-        raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
+        if not is_stored():
+            raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
         return self
 
 

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +17,12 @@ Fault = tuple[tuple[str | int, ...], object, str]
 """Where in the spec, the value found there, and what is allowed."""
 
 
+def left_out_at(default: object) -> Any:
+    """A field that came later: at its default it is left out of the JSON, so that older specifications keep their
+    hashes, by which their checkpoints and idempotency keys are known."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
 class Spec(BaseModel):
     """The base of everything that a user may send: frozen, closed, finite."""
 
@@ -24,6 +33,24 @@ class Spec(BaseModel):
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
 
+@contextmanager
+def as_stored() -> Iterator[None]:
+    """Read what was valid once as it is: the catalog may have lost a name since, and a rule may be newer."""
+    before = _STORED.set(True)
+    try:
+        yield
+    finally:
+        _STORED.reset(before)
+
+
+def is_stored() -> bool:
+    """Whether what is read now is taken `as_stored`: then no fault is looked for."""
+    return _STORED.get()
+
+
+_STORED = ContextVar("stored", default=False)
+
+
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys and no spaces, as UTF-8."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -31,7 +58,7 @@ def canonical_json(value: Any) -> bytes:
 
 def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
     """Return `value` if it is known; else a fault that names what is allowed."""
-    if value in known:
+    if value in known or is_stored():
         return value
     raise PydanticCustomError(
         "unknown_name",
@@ -42,7 +69,7 @@ def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
 
 def raise_faults(title: str, faults: list[Fault]) -> None:
     """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
-    if not faults:
+    if not faults or is_stored():
         return
     details = [
         InitErrorDetails(

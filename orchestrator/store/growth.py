@@ -13,17 +13,18 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator import kinds
 from orchestrator.errors import NotFoundError
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
-from orchestrator.kinds import read_spec
-from orchestrator.store.limits import run_limits
+from orchestrator.store.limits import RunLimits, run_limits
 from orchestrator.store.moves import RunRow, known_id
-from orchestrator.store.submission import insert_runs
+from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
 from orchestrator.store.trials import reopen_sweep
 from orchestrator.tuning import Trial, follow_up
 from worker.record import Verdict
+from worker.spec import as_stored
 
 
 def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
@@ -35,24 +36,28 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
         _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
-def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
+def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
     for row in _locked(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
-        reopen_sweep(connection, row)
+        reopen_sweep(connection, row, now)
     for row in _locked(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
         spec = _tunable(row)
         if spec.tuning and _is_tuned_still(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
-def heed(connection: Connection, experiment_id: str, wish: Wish) -> None:
+def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> None:
     """A cancel lets nothing be added from here on, a pause lets it wait for a resume. Raises `NotFoundError`.
 
     To be committed before the runs get the wish: then none can slip in behind the ones that were found.
     """
     mine = experiments.c.id == known_id(experiment_id)
-    if connection.execute(sa.update(experiments).where(mine).values(HEEDED[wish])).rowcount == 0:
+    grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
+    if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    connection.execute(sa.update(experiments).where(mine).values(HEEDED[wish]))
+    if grew and wish is Wish.CANCEL:  # between two trials no run ends that would tell that the experiment has
+        tell(connection, [ExperimentId(known_id(experiment_id))], now)
 
 
 IS_SWEEP = experiments.c.kind == "sweep"
@@ -80,12 +85,13 @@ def _locked(
 def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     spec = _tunable(row)
     trials = _trials(connection, row.number, ended)
-    planned = [
-        run
-        for candidate in spec.candidates
-        if candidate.name() in trials
-        for run in _following(spec, candidate, trials[candidate.name()])
-    ]
+    with as_stored():  # an end must be taken down even where what follows from it would be refused today
+        planned = [
+            run
+            for candidate in spec.candidates
+            if candidate.name() in trials
+            for run in _following(spec, candidate, trials[candidate.name()])
+        ]
     if planned:
         insert_runs(
             connection,
@@ -96,10 +102,23 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
             rank=-spec.priority,
             first=_next_position(connection, row.number),
             paused=row.paused,
-            limits=run_limits(spec, row.created_at),
+            limits=_limits(connection, spec, row.created_at, ended, now),
         )
     if not _is_tuned_still(connection, row.number, spec):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
+
+
+def _limits(
+    connection: Connection, spec: ComparisonSpec, submitted_at: float, ended: Collection[RunId], now: float
+) -> RunLimits:
+    """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from these."""
+    limits = run_limits(spec, submitted_at)
+    if limits["deadline_at"] is None or limits["deadline_at"] > now:
+        return limits
+    still_limited = sa.select(runs.c.id).where(runs.c.id.in_(ended), runs.c.deadline_at.is_not(None)).limit(1)
+    if connection.execute(still_limited).first() is not None:
+        return limits
+    return {**limits, "deadline_at": None}
 
 
 def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> dict[str, list[Trial]]:
@@ -141,6 +160,6 @@ def _following(spec: ComparisonSpec, candidate: Candidate, trials: list[Trial]) 
 
 def _tunable(row: sa.Row[Any]) -> ComparisonSpec:
     """The specification of an experiment that is no sweep."""
-    spec = read_spec(row.spec)
+    spec = kinds.stored_spec(row.spec)
     assert isinstance(spec, ComparisonSpec)
     return spec

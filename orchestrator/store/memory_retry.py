@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.jobs import RunStatus
 from orchestrator.store.moves import RunRow
 from orchestrator.store.tables import run_specs
-from worker.spec import RunSpec
+from worker.spec import RunSpec, as_stored
 
 
 def halved(spec: RunSpec, cut_down_to: int | None) -> int | None:
@@ -29,7 +29,9 @@ def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):
         return None  # it was asked to stop
     text = connection.execute(sa.select(run_specs.c.spec).where(run_specs.c.run_id == run.id)).scalar_one()
-    less = halved(RunSpec.model_validate_json(text), run.micro_batch_sequences)
+    with as_stored():
+        spec = RunSpec.model_validate_json(text)
+    less = halved(spec, run.micro_batch_sequences)
     if less is None:
         return None
     reason = f"out of memory; the next attempt takes micro-batches of {less} {'sequence' if less == 1 else 'sequences'}"

@@ -284,7 +284,7 @@ def _grow(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]], now: f
 
     revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
     if revived:
-        growth.reopen(connection, revived)
+        growth.reopen(connection, revived, now)
     ended = [after for _, after in pairs if after.status in TERMINAL]
     if ended:
         growth.grow(connection, ended, now)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.experiments import ComparisonSpec
@@ -42,6 +43,7 @@ from orchestrator.store.moves import (
     lock,
     lock_run,
     move,
+    plain_text,
     select_runs,
 )
 from orchestrator.store.submission import Submittal, Submitted
@@ -51,6 +53,8 @@ from worker.spec import RunSpec
 
 TOKEN_BYTES = 32
 """256 random bits: a lease's secret cannot be guessed, so an unsalted hash of it is enough."""
+REFUSED_SECONDS = 60.0
+"""After so long it is looked again at a run that the service could not train."""
 RELEASES = frozenset({AttemptOutcome.LOST, AttemptOutcome.BROKEN, AttemptOutcome.INTERRUPTED})
 """How an attempt can end by the word of the dispatcher."""
 
@@ -90,7 +94,7 @@ class Queue:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
         if wish in growth.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
-                growth.heed(connection, experiment_id, wish)
+                growth.heed(connection, experiment_id, wish, self._database.read_clock(connection))
         wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     # The dispatcher's side
@@ -230,8 +234,13 @@ class Queue:
     def _lease(
         self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
     ) -> tuple[tuple[Lease, NodeId], ...]:
-        """Move the runs to LEASED, each with a new attempt and a new secret."""
+        """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
+        specs, refused = _specs(connection, [run.id for run, _ in fitting])
+        _wait(connection, refused, now)
+        fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
+            if refused:
+                count_change(connection)  # else `move` does it, once a transaction
             return ()
         waiting = [run for run, _ in fitting]
         leased = [replace(run, status=RunStatus.LEASED, attempt=run.attempt + 1, reason=None) for run in waiting]
@@ -250,7 +259,6 @@ class Queue:
             for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
         ]
         connection.execute(_INSERT_ATTEMPT, rows)
-        specs = _specs(connection, [run.id for run in leased])
         move(connection, zip(waiting, leased, strict=True), now)
         return tuple(
             (
@@ -320,9 +328,29 @@ def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId
     return fitting
 
 
-def _specs(connection: Connection, ids: list[RunId]) -> dict[RunId, RunSpec]:
-    rows = connection.execute(_SPECS, {"ids": ids})
-    return {RunId(row.run_id): RunSpec.model_validate_json(row.spec) for row in rows}
+def _specs(connection: Connection, ids: list[RunId]) -> tuple[dict[RunId, RunSpec], dict[RunId, ValidationError]]:
+    """The specifications of these runs, and what is wrong with those that would be refused today."""
+    specs, refused = {}, {}
+    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
+        try:
+            specs[RunId(row.run_id)] = RunSpec.model_validate_json(row.spec)
+        except ValidationError as error:
+            refused[RunId(row.run_id)] = error
+    return specs, refused
+
+
+def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
+    """Let locked runs wait that nobody could train now: an own optimizer that is missing may be allowed again."""
+    for run_id, error in refused.items():
+        fault = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        reason = f"cannot be trained by this service: {place}: {fault['msg']}; allow that again, or cancel it"
+        values = {
+            "available_at": now + REFUSED_SECONDS,
+            "reason": plain_text(reason),
+            "version": runs.c.version + 1,
+        }
+        connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
 
 
 def _moments(

@@ -5,12 +5,12 @@ from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import create_model
+from pydantic import ValidationError, create_model
 from sqlalchemy.engine import Connection
 
+from orchestrator import kinds
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.kinds import read_spec
 from orchestrator.records import (
     AttemptRecord,
     EventRecord,
@@ -34,7 +34,7 @@ from orchestrator.store.tables import (
 )
 from worker.protocol import CheckpointNotice
 from worker.record import Result
-from worker.spec import RunSpec, Spec, Workload
+from worker.spec import RunSpec, Spec, Workload, as_stored
 
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
@@ -197,8 +197,16 @@ def stored_spec(text: str) -> RunSpec:
     """A run's specification as `submission.py` wrote it.
 
     All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
-    alphabet: it is read once, and shared.
+    alphabet: it is read once, and shared. One that would be refused today is read as it stands.
     """
+    try:
+        return _checked_spec(text)
+    except ValidationError:
+        with as_stored():
+            return RunSpec.model_validate_json(text)
+
+
+def _checked_spec(text: str) -> RunSpec:
     own, between, workload = text.partition(',"workload":{')
     if not between:
         return RunSpec.model_validate_json(text)
@@ -248,17 +256,17 @@ def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> Exper
         id=row.id,
         name=row.name,
         kind=row.kind,
-        spec=read_spec(row.spec),
+        spec=kinds.stored_spec(row.spec),
         spec_hash=row.spec_hash,
         created_at=row.created_at,
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
         counts=counts,
-        progress=_progress(totals),
+        progress=_progress(totals, growing=row.growing),
         key_id=row.key_id,
     )
 
 
-def _progress(totals: Iterable[sa.Row[Any]]) -> Progress:
+def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool) -> Progress:
     """How far and how fast. Steps that an ended run never took (diverged, cancelled) are no longer to be done."""
     by_status = {RunStatus(total.status): total for total in totals}
     done = sum(int(total.steps) for total in by_status.values())
@@ -270,17 +278,18 @@ def _progress(totals: Iterable[sa.Row[Any]]) -> Progress:
         steps_done=done,
         steps_total=steps_total,
         tokens_per_second=None if running is None else running.tokens_per_second,
-        seconds_left=_seconds_left(by_status, steps_total - done),
+        seconds_left=_seconds_left(by_status, steps_total - done, growing=growing),
     )
 
 
-def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int) -> float | None:
-    """Steps left × device-seconds a step so far / runs at work now; null where nothing has run or nothing runs now."""
+def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, growing: bool) -> float | None:
+    """Steps left × device-seconds a step so far / devices at work now; null where nothing has run or nothing runs now,
+    between two trials of a sweep for instance."""
     if all(status in TERMINAL for status in by_status):
-        return 0.0
+        return None if growing else 0.0
     steps = sum(int(total.steps) for total in by_status.values())
     device_seconds = sum(float(total.device_seconds) for total in by_status.values())
-    at_work = sum(int(total.runs) for status, total in by_status.items() if status in LIVE)
+    at_work = sum(int(total.processes) for status, total in by_status.items() if status in LIVE)
     if not steps or not device_seconds or not at_work:
         return None
     return steps_left * device_seconds / steps / at_work
@@ -298,6 +307,7 @@ _TOTALS = (
         runs.c.experiment_number,
         runs.c.status,
         sa.func.count().label("runs"),
+        sa.func.sum(runs.c.processes).label("processes"),
         sa.func.sum(runs.c.step).label("steps"),
         sa.func.sum(runs.c.steps_total).label("steps_total"),
         sa.func.sum(runs.c.device_seconds).label("device_seconds"),

@@ -118,7 +118,7 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
         if rows:
             _insert_rows(connection, rows, now)
         if new:
-            _tell(connection, new, now)
+            tell(connection, new, now)
             count_change(connection)
     return [answers[position] for position in range(len(submittals))]
 
@@ -127,6 +127,7 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
     """What `reads.experiment` says of an experiment that has just been stored."""
     spec, runs_total = submittal.spec, len(submittal.planned)
     steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
+    queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
     return ExperimentRecord(
         id=experiment_id,
         name=spec.name,
@@ -135,7 +136,7 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
         spec_hash=submittal.spec_hash,
         created_at=now,
         ended_at=None,
-        counts=StateCounts(total=runs_total, by_status={RunStatus.QUEUED: runs_total}, growing=will_grow(spec)),
+        counts=StateCounts(total=runs_total, by_status=queued, growing=will_grow(spec)),
         progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
         key_id=submittal.by,
     )
@@ -237,7 +238,7 @@ def _insert_rows(connection: Connection, rows: Sequence[QueuedRow], now: float) 
     connection.execute(_INSERT_EVENTS, moves)
 
 
-def _tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
+def tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
     """Leave word of the new experiments in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
     connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])

@@ -17,11 +17,12 @@ from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
 from orchestrator.store.database import Database
 from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import count_change, known_id, lock_ids
-from orchestrator.store.submission import insert_runs
+from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import Spending
 from worker.record import Verdict
+from worker.spec import as_stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +137,18 @@ def close(database: Database, sweep_id: str) -> None:
         connection.execute(sa.update(runs).where(runs.c.id == last).values(version=runs.c.version + 1))
         mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id))
         connection.execute(mine.values(growing=False, paused=False))
+        # Its last run may have been told of while more could follow: who follows the outbox learns that it is over.
+        tell(connection, [ExperimentId(known_id(sweep_id))], database.read_clock(connection))
         count_change(connection)
 
 
-def reopen_sweep(connection: Connection, row: sa.Row[Any]) -> None:
-    """Let a sweep that was cancelled go on, of which runs are retried; `row` is its experiment, locked."""
-    spec = SweepSpec.model_validate_json(row.spec)
+def reopen_sweep(connection: Connection, row: sa.Row[Any], now: float) -> None:
+    """Let a sweep that was cancelled go on, of which runs are retried, unless its deadline has passed; `row` is its
+    experiment, locked."""
+    with as_stored():
+        spec = SweepSpec.model_validate_json(row.spec)
+    if (deadline_at := run_limits(spec, row.created_at)["deadline_at"]) is not None and deadline_at <= now:
+        return
     count = sa.select(sa.func.count()).select_from(runs).where(runs.c.experiment_number == row.number)
     if connection.execute(count).scalar_one() < spec.trial_count():
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))

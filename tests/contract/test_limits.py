@@ -142,3 +142,17 @@ def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> Non
     assert len(store.queue.stop_late()) == 1
     done = store.bench.experiment(experiment.id)
     assert (done.counts.total, done.counts.growing, done.counts.done()) == (1, False, True)
+
+
+def test_what_follows_from_a_retry_beyond_the_deadline_has_none(store: Store) -> None:
+    from orchestrator.experiments import Tuning
+
+    spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
+    experiment = store.bench.submit(spec).experiment
+    store.pass_time(10)
+    store.queue.stop_late()
+    store.bench.wish_experiment(experiment.id, Wish.RETRY)
+    lease = start(store)
+    store.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+    assert store.queue.stop_late() == ()
+    assert store.bench.experiment(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 1, RunStatus.QUEUED: 1}

@@ -8,6 +8,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.jobs import Lease, RunStatus, Wish
 from orchestrator.records import RunRecord
 from orchestrator.store import trials
+from orchestrator.store.outbox import Outbox
 from orchestrator.store.trials import Glance
 from orchestrator.sweep_trial import LOST, Told, reports
 from orchestrator.sweeps import SweepSpec
@@ -206,3 +207,32 @@ def test_other_verbs_say_what_a_sweep_is(store: Store):
         store.bench.fit([sweep_id])
     with pytest.raises(ConflictError, match="no trial of AdamW, AdaPM"):
         store.bench.sweep_comparison(sweep_id, 3)
+
+
+def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):
+    """Who follows the outbox saw its last trial end while more could follow."""
+    outbox = Outbox(store.database)
+    for end in (lambda id: trials.close(store.database, id), store.bench.cancel_experiment):
+        sweep_id = begun(store)
+        outbox.delivered([entry.id for entry in outbox.pending()])
+        end(sweep_id)
+        assert [entry.experiment_id for entry in outbox.pending()] == [sweep_id]
+        assert store.bench.experiment(sweep_id).counts.done()
+
+
+def test_a_sweep_is_not_reopened_beyond_its_deadline(store: Store):
+    spec = sweep_spec(deadline_seconds=5.0)
+    sweep_id = begun(store, spec)
+    add(store, sweep_id, 0, spec)
+    store.pass_time(10)
+    assert len(store.queue.stop_late()) == 1
+    store.bench.wish_experiment(sweep_id, Wish.RETRY)
+    assert trials.live_sweeps(store.database) == ()
+    assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
+
+
+def test_nobody_knows_how_long_a_sweep_takes_that_has_no_trial_yet(store: Store):
+    sweep_id = begun(store)
+    assert store.bench.experiment(sweep_id).progress.seconds_left is None
+    trials.close(store.database, sweep_id)
+    assert store.bench.experiment(sweep_id).progress.seconds_left == 0.0

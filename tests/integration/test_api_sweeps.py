@@ -109,3 +109,10 @@ def test_the_command_line_compares_the_best_once(service: Service, swept: str, t
 def test_the_documents_example_is_taken(service: Service) -> None:
     code, said = cli(service, "submit", str(EXAMPLE))
     assert code == 0 and "16 trials" in said
+
+
+def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:
+    kept = json.loads(client.document(swept, "document.json"))
+    assert kept["comparison"] is None
+    assert len(kept["runs"]) == 4
+    assert len(kept["sweep"]["trials"]) == 4

@@ -1,5 +1,6 @@
 """The dispatcher on a real queue in SQLite, with a runner that starts nothing and tells what the test wants told."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -335,3 +336,19 @@ def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(de
     reason.clear()
     dispatcher.tick()
     assert desk.runner.running
+
+
+def test_a_round_that_goes_wrong_does_not_end_the_service(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a tick raises, the next one comes."""
+    monkeypatch.setattr(dispatching, "FAULT_SECONDS", 0.0)
+    stop, ticks = threading.Event(), []
+
+    def tick() -> None:
+        ticks.append(1)
+        if len(ticks) == 1:
+            raise ValueError("a specification that nobody foresaw")
+        stop.set()
+
+    monkeypatch.setattr(desk.dispatcher, "tick", tick)
+    desk.dispatcher.run(stop)
+    assert len(ticks) == 2

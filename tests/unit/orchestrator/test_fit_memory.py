@@ -24,7 +24,7 @@ def test_another_process_counts_what_the_footprint_counts() -> None:
 
 
 def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be counted is asked for once, and left out."""
+    """What cannot be counted is left out, and asked for again."""
     known, unknown = ("gpt2-tiny", Wanted.of("adamw", {})), ("gpt2-tiny", Wanted.of("nothing", {}))
     need, begun, go_on = Need(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8), [], Event()
 
@@ -39,7 +39,7 @@ def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch
     assert footprints.of([known, unknown], wait=False) == {}
     go_on.set()
     assert footprints.of([known, unknown]) == {known: need}
-    assert begun == [[known, unknown]]
+    assert begun == [[known, unknown], [unknown]]
 
 
 def test_states_in_proportion_to_the_size_go_on_so() -> None:
@@ -82,3 +82,19 @@ def test_targets_are_models_or_numbers() -> None:
     for wrong in ("gpt9", "", "0", "-1", "nan", "inf", "1e16"):
         with pytest.raises(ValueError, match="must be a number of parameters"):
             is_target(wrong)
+
+
+def test_what_could_not_be_counted_once_is_counted_again(monkeypatch):
+    key, need = ("gpt2-tiny", Wanted.of("adamw", {})), Need(
+        parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8
+    )  # fmt: skip
+    answers = iter([{}, {key: need}])
+    monkeypatch.setattr(need_process, "_counted", lambda keys: next(answers))
+    needs = Needs()
+    assert needs.of([key]) == {}
+    assert needs.of([key]) == {key: need}
+
+
+def test_a_key_that_cannot_be_counted_does_not_lose_the_others():
+    good, bad = ("gpt2-tiny", Wanted.of("adamw", {})), ("gpt2-tiny", Wanted.of("no-optimizer", {}))
+    assert list(Needs().of([bad, good])) == [good]

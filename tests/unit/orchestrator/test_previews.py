@@ -53,3 +53,11 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
     found = look(comparison_fields(candidates=candidates), footprints)
     assert asked == [Question(model="gpt2-tiny", rank_ratio=0.1)]
     assert [(one.candidate, one.state_bytes, one.total_bytes) for one in found.memory] == [("adapm", 7, 15)]
+
+
+def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkeypatch):
+    asked = []
+    monkeypatch.setattr(footprints, "known", asked.append)
+    candidates = [{"optimizer": "adapm", "learning_rates": [0.1], "rules": ["*=full"]}]
+    assert look(comparison_fields(candidates=candidates), footprints).memory == ()
+    assert asked == []

@@ -1,0 +1,87 @@
+"""What was stored and is refused today: it waits with its fault, can be read, and stops nothing else."""
+
+import json
+
+import pytest
+import sqlalchemy as sa
+
+from optim.own import VARIABLE
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.jobs import RunStatus, Wish
+from orchestrator.store import reads
+from orchestrator.store.queue import REFUSED_SECONDS
+from orchestrator.store.tables import experiments, run_specs
+from tests.contract.conftest import Store
+from tests.stores import comparison_spec
+from worker.spec import OptimizerSpec
+
+
+def lose_the_optimizer(store: Store, experiment_id: str) -> None:
+    """As if the experiment had been submitted while `signum` was allowed."""
+    with store.database.writing() as connection:
+        for table, key in ((experiments, experiments.c.id), (run_specs, run_specs.c.run_id)):
+            mine = key.startswith(experiment_id)
+            for id, text in connection.execute(sa.select(key, table.c.spec).where(mine)).all():
+                changed = {"spec": text.replace('"adamw"', '"signum"')}
+                connection.execute(sa.update(table).where(key == id).values(changed))
+
+
+@pytest.fixture(params=["", "signum"])
+def lost(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An experiment whose optimizer is not allowed any more, or is, and its package is gone."""
+    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    lose_the_optimizer(store, experiment.id)
+    monkeypatch.setenv(VARIABLE, request.param)
+    return experiment.id
+
+
+def test_a_run_that_is_refused_today_waits_with_its_fault_and_others_are_leased(store: Store, lost: str) -> None:
+    other = store.bench.submit(comparison_spec(name="another", seeds=(1,))).experiment
+    leases = store.claim(cpus=4, limit=4)
+    assert [lease.run_id for lease in leases] == [f"{other.id}-0000"]
+    (run,) = store.bench.runs(experiment_id=lost)
+    assert run.status is RunStatus.QUEUED
+    assert run.reason is not None
+    assert "optimizer" in run.reason
+    assert "signum" in run.reason
+    assert store.claim(cpus=3, limit=3) == ()
+
+
+def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.claim(cpus=4, limit=4) == ()
+    with store.database.writing() as connection:
+        query = sa.select(run_specs.c.spec).where(run_specs.c.run_id == f"{lost}-0000")
+        text = connection.execute(query).scalar_one().replace('"signum"', '"adamw"')
+        connection.execute(sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000").values(spec=text))
+    store.pass_time(REFUSED_SECONDS + 1)
+    (lease,) = store.claim(cpus=4, limit=4)
+    assert store.bench.run(lease.run_id).reason is None
+
+
+def test_it_can_be_read_and_cancelled(store: Store, lost: str) -> None:
+    spec = store.bench.experiments()[0].spec
+    assert isinstance(spec, ComparisonSpec)
+    assert spec.candidates[0].optimizer == "signum"
+    assert store.bench.runs()[0].spec.optimizer.name == "signum"
+    cancelled = store.bench.wish_experiment(lost, Wish.CANCEL)
+    assert cancelled.counts.by_status == {RunStatus.CANCELLED: 1}
+
+
+def test_a_newer_rule_does_not_hide_what_is_older() -> None:
+    """Two GPUs and an automatic micro-batch were allowed together once."""
+    planned = comparison_spec(gpus=2).model_dump(mode="json")
+    planned["workload"]["execution"]["micro_batch_sequences"] = "auto"
+    run = {
+        "optimizer": {"name": "adamw", "lr": 0.001, "options": {}},
+        "resources": planned["resources"],
+        "seed": 1,
+        "workload": planned["workload"],
+    }
+    text = json.dumps(run, sort_keys=True, separators=(",", ":"))
+    assert reads.stored_spec(text).workload.execution.micro_batch_sequences == "auto"
+
+
+def test_a_package_that_is_gone_is_a_fault_of_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "signum")
+    with pytest.raises(ValueError, match="no installed package offers"):
+        OptimizerSpec(name="signum", lr=0.1)
