@@ -24,6 +24,7 @@ from dashboards.sweep_page import SWEEP_FIGURES, SweepFigureName, sweep_figure
 from dashboards.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.vector import FigureError, VectorFormat, letters, vector
 from dashboards.viewstate import ViewState
+from orchestrator.cells import one_comparison
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
@@ -74,7 +75,10 @@ class FigureFiles:
         self.laws = FitReader(bench)
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
-        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell."""
+        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
+        `NotFoundError` for a cell that it has not."""
+        if cell:
+            one_comparison(experiment, (), cell)
         if isinstance(experiment.spec, SweepSpec):
             return SWEEP_FIGURES
         return LAW_FIGURES if isinstance(experiment.spec, ScalingSpec) and not cell else COMPARISON_FIGURES
@@ -90,6 +94,11 @@ class FigureFiles:
             figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
         elif isinstance(experiment.spec, SweepSpec) is not (name in SWEEP_FIGURES):
             raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
+        elif not isinstance(experiment.spec, SweepSpec) and name not in COMPARISON_FIGURES:
+            # The page draws these four with what `vector.py` does not know: dates, and bars that lie.
+            raise FigureError(
+                f"the figure {name!r} is drawn on the page only; files are {', '.join(COMPARISON_FIGURES)}"
+            )
         elif name == "objective" or name == "parallel" or name == "importance":
             snapshot = self.reader.snapshot(experiment_id)
             figure, of = sweep_figure(snapshot, name, None, theme), experiment.name
