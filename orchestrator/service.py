@@ -105,9 +105,7 @@ class Bench:
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
         self.keyring = Keyring(database)
-        """Who may call."""
         self.audit = AuditLog(database)
-        """What callers changed."""
         self._curves: dict[str, ValidationCurve] = {}
         self._needs = Needs()
         self.footprints = Footprints(runs_folder.parent / "footprints")

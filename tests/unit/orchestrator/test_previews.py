@@ -34,7 +34,7 @@ def test_anything_else_has_faults_and_nothing_more(footprints, fields):
 
 
 def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypatch):
-    asked = []
+    asked: list[object] = []
 
     def known(question):
         asked.append(question)
@@ -56,7 +56,7 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
 
 
 def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkeypatch):
-    asked = []
+    asked: list[object] = []
     monkeypatch.setattr(footprints, "known", asked.append)
     candidates = [{"optimizer": "adapm", "learning_rates": [0.1], "rules": ["*=full"]}]
     assert look(comparison_fields(candidates=candidates), footprints).memory == ()
