@@ -115,15 +115,15 @@ class Reader:
         return Brief(experiment=experiment, rows=known[1])
 
     def series(self, run: RunRecord) -> Series:
-        """The run's rows for a figure of several; those of an ended run never change again and are kept."""
+        """The run's rows for a figure of several; those of an ended attempt never change again and are kept."""
+        ended, key = run.status in TERMINAL, f"{run.id} {run.attempt}"  # a retried run is trained anew
         with self._lock:
-            known = self._finished.get(run.id)
+            known = self._finished.get(key) if ended else None
         if known is not None:
             return known
-        ended = run.status in TERMINAL
         thinned = gridded(series(self._columns(run), ended=ended, device_seconds=run.device_seconds), run.steps_total)
         if ended:
-            self._keep(self._finished, run.id, thinned, MAX_SERIES)
+            self._keep(self._finished, key, thinned, MAX_SERIES)
             with self._lock:
                 self._live.pop(run.id, None)
         return thinned
