@@ -90,6 +90,11 @@ class FigureFiles:
             figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
         elif isinstance(experiment.spec, SweepSpec) is not (name in SWEEP_FIGURES):
             raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
+        elif not isinstance(experiment.spec, SweepSpec) and name not in COMPARISON_FIGURES:
+            # The page draws these four with what `vector.py` does not know: dates, and bars that lie.
+            raise FigureError(
+                f"the figure {name!r} is drawn on the page only; files are {', '.join(COMPARISON_FIGURES)}"
+            )
         elif name == "objective" or name == "parallel" or name == "importance":
             snapshot = self.reader.snapshot(experiment_id)
             figure, of = sweep_figure(snapshot, name, None, theme), experiment.name
