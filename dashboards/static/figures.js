@@ -29,8 +29,9 @@
     url.searchParams.set("theme", theme());
     const answer = await fetch(url);
     if (!answer.ok) throw new Error(`${answer.status} ${url.pathname}`);
-    const tag = url.search + answer.headers.get("ETag");
-    if (tag === state.tag) return;
+    const etag = answer.headers.get("ETag");
+    const tag = etag && url.search + etag; // without a tag it may always be another one
+    if (tag && tag === state.tag) return;
     const { data, layout } = await answer.json();
     await Plotly.react(figure, data, layout, CONFIG);
     state.tag = tag;
