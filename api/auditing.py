@@ -44,10 +44,12 @@ class Audited:
 
 
 def _is_told_of(scope: Scope, status: int) -> bool:
-    """Strangers are told of at the login only: elsewhere they could fill the log, and changed nothing."""
+    """Of strangers to a service with keys only wrong keys at the login are told: else they could fill the log."""
     if "bench.caller" not in scope:
         return False
-    return not (status in (401, 429) and caller_of(scope).key is None and scope["path"] != "/login")
+    if caller_of(scope).key is not None or not scope["bench.closed"]:
+        return True
+    return status == 401 and scope["path"] == "/login"
 
 
 def _line(scope: Scope, start: Message) -> AuditLine:

@@ -7,6 +7,7 @@ something in another process of the service. The process that revokes it forgets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -17,6 +18,8 @@ from orchestrator.store.keyring import Keyring
 
 COOKIE = "adapm_bench_session"
 BELIEVED_SECONDS = 2.0
+RIGHT_SECONDS = 600.0
+"""A secret that opened something is not held up by wrong ones from its address for so long."""
 MOST_BELIEVED = 4096
 """Secrets, right and wrong ones, whose answer is kept at once."""
 
@@ -59,6 +62,10 @@ class Callers:
         self._keyring = keyring
         self._clock = clock
         self._believed: dict[Shown, tuple[float, KeyRecord | None]] = {}
+        self._right: dict[str, float] = {}
+        """When which secret opened something, by its hash, the latest last."""
+        self._generation = 0
+        """Counts what was forgotten: a look-up that began before is not believed after."""
         self._closed = False
         self._asked_at = float("-inf")
 
@@ -75,17 +82,38 @@ class Callers:
 
     async def key(self, shown: Shown) -> KeyRecord | None:
         """The key of a secret, if it opens anything."""
-        if self.knows(shown):
-            return self._believed[shown][1]
+        asked_at, generation = self._clock(), self._generation
+        believed = self._believed.get(shown)
+        if believed is not None and asked_at - believed[0] < BELIEVED_SECONDS:
+            return believed[1]
         look = self._keyring.open_session if shown.by_cookie else self._keyring.open_with
-        asked_at = self._clock()
         found = await run_in_threadpool(look, shown.secret)
+        self.note(shown.secret, right=found is not None)
+        if generation != self._generation:
+            return found
         if len(self._believed) >= MOST_BELIEVED:
             self._believed.clear()
         self._believed[shown] = asked_at, found
         return found
 
+    def was_right(self, secret: str) -> bool:
+        """Whether it opened something lately: then it waits for nobody's wrong keys. It is looked up all the same."""
+        return self._clock() - self._right.get(_digest(secret), float("-inf")) < RIGHT_SECONDS
+
+    def note(self, secret: str, *, right: bool) -> None:
+        """Remember whether a secret that was looked up opened something."""
+        self._right.pop(_digest(secret), None)
+        if right:
+            self._right[_digest(secret)] = self._clock()
+            while len(self._right) > MOST_BELIEVED:
+                del self._right[next(iter(self._right))]
+
     def forget(self) -> None:
         """Believe nothing of before: a key was made or revoked, or a session ended."""
+        self._generation += 1
         self._believed.clear()
         self._asked_at = float("-inf")
+
+
+def _digest(secret: str) -> str:
+    return sha256(secret.encode(errors="replace")).hexdigest()

@@ -108,6 +108,24 @@ def test_a_key_is_looked_up_once_in_two_seconds(bench: Bench, keys):
     assert keys[Scope.VIEWER] not in repr(secret)
 
 
+def test_a_look_up_that_a_revocation_overtakes_is_not_believed(bench: Bench, keys):
+    class Overtaken(Keyring):
+        def open_with(self, secret: str) -> KeyRecord | None:
+            found = super().open_with(secret)
+            if found is not None:
+                self.revoke(found.id)
+                callers.forget()
+            return found
+
+    callers = Callers(Overtaken(bench._database), Clock())
+    secret = Shown(secret=keys[Scope.VIEWER], by_cookie=False)
+
+    async def asks() -> list[bool]:
+        return [await callers.key(secret) is not None for _ in range(2)]
+
+    assert asyncio.run(asks()) == [True, False]
+
+
 def test_an_experiment_tells_which_key_submitted_it(http: TestClient, keys):
     answer = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER]))
     assert answer.status_code == 201
@@ -126,7 +144,9 @@ def test_a_database_that_is_away_lets_nobody_in(http: TestClient, bench: Bench, 
 
 
 def test_what_is_answered_to_one_caller_is_kept_by_no_cache(http: TestClient, keys):
-    assert http.get("/v1/runs", headers=bearer(keys[Scope.VIEWER])).headers["Cache-Control"] == "private, no-cache"
+    for path in ("/v1/runs", "/", "/compare/figures/overlay.json"):
+        answer = http.get(path, headers=bearer(keys[Scope.VIEWER]))
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "private, no-cache")
     assert "immutable" in http.get("/static/app.css").headers["Cache-Control"]
 
 
@@ -219,6 +239,21 @@ def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, ben
     assert http.post("/login", data={"key": "x"}, headers=ORIGIN).status_code == 429
 
 
+def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, bench: Bench, keys, monkeypatch):
+    monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
+    right = keys[Scope.VIEWER]
+    assert http.get("/v1/runs", headers=bearer(right)).status_code == 200
+    for number in range(int(FAILURES_AT_ONCE) + 1):
+        http.get("/v1/runs", headers=bearer(f"adapm_{number:010d}_" + "x" * 43))
+    http.app.state.doors.callers.forget()  # type: ignore[attr-defined]  # as two seconds do
+    assert http.get("/v1/runs", headers=bearer(right)).status_code == 200
+    assert http.post("/login", data={"key": right}, headers=ORIGIN).status_code == 303
+    assert http.get("/v1/runs", headers=bearer(keys[Scope.SUBMITTER])).status_code == 429
+    bench.keyring.revoke(right.split("_")[1])
+    http.app.state.doors.callers.forget()  # type: ignore[attr-defined]
+    assert http.get("/v1/runs", headers=bearer(right)).status_code == 401, "it is looked up all the same"
+
+
 def test_a_bucket_fills_again_and_holds_no_more_than_a_burst():
     clock = Clock()
     throttle = Throttle(2.0, 3.0, clock)
@@ -279,6 +314,15 @@ def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, be
     page = http.get("/v1/audit", params={"limit": 2, "before": lines[1]["number"]}, headers=admin).json()
     assert [line["number"] for line in page["items"]] == [lines[2]["number"], lines[3]["number"]]
     assert page["next"] == str(lines[3]["number"])
+
+
+def test_strangers_cannot_fill_the_audit_log(http: TestClient, bench: Bench, keys, monkeypatch):
+    monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
+    for _ in range(int(FAILURES_AT_ONCE) + 20):
+        http.post("/login", data={"key": "wrong"}, headers=ORIGIN)
+        http.post("/logout", headers=ORIGIN)
+    outcomes = [(line.action, line.outcome) for line in bench.audit.page(limit=200)]
+    assert outcomes == [("POST /login", 401)] * int(FAILURES_AT_ONCE)
 
 
 def test_a_change_is_answered_although_its_line_cannot_be_written(http: TestClient, bench: Bench, keys, monkeypatch):
