@@ -146,6 +146,7 @@ def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(
     path = f"/v1/attempts/{leases[1].run_id}/1/points"
     http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
     http.get("/v1/runs/nothing")
+    http.get("/v1/experiments/nothing/figures/curves.svg")
     answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     lines = set(answer.text.splitlines())
@@ -162,4 +163,6 @@ def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(
         "adapm_bench_export_backlog 2.0",
         "adapm_bench_points_total 250.0",
         'adapm_bench_request_seconds_count{method="GET",route="/v1/runs/{run_id}",status="404"} 1.0',
+        'adapm_bench_request_seconds_count{method="GET",route="/v1/experiments/{experiment_id}/figures/{name}.{form}",'
+        'status="404"} 1.0',
     } <= lines
