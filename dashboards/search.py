@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from orchestrator.jobs import RunStatus
 from orchestrator.records import ExperimentRecord
+from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
 
 State = Literal["all", "active", "done", "failed"]
@@ -68,5 +69,6 @@ def found(bench: Bench, query: Search, limit: int) -> list[ExperimentRecord]:
 def _described(experiment: ExperimentRecord) -> str:
     spec = experiment.spec
     names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
-    parts = [experiment.id, experiment.name, spec.workload.model, spec.workload.data.dataset, spec.workload.task.kind]
+    sizes = [size.model for size in spec.sizes] if isinstance(spec, ScalingSpec) else []
+    parts = [experiment.id, experiment.name, spec.workload.model, *sizes, spec.workload.data.dataset, spec.workload.task.kind]
     return " ".join([*parts, *names]).lower()
