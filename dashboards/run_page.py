@@ -53,6 +53,7 @@ class RunHandlers:
             "run.html",
             run=run,
             snapshot=self._reader.snapshot(run.experiment_id),
+            whole=bench.experiment(run.experiment_id),
             events=bench.events(run_id),
             attempts=attempts,
             checkpoints=bench.checkpoints(run_id),
