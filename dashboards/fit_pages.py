@@ -19,8 +19,8 @@ from dashboards import fit_figures, fit_views
 from dashboards.drawing import Figure
 from dashboards.fit_reader import FitReader, candidate_styles, default_targets
 from dashboards.palette import ThemeName
-from dashboards.render import page
-from orchestrator.errors import NotFoundError
+from dashboards.render import page, refused_page
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.fit_targets import is_target
 from orchestrator.fits import FitError
@@ -70,7 +70,10 @@ class FitPages:
             return missing(str(error))
         asked = Asked.of(request, experiments)
         url = Asked.address("/fits", experiments)
-        law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
+        try:
+            law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
+        except ConflictError as error:
+            return refused_page(409, "No laws of these", str(error))
         law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
         return page("fits.html", experiments=experiments, **law)
 
@@ -90,10 +93,14 @@ class FitPages:
             experiments = self._experiments(request)
         except NotFoundError as error:
             return missing(str(error))
+        try:
+            report = self._reader.bench.profile([each.id for each in experiments])
+        except ConflictError as error:
+            return refused_page(409, "No profiles of these", str(error))
         return page(
             "profiles.html",
             experiments=experiments,
-            report=self._reader.bench.profile([each.id for each in experiments]),
+            report=report,
             styles=candidate_styles(experiments),
             query=Asked.address("", experiments),
         )

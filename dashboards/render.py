@@ -32,6 +32,11 @@ def missing_page(what: str) -> HTMLResponse:
     return page("missing.html", status=404, what=what[:1].upper() + what[1:])
 
 
+def refused_page(status: int, heading: str, why: str) -> HTMLResponse:
+    """The page for people in place of one that there cannot be; `why` says in a sentence what is in the way."""
+    return page("missing.html", status=status, code=status, heading=heading, what=why[:1].upper() + why[1:])
+
+
 @cache
 def environment() -> Environment:
     """The one environment; an undefined name in a template is an error, never an empty string."""

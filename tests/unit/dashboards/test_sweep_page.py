@@ -127,6 +127,13 @@ def test_a_figure_of_another_kind_is_nowhere(client: TestClient, bench: Bench, s
     assert client.get(f"/experiments/{comparison}/figures/parallel.json").status_code == 404
 
 
+def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(client: TestClient, swept: str):
+    for path in ("/fits", "/profiles"):
+        answer = client.get(path, params={"experiments": swept})
+        assert (answer.status_code, answer.headers["content-type"]) == (409, "text/html; charset=utf-8")
+        assert "is a sweep" in answer.text and "409" in answer.text
+
+
 def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, bench: Bench, swept: str):
     empty = bench.submit(sweep_spec()).experiment.id
     assert "No trial has begun yet." in client.get(f"/experiments/{empty}").text
