@@ -17,6 +17,7 @@ from api.guards import SAFE_METHODS
 from api.problems import RefusedError, problem_response
 from api.scopes import Access, place_of, places
 from api.throttle import Throttle
+from dashboards.render import refused_page
 from dashboards.visitor import VISITOR, Visitor
 from orchestrator.errors import OrchestratorError
 from orchestrator.key_records import KeyRecord
@@ -62,8 +63,7 @@ class Guard:
         if key is None:
             await self.app(scope, receive, send)
             return
-        may_change = key.scope.covers(KeyScope.SUBMITTER)
-        visit = VISITOR.set(Visitor(label=key.label, may_change=may_change, key_id=key.id))
+        visit = VISITOR.set(_visitor(key))
         try:
             await self.app(scope, receive, self._private(scope, send))
         except* _KeyGoneError:
@@ -98,7 +98,10 @@ class Guard:
             raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
         needed = access.scope()
         if needed is not None and not key.scope.covers(needed):
-            raise _not_enough(scope, key, needed, known=place is not None)
+            refusal = _not_enough(scope, key, needed, known=place is not None)
+            if _asks_for_a_page(scope, headers) and refusal.status_code == 403:
+                return _closed_page(key, refusal)
+            raise refusal
         return None
 
     async def _key(self, secret: Shown, address: str) -> KeyRecord | None:
@@ -149,7 +152,7 @@ def _refuse_flood(wait_seconds: int | None) -> None:
 def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
     """The answer to a caller without a good key: people are asked for one, programs are told."""
     path = scope["path"]
-    if scope["method"] == "GET" and "text/html" in headers.get("accept", "") and not path.startswith("/v1/"):
+    if _asks_for_a_page(scope, headers):
         query = scope.get("query_string", b"").decode("latin-1")
         target = quote(path + (f"?{query}" if query else ""), safe="/")
         return RedirectResponse(f"/login?next={target}" if path != "/" else "/login", 303)
@@ -162,6 +165,28 @@ def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
         else f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
     )
     return problem_response(401, "key-refused", what, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _asks_for_a_page(scope: Scope, headers: Headers) -> bool:
+    return (
+        scope["method"] == "GET"
+        and "text/html" in headers.get("accept", "")
+        and not scope["path"].startswith(("/v1/", "/static/"))
+    )
+
+
+def _closed_page(key: KeyRecord, refusal: RefusedError) -> Response:
+    visit = VISITOR.set(_visitor(key))
+    try:
+        answer = refused_page(refusal.status_code, "Not with this key", str(refusal.detail))
+    finally:
+        VISITOR.reset(visit)
+    answer.headers["Cache-Control"] = "private, no-cache"
+    return answer
+
+
+def _visitor(key: KeyRecord) -> Visitor:
+    return Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER), key_id=key.id)
 
 
 def _not_enough(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) -> RefusedError:

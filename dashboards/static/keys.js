@@ -27,7 +27,11 @@
   }
 
   function press(key) {
-    if (pending && Date.now() - pending < PAIR_MILLISECONDS && PLACES[key]) { location.href = PLACES[key]; return true; }
+    if (pending && Date.now() - pending < PAIR_MILLISECONDS && PLACES[key]) {
+      const link = document.querySelector(`nav a[href="${PLACES[key]}"]`); // viewers have none to /new
+      link?.click();
+      return link !== null;
+    }
     pending = key === "g" ? Date.now() : 0;
     if (key === "?") { if (help.open) help.close(); else help.showModal(); return true; }
     if (help.open) return false;

@@ -198,6 +198,18 @@ def test_only_who_may_change_runs_sees_the_buttons_for_it(http: TestClient, benc
     assert "data-wish" not in http.get(path, headers=bearer(keys[Scope.VIEWER])).text
 
 
+def test_a_viewer_is_led_to_no_form_and_told_so_on_a_page(http: TestClient, bench: Bench, keys):
+    viewer, page = bearer(keys[Scope.VIEWER]), {"Accept": "text/html"}
+    assert "/new" not in http.get("/", headers=viewer).text + http.get("/queue", headers=viewer).text
+    answer = http.get("/new", headers=viewer | page)
+    assert (answer.status_code, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert "needs a key of the scope submitter" in answer.text and 'href="/new"' not in answer.text
+    assert http.get("/new", headers=viewer).headers["content-type"] == "application/problem+json"
+    made = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER])).json()
+    assert "/new?from=" not in http.get(f"/experiments/{made['experiment']['id']}", headers=viewer).text
+    assert "/new" in http.get("/", headers=bearer(keys[Scope.SUBMITTER])).text
+
+
 @pytest.mark.parametrize(
     "target", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "", "x"]
 )
