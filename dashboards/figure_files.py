@@ -24,6 +24,7 @@ from dashboards.sweep_page import SWEEP_FIGURES, SweepFigureName, sweep_figure
 from dashboards.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.vector import FigureError, VectorFormat, letters, vector
 from dashboards.viewstate import ViewState
+from orchestrator.cells import one_comparison
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
@@ -74,7 +75,10 @@ class FigureFiles:
         self.laws = FitReader(bench)
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
-        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell."""
+        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
+        `NotFoundError` for a cell that it has not."""
+        if cell:
+            one_comparison(experiment, (), cell)
         if isinstance(experiment.spec, SweepSpec):
             return SWEEP_FIGURES
         return LAW_FIGURES if isinstance(experiment.spec, ScalingSpec) and not cell else COMPARISON_FIGURES

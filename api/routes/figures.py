@@ -10,7 +10,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.pages import Page
 from api.routes.context import BenchDependency, ExperimentIdPath, problems
@@ -42,7 +42,12 @@ Files = Annotated[FigureFiles, Depends(the_files)]
 
 
 @router.get("/{experiment_id}/figures", responses=problems(404))
-def figure_names(experiment_id: ExperimentIdPath, bench: BenchDependency, files: Files, cell: str = "") -> Page[str]:
+def figure_names(
+    experiment_id: ExperimentIdPath,
+    bench: BenchDependency,
+    files: Files,
+    cell: Annotated[str, Query(max_length=80)] = "",
+) -> Page[str]:
     """The figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
     return Page(items=files.names(bench.experiment(experiment_id), cell))
 

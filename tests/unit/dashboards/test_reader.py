@@ -6,6 +6,7 @@ from dashboards.figure_files import FigureFiles
 from dashboards.reader import Reader
 from dashboards.vector import FigureError
 from dashboards.viewstate import ViewState
+from orchestrator.errors import NotFoundError
 from orchestrator.jobs import Wish
 from orchestrator.studies.demo import DEMO
 
@@ -30,3 +31,8 @@ def test_a_figure_of_the_page_alone_is_refused_as_a_file(bench, name):
     experiment = bench.submit(DEMO).experiment
     with pytest.raises(FigureError, match="files are curves"):
         FigureFiles(bench).picture(experiment.id, name, ViewState())
+
+
+def test_a_cell_that_there_is_not_has_no_figures(bench):
+    with pytest.raises(NotFoundError, match="no cell 'nope'"):
+        FigureFiles(bench).names(bench.submit(DEMO).experiment, "nope")
