@@ -70,5 +70,12 @@ def _described(experiment: ExperimentRecord) -> str:
     spec = experiment.spec
     names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
     sizes = [size.model for size in spec.sizes] if isinstance(spec, ScalingSpec) else []
-    parts = [experiment.id, experiment.name, spec.workload.model, *sizes, spec.workload.data.dataset, spec.workload.task.kind]
+    parts = [
+        experiment.id,
+        experiment.name,
+        spec.workload.model,
+        *sizes,
+        spec.workload.data.dataset,
+        spec.workload.task.kind,
+    ]
     return " ".join([*parts, *names]).lower()
