@@ -1,6 +1,8 @@
 """`/compare?runs=…`: any runs of any experiments beside each other."""
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from dashboards import compare
@@ -37,14 +39,25 @@ def compare_pages(reader: Reader) -> APIRouter:
         )
 
     @router.get("/compare/figures/overlay.json")
-    def overlay(request: Request, theme: ThemeName = "light") -> Response:
+    def overlay(
+        request: Request, theme: ThemeName = "light", if_none_match: Annotated[str | None, Header()] = None
+    ) -> Response:
         view = CompareView.parse(request.query_params.multi_items())
-        version = reader.bench.version()
+        tag = _tag(reader, view)
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
         runs, _ = _runs(reader, view)
         figure = compare.overlay(runs, [reader.own_series(run) for run in runs], view, theme)
-        return JSONResponse(figure, headers={"ETag": f'"{version}"', "Cache-Control": "no-cache"})
+        return JSONResponse(figure, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     return router
+
+
+def _tag(reader: Reader, view: CompareView) -> str:
+    """The versions of the runs' experiments: what happens in others costs no points."""
+    runs, _ = _runs(reader, view)
+    ids = dict.fromkeys(run.experiment_id for run in runs)
+    return f'"{"-".join(str(reader.bench.experiment_version(each)) for each in ids)}"'
 
 
 def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], list[str]]:

@@ -107,6 +107,14 @@ def test_an_unchanged_figure_is_not_sent_again(client, finished):
     assert (first.status_code, again.status_code) == (200, 304)
 
 
+def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change(client, bench, finished):
+    path = f"/compare/figures/overlay.json?runs={bench.runs(experiment_id=finished)[0].id}"
+    tag = client.get(path).headers["ETag"]
+    bench.submit(DEMO)  # another one
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
+    assert client.get(path, headers={"If-None-Match": '"0"'}).status_code == 200
+
+
 def test_the_stream_of_an_ended_experiment_says_done_and_ends(client, bench, finished):
     version = bench.experiment_version(finished)
     text = client.get(f"/experiments/{finished}/events", params={"since": version}).text
