@@ -180,7 +180,9 @@ def headline(comparison: Comparison) -> str:
     if not comparison.complete:
         return f"is first so far, with a {comparison.loss_name} of {measured}. Runs are still to end: this may change."
     if first.is_baseline:
-        return f"ranks first, and it is the baseline: {comparison.loss_name} {measured}."
+        alike = [row.title for row in comparison.rows if row.verdict.startswith("No difference")]
+        doubt = f" No difference shown to {', '.join(alike)}." if alike else ""
+        return f"ranks first, and it is the baseline: {comparison.loss_name} {measured}.{doubt}"
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"
 

@@ -59,6 +59,11 @@ def test_headline_says_when_the_baseline_wins():
     assert "it is the baseline" in views.headline(comparison(row("adamw", 2.3), row("adapm", 2.4)))
 
 
+def test_headline_of_a_winning_baseline_says_whom_it_may_not_have_beaten():
+    alike = row("adapm", 2.4).model_copy(update={"verdict": "No difference to Adamw shown: …"})
+    assert views.headline(comparison(row("adamw", 2.3), alike)).endswith("No difference shown to Adapm.")
+
+
 def test_no_result_has_no_headline_and_no_rank():
     nothing = comparison(row("adamw", None), row("adapm", None))
     assert views.headline(nothing) == ""
