@@ -82,16 +82,15 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
 
 def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:
     """What starts a process for each sweep, on the Ray that this process has joined."""
-    import ray
-
-    address = ray.get_runtime_context().gcs_address
     folder = settings.data_folder.resolve()
 
     def order(sweep_id: ExperimentId) -> Order:
+        import ray  # asked only once there is a sweep: Ray begins by itself where it is asked before it was started
+
         return Order(
             sweep_id=sweep_id,
             database_url=settings.resolved_database_url(),
-            ray_address=address,
+            ray_address=ray.get_runtime_context().gcs_address,
             folder=str(folder / "sweeps" / sweep_id),
         )
 
