@@ -7,7 +7,7 @@ Every method is one transaction, safe from any number of threads and processes.
 """
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -164,8 +164,8 @@ class Queue:
         with self._database.writing() as connection:
             locked = lock(self._database, connection, expired, wait=False)
             expired_runs = _expired(connection, locked.runs, locked.now)
-            reason = f"no sign of life for {self._policy.ttl_seconds:g} s"
-            self._lose(connection, expired_runs, AttemptOutcome.LOST, reason, locked.now)
+            for reason, silent in self._silent(expired_runs):
+                self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
             return tuple((run.id, run.attempt) for run in expired_runs)
 
     def interrupt_all(self, spared: Collection[tuple[RunId, int]] = ()) -> int:
@@ -253,7 +253,7 @@ class Queue:
                 "token_hash": token_hash(token),
                 "node": node,
                 "leased_at": now,
-                "expires_at": now + self._policy.ttl_seconds,
+                "expires_at": now + self._policy.start_seconds,
                 "key_id": charged[run.experiment_id],
             }
             for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
@@ -306,6 +306,15 @@ class Queue:
             for run in charged
         ]
         move(connection, zip(live, moved, strict=True), now)
+
+    def _silent(self, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+        """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
+        never = [run for run in expired if run.status is RunStatus.LEASED]
+        if never:
+            yield f"the worker did not begin within {self._policy.start_seconds:g} s", never
+        silent = [run for run in expired if run.status is not RunStatus.LEASED]
+        if silent:
+            yield f"no sign of life for {self._policy.ttl_seconds:g} s", silent
 
     def _in_grace(self) -> bool:
         with self._database.reading() as connection:

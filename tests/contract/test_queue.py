@@ -281,6 +281,25 @@ def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_u
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
 
 
+def test_a_worker_may_take_longer_to_begin_than_to_breathe(store: Store) -> None:
+    """A process that has to start and to import torch says nothing for a while; one that never begins is given up."""
+    (run_id,) = submit(store, seeds=(1,))
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.pass_time(POLICY.start_seconds - 1)
+    assert store.queue.reap() == ()
+    assert status(store, run_id) is RunStatus.LEASED
+    store.bench.hello(run_id, 1, lease.token)
+    store.pass_time(POLICY.ttl_seconds + 1)
+    assert status(store, run_id) is RunStatus.RETRY_WAIT, "once begun, it has to breathe"
+
+    store.pass_time(POLICY.backoff_seconds * 2)
+    store.claim(cpus=1, limit=1)
+    store.pass_time(POLICY.start_seconds + 1)
+    store.queue.reap()
+    assert status(store, run_id) is RunStatus.RETRY_WAIT
+    assert store.bench.run(run_id).reason == "the worker did not begin within 120 s"
+
+
 def test_a_lost_attempt_of_several_processes_held_all_of_their_devices(store: Store) -> None:
     """Two GPUs for as long as the lease lasts, and two CPUs with them."""
     (run_id,) = submit(store, seeds=(1,), gpus=2)

@@ -52,9 +52,10 @@ from worker.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
 
 # One tick (7 s) is longer than any retry's pause (at most 2 · 2 · 1.5 s), four are inside the TTL and five beyond it:
 # the model can tell what is due without knowing the jitter.
-POLICY = LeasePolicy(ttl_seconds=30, max_failures=3, backoff_seconds=2)
+POLICY = LeasePolicy(ttl_seconds=30, start_seconds=60, max_failures=3, backoff_seconds=2)
 TICK_SECONDS = 7.0
 TTL_TICKS = 5
+START_TICKS = 9
 
 
 UNDER_WAY = CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING}
@@ -212,7 +213,7 @@ class QueueMachine(RuleBasedStateMachine):
         for lease in claimed:
             run = self.model[lease.run_id]
             run.status, run.attempt, run.started = RunStatus.LEASED, run.attempt + 1, False
-            run.expiry_tick = self.tick + TTL_TICKS
+            run.expiry_tick = self.tick + START_TICKS
             run.device_seconds[run.attempt] = 0.0
             assert lease.attempt == run.attempt
         return multiple(*claimed)

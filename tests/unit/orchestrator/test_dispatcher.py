@@ -196,6 +196,7 @@ def test_a_worker_that_falls_silent_is_ended_and_its_place_is_used(desk: Desk) -
     desk.submit()
     desk.dispatcher.tick()
     (hung,) = desk.runner.running.values()
+    desk.bench.hello(hung.run_id, 1, hung.token)
     desk.pass_a_lease(desk.dispatcher)
     assert desk.runner.killed == [(hung.run_id, 1)]
     desk.dispatcher.tick()
@@ -208,10 +209,12 @@ def test_while_the_service_is_away_silence_is_no_reason(desk: Desk) -> None:
     answers = False
     dispatcher = desk.new_dispatcher(answers=lambda: answers)
     dispatcher.tick()
+    (worker,) = desk.runner.running.values()
+    desk.bench.hello(worker.run_id, 1, worker.token)
     desk.pass_a_lease(dispatcher)
     answers = True
     dispatcher.tick()
-    assert desk.statuses() == [RunStatus.LEASED]
+    assert desk.statuses() == [RunStatus.RUNNING]
     assert desk.runner.killed == []
 
 
