@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
-.PHONY: demo up test cluster-test check unit install install-dev chaos clean
+.PHONY: demo up test cluster-test compiled-test check unit install install-dev chaos clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -47,6 +47,9 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
 	@touch $@
+
+compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/integration/test_compiled_run.py -m compiler
 
 chaos: $(VENV)/.installed-dev  ## 60 trainings while every process is killed at random for CHAOS_MINUTES
 	CHAOS_MINUTES=$${CHAOS_MINUTES:-10} $(BIN)/python -m pytest tests/chaos/test_long.py -s

@@ -158,8 +158,8 @@ class LeasePolicy:
 
     ttl_seconds: float = 30.0
     start_seconds: float = 120.0
-    """The lease until the worker's hello: its process has to start and to import torch, from a slow disk or on a busy machine
-    too. Where it dies meanwhile, the runner says so at once."""
+    """The lease until the worker's hello: its process has to start and to import torch, from a slow disk too, or on a
+    busy machine. Where it dies meanwhile, the runner says so at once."""
     heartbeat_seconds: float = 5.0
     """TTL/6: five signs of life may be lost before the lease is."""
     max_failures: int = 3
