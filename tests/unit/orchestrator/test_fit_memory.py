@@ -7,9 +7,9 @@ import pytest
 
 from orchestrator.fit_memory import counted, extrapolated
 from orchestrator.fit_targets import Target, is_target, larger_presets, target
-from worker import need_process
+from worker import needs as worker_needs
 from worker.footprint import footprint
-from worker.need_process import Key, Need, Needs, Wanted
+from worker.needs import Key, Need, Needs, Wanted
 
 
 def test_another_process_counts_what_the_footprint_counts() -> None:
@@ -33,7 +33,7 @@ def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch
         assert go_on.wait(60)
         return {known: need}
 
-    monkeypatch.setattr(need_process, "_counted", counted_slowly)
+    monkeypatch.setattr(worker_needs, "_counted", counted_slowly)
     footprints = Needs()
     assert footprints.of([known, unknown], wait=False) == {}
     assert footprints.of([known, unknown], wait=False) == {}
@@ -89,7 +89,7 @@ def test_what_could_not_be_counted_once_is_counted_again(monkeypatch):
         parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8
     )  # fmt: skip
     answers = iter([{}, {key: need}])
-    monkeypatch.setattr(need_process, "_counted", lambda keys: next(answers))
+    monkeypatch.setattr(worker_needs, "_counted", lambda keys: next(answers))
     needs = Needs()
     assert needs.of([key]) == {}
     assert needs.of([key]) == {key: need}
