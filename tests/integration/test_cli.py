@@ -84,7 +84,8 @@ def test_a_faulty_specification_is_refused_with_every_fault_and_its_line(cli, tm
     lines = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (2, "")
     assert lines[0] == "3 faults in the request; nothing was changed."
-    assert lines[1].startswith(f'  {path}:5:5: /candidates/0/optimizer: "sgdd": must be one of adamw, ')
+    optimizer = f'  {path}:5:5: /candidates/0/optimizer: "sgdd": '
+    assert lines[1].startswith(f"{optimizer}did you mean sgd? It must be one of adamw, ")
     assert lines[2:] == [
         f"  {path}:7:9: /candidates/0/learning_rates/0: -1: must be greater than 0",
         f"  {path}:3:1: /seeds: []: must have at least 1 item",
@@ -200,7 +201,9 @@ def test_the_catalogs_need_no_service(verb: str, monkeypatch):
 def test_an_optimizer_is_shown_with_its_options():
     text = CliRunner().invoke(main, ["optimizers", "adapm"]).stdout
     assert "rank_ratio" in text
-    assert CliRunner().invoke(main, ["optimizers", "adamm"]).exit_code == 1
+    unknown = CliRunner().invoke(main, ["optimizers", "AdaPM"])
+    assert unknown.exit_code == 1
+    assert "unknown optimizer 'AdaPM'; did you mean adapm? Known: adamw, " in unknown.stderr
 
 
 def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_path: Path):
@@ -213,6 +216,15 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
         f"  {path}:1:1: /optimizer: required",
         f"  {path}:1:62: /seed: -1: must be greater than or equal to 0",
     ]
+
+
+def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: Path):
+    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
+    for verb, fields, other in (("run", comparison_fields(), "submit"), ("submit", run, "run")):
+        path = written(tmp_path, fields)
+        result = CliRunner().invoke(main, [verb, str(path)])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"adapm-bench {other} {path}" in result.stderr
 
 
 def test_help_lists_every_verb():
