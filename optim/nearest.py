@@ -5,6 +5,8 @@ from difflib import SequenceMatcher, get_close_matches
 from itertools import takewhile
 from operator import eq
 
+ALIKE = 0.65
+"""Share of the letters, from where on two names look alike: sdg and sgd do, gpt5 and gpt2-355m do not."""
 LONGEST_NAME = 100
 """Characters that are compared; whatever was sent may be longer."""
 
@@ -13,7 +15,7 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     """The known name that looks most like `name`, whatever its case, and begins like it; None where none does."""
     by_lower_case = {each.lower(): each for each in known}
     written = str(name)[:LONGEST_NAME].lower()
-    found = get_close_matches(written, by_lower_case)
+    found = get_close_matches(written, by_lower_case, cutoff=ALIKE)
     return by_lower_case[max(found, key=lambda each: _likeness(written, each))] if found else None
 
 

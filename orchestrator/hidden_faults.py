@@ -58,7 +58,7 @@ def _of_workload(fields: Mapping[str, Any], known: set[str]) -> Iterator[Fault]:
     if not isinstance(workload, dict) or not faulty:
         return
     sound = _sound(workload, Workload, faulty)
-    without = BY_MODEL_OR_TASK if faulty & {"model", "task"} else ()
+    without: tuple[str, ...] = BY_MODEL_OR_TASK if faulty & {"model", "task"} else ()
     without += ("data/dataset",) if "task" in faulty else ()
     for fault in _faults_of(Workload, {**ROOMY, **sound}):
         path = fault.pointer.lstrip("/")
@@ -68,7 +68,7 @@ def _of_workload(fields: Mapping[str, Any], known: set[str]) -> Iterator[Fault]:
 
 def _of_comparison(fields: Mapping[str, Any], known: set[str]) -> Iterator[Fault]:
     """What its sound fields say of each other; of candidates only their names, where one of them is faulty."""
-    if fields.get("kind", "comparison") != "comparison" or "optimizer" in fields:
+    if fields.get("kind", "comparison") != "comparison" or "candidates" not in fields:
         return
     faulty = _below("", known)
     sound = _sound(fields, ComparisonSpec, faulty)

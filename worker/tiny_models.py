@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from worker.pretrained_model import PreTrainedModel
 
 
-def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Two layers, d = 32, two heads, tied head, no dropout: 30 thousand parameters."""
     from transformers.models.gpt2.configuration_gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
@@ -27,12 +27,12 @@ def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedMo
         bos_token_id=0,
         eos_token_id=0,
     )
-    model = GPT2LMHeadModel(config)
+    model: PreTrainedModel = GPT2LMHeadModel(config)
     nn.Module.to(model, dtype)  # in place; the override in transformers publishes no types
     return model
 
 
-def tiny_llama(*, tied: bool = False) -> PreTrainedModel:
+def tiny_llama(*, tied: bool = False) -> nn.Module:
     """One layer, d = 32, four heads over two key-value heads."""
     from transformers.models.llama.configuration_llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaForCausalLM

@@ -280,23 +280,24 @@ def test_run_trains_without_any_service(tmp_path: Path):
         "seed": 1,
     }
     words = ["run", str(written(tmp_path, spec)), "--out", str(tmp_path / "out")]
-
-    def bench(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "api.cli", *words, *more],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")},
-            check=False,
-        )
-
-    result = bench("--json")
-    assert result.returncode == 0, result.stderr
+    environment = {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
+    result = subprocess.run(
+        [sys.executable, "-m", "api.cli", *words, "--json"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
     assert json.loads(result.stdout)["steps"] == 3
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == json.loads(result.stdout)
-    assert json.loads(bench("--json").stdout) == json.loads(result.stdout), "what was measured is not replaced"
-    assert bench().stdout.startswith("finished before; --again trains it anew\n")
-    again = json.loads(bench("--again", "--json").stdout)
+
+    def repeated(*more: str) -> str:
+        return CliRunner().invoke(main, [*words, *more], env=environment, catch_exceptions=False).stdout
+
+    assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
+    assert repeated().startswith("finished before; --again trains it anew\n")
+    again = json.loads(repeated("--again", "--json"))
     assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
     assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]

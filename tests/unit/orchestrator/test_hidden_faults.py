@@ -81,6 +81,7 @@ def test_what_is_no_specification_is_left_alone():
     with pytest.raises(ValidationError) as refused:
         RunSpec.model_validate({"label": ""})
     found = validation_faults(refused.value, RunSpec)
-    for fields in ({"label": ""}, [], None, {"kind": "scaling", "workload": {}}):
+    others: tuple[Any, ...] = ({"label": ""}, [], None, {"kind": "scaling", "workload": {}})
+    for fields in others:
         assert with_hidden_faults(found, fields) == found
     assert with_hidden_faults((), SOUND) == ()
