@@ -23,6 +23,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
+from orchestrator.hidden_faults import with_hidden_faults
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -93,6 +94,7 @@ def _invalid(request: Request, error: Exception) -> Response:
     if "path" in by_source:
         return problem_response(404, "not-found", "There is nothing at this address.")
     found = tuple(fault for source in by_source for fault in _faults_of(source, by_source[source], request))
+    found = with_hidden_faults(found, error.body)
     detail = f"{len(found)} fault{'s' if len(found) != 1 else ''} in the request; nothing was changed."
     return problem_response(422, "invalid", detail, errors=found)
 

@@ -10,6 +10,7 @@ from optim.entries import OptimizerEntry as OptimizerEntry
 from optim.entries import Option as Option
 from optim.entries import Scalar as Scalar
 from optim.errors import UnknownOptimizerError
+from optim.nearest import unknown
 from optim.own import own_entries
 from optim.shared_options import BETA1, BETA2, EPS, WEIGHT_DECAY
 
@@ -156,7 +157,7 @@ def entry(name: str) -> OptimizerEntry:
     """The entry of that name; raises `UnknownOptimizerError`."""
     if (found := _found(CATALOG, name) or _found(entries(), name)) is not None:
         return found
-    raise UnknownOptimizerError(f"unknown optimizer {name!r}; known: {', '.join(names())}")
+    raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
 
 def _found(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:

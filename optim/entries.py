@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from optim.nearest import hint
+
 Scalar = bool | int | float | str | None
 OptionKind = Literal["float", "int", "bool", "choice"]
 
@@ -108,7 +110,7 @@ class OptimizerEntry:
         for name, value in options.items():
             known = self.option(name)
             if known is None:
-                yield name, f"unknown option of {self.name}; known: {', '.join(o.name for o in self.options)}"
+                yield name, f"unknown option of {self.name}; {hint(name, (option.name for option in self.options))}"
             elif (fault := known.fault(value)) is not None:
                 yield name, fault
 

@@ -5,7 +5,9 @@ al., arXiv 2110.02861; Li et al., arXiv 2309.01507). Parameters of fewer than 4,
 blocks, keep moments of their own type. torchao is an extra (`adapm-bench[low-bit]`) and imported here alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import ERROR, getLogger
 from typing import Any, overload
 
 import torch
@@ -30,7 +32,8 @@ def _built(
     cls: str, name: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
 ) -> torch.optim.Optimizer:
     try:
-        import torchao.optim
+        with _quiet_import():
+            import torchao.optim
     except ModuleNotFoundError as error:
         raise MissingPackageError(
             f"{name} needs torchao, which is not installed; run: pip install 'adapm-bench[low-bit]'"
@@ -45,6 +48,19 @@ def _built(
         decaying(model, weight_decay), bf16_stochastic_round=bf16_stochastic_round, **options
     )
     return optimizer
+
+
+@contextmanager
+def _quiet_import() -> Iterator[None]:
+    """While it is imported, torchao warns of kernels for other devices, and torch of torchao's enumerations."""
+    loud = {logger: logger.level for logger in map(getLogger, ("torchao", "torch.utils._pytree"))}
+    for logger in loud:
+        logger.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in loud.items():
+            logger.setLevel(level)
 
 
 def _let_clone(kind: Any) -> None:

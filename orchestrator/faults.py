@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from optim.nearest import hint, nearest
 from worker.record import Record
 
 Source = Literal["body", "query", "header"]
@@ -121,17 +122,23 @@ def _fault(error: Mapping[str, Any], root: Any, source: Source) -> Fault:
 def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "unknown_name":
-        return f"must be one of {context['known']}"
+        meant = nearest(context["value"], context["known"].split(", "))
+        allowed = f"must be one of {context['known']}"
+        return f"did you mean {meant}? It {allowed}" if meant else allowed
     if kind == "union_tag_invalid":
         return (
             f"{context['discriminator'].strip(QUOTES)} must be one of {context['expected_tags'].replace(chr(39), '')}"
         )
     if kind == "extra_forbidden":
-        return "unknown field" + (f"; known: {', '.join(model.model_fields)}" if model else "")
+        return "unknown field" + (f"; {hint(path[-1], model.model_fields)}" if model else "")
     if kind == "missing":
         return "required" if path else OBJECT_EXPECTED
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return OBJECT_EXPECTED if not path else "must be a JSON object"
+    if kind in ("tuple_type", "list_type"):
+        given = error["input"]
+        numeric = isinstance(given, int | float) and not isinstance(given, bool)
+        return f"must be a list of numbers, as [{given}]" if numeric else "must be a list"
     if kind == "too_short":
         return f"must have at least {context['min_length']} item{'s' if context['min_length'] > 1 else ''}"
     if kind == "too_long":

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from orchestrator.fit_records import Estimate, MemoryPrediction
-from worker.need_process import Need
+from worker.needs import Need
 
 FLOAT32_BYTES = 4
 """Parameters and gradients are kept in float32; `bf16` is autocast."""

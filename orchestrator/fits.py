@@ -44,7 +44,7 @@ from orchestrator.scaling import (
 )
 from orchestrator.statistics import holm
 from orchestrator.sweep_report import comparison_spec
-from worker.need_process import Need
+from worker.needs import Need
 from worker.record import Verdict
 
 DRAWS = 1_000

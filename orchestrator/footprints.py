@@ -7,12 +7,11 @@ The count needs torch, which the api process never loads. An answer is kept unde
 depends on: the question, the code of `optim` and of the models, and the versions of the libraries.
 """
 
-import atexit
 import hashlib
 import json
 import os
 import subprocess
-import sys
+import time
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +24,7 @@ from pydantic import ValidationError
 
 from optim.catalog import Scalar
 from worker import presets
+from worker.footprint_process import Asked, counted
 from worker.footprint_records import Footprint
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,8 @@ STATE_DTYPES = ("float32", "bfloat16")
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
 SOURCES = ("footprint.py", "footprint_process.py", "footprint_records.py", "models.py", "presets.py", "published.py")
 """Of `worker`; of `optim` all."""
-TIMEOUT_SECONDS = 600.0
+RETRY_SECONDS = 60.0
+"""A count that came to nothing is tried again when somebody asks after so long: memory may have been short."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +70,8 @@ class Footprints:
         self._folder = folder
         self._lock = Lock()
         self._asked: list[Question] = []
-        self._failed: dict[Question, str] = {}
-        self._process: subprocess.Popen[str] | None = None
+        self._failed: dict[Question, tuple[str, float]] = {}
+        """Why, and when."""
 
     def known(self, question: Question) -> Footprint | None:
         """The answer, if it was counted before. Cheap."""
@@ -88,17 +89,21 @@ class Footprints:
         return found
 
     def failure(self, question: Question) -> str | None:
-        """Why the last count of this question came to nothing."""
+        """Why the last count of this question came to nothing; None while it is tried again."""
         with self._lock:
-            return self._failed.get(question)
+            return self._failed.get(question, (None, 0.0))[0]
 
     def _begin(self, question: Question) -> None:
         with self._lock:
-            if question in self._asked or question in self._failed:
+            if question in self._asked or not self._may_be_tried(question):
                 return
+            self._failed.pop(question, None)
             self._asked.append(question)
             if len(self._asked) == 1:
                 Thread(target=self._count_all, name="footprints", daemon=True).start()
+
+    def _may_be_tried(self, question: Question) -> bool:
+        return question not in self._failed or time.monotonic() - self._failed[question][1] >= RETRY_SECONDS
 
     def _count_all(self) -> None:
         """Count what was asked, one after another, until nothing is left."""
@@ -116,25 +121,13 @@ class Footprints:
             with self._lock:
                 self._asked.remove(question)
                 if fault is not None:
-                    self._failed[question] = fault
+                    self._failed[question] = (fault, time.monotonic())
 
     def _count(self, question: Question) -> None:
         """Ask a process, and keep its answer only if it is one."""
-        command = [sys.executable, "-m", "worker.footprint_process", question.model, json.dumps(question.options())]
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=environment,
-        ) as process:  # fmt: skip
-            atexit.register(process.kill)
-            try:
-                answer, _ = process.communicate(timeout=TIMEOUT_SECONDS)
-            finally:
-                process.kill()
-                atexit.unregister(process.kill)
-        if process.returncode != 0:
-            raise subprocess.SubprocessError(f"its process ended with {process.returncode}")
-        found = Footprint.model_validate_json(answer.strip().splitlines()[-1])
+        (answer,) = counted([Asked(model=question.model, options=question.options())])
+        if (found := answer.footprint) is None:
+            raise ValueError(answer.fault)
         path = self._path(question)
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}.new")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from orchestrator.experiments import Candidate, ComparisonSpec
 from orchestrator.faults import Fault, validation_faults
 from orchestrator.footprints import Footprints, Question
+from orchestrator.hidden_faults import with_hidden_faults
 from orchestrator.records import RunRecord
 from worker import presets
 from worker.record import Record
@@ -76,7 +77,7 @@ def preview(
     try:
         spec = ComparisonSpec.model_validate(fields)
     except ValidationError as error:
-        return Preview(faults=validation_faults(error, ComparisonSpec))
+        return Preview(faults=with_hidden_faults(validation_faults(error, ComparisonSpec), fields))
     runs = spec.run_count()
     return Preview(
         missing=tuple(missing(spec)),

@@ -55,7 +55,7 @@ from worker import tracing
 from worker.attempt_log import log_path
 from worker.data.manifest import Manifest
 from worker.data.prepared import missing, prepared
-from worker.need_process import Needs, Wanted
+from worker.needs import Needs, Wanted
 from worker.protocol import (
     Assignment,
     CheckpointNotice,

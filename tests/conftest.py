@@ -1,5 +1,6 @@
 """What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from orchestrator.settings import Settings
 
 # What passed once passes again, on a busy machine too; `--hypothesis-profile default` looks for new examples.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
+# For a long look: `pytest --hypothesis-profile thorough tests/contract/test_queue_machine.py tests/unit`.
+settings.register_profile("thorough", max_examples=1_000, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no garbage collection has to look at its million objects again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 import sys
 
 import torch
-from transformers.modeling_utils import PreTrainedModel
 
+from worker.pretrained_model import PreTrainedModel
 from worker.spec import Execution
 
 

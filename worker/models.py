@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
-from transformers.modeling_utils import PreTrainedModel
 
 from worker.errors import WeightsError
 from worker.presets import Family, ModelPreset, preset
+from worker.pretrained_model import PreTrainedModel
 from worker.weights import InitialWeights, require_same_architecture
 
 

@@ -6,6 +6,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from optim.nearest import unknown
+
 Family = Literal["gpt2", "llama"]
 
 
@@ -222,4 +224,4 @@ def preset(name: str) -> ModelPreset:
     for candidate in PRESETS:
         if candidate.name == name:
             return candidate
-    raise KeyError(f"unknown model {name!r}; known: {', '.join(names())}")
+    raise KeyError(unknown("model", name, names()))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from transformers.modeling_utils import PreTrainedModel
 
 from optim.build import build
 from optim.errors import OptimError
@@ -28,6 +27,7 @@ from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import MemoryMeter
 from worker.micro_batch import Rehearsal
 from worker.models import parameter_counts
+from worker.pretrained_model import PreTrainedModel
 from worker.progress import Progress, finite
 from worker.protocol import CheckpointNotice
 from worker.randomness import seed_everything
@@ -74,7 +74,6 @@ def run(
     global random states, and SIGTERM, threads and deterministic kernels until it returns.
 
     Args:
-        spec: What to train.
         reporter: Takes points, checkpoints and the result.
         folders: Where checkpoints and data are.
         checkpoint: The newest checkpoint that the service knows of.
@@ -94,13 +93,10 @@ def run(
         OutOfMemoryError: the micro-batch did not fit, and half of it is to be tried.
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
-    clock = clock or DeviceClock()
-    termination, crew = termination or Termination(), crew or Crew()
+    clock, termination, crew = clock or DeviceClock(), termination or Termination(), crew or Crew()
     with termination, using_device(spec.resources, crew) as device:
         seed_everything(spec.seed)
-        workload, entry = spec.workload, TASKS[spec.workload.task.kind]
-        data = entry.data(spec, folders.dataset_folder)
-        weights = find_weights(workload.initial_weights, folders.dataset_folder) if workload.initial_weights else None
+        data, weights = _materials(spec, folders.dataset_folder)
         around = Surroundings(
             device=device,
             reporter=reporter,
@@ -115,22 +111,16 @@ def run(
             initial_weights_sha256=weights.sha256 if weights else None,
         )
         execution = _Execution(spec, data, weights, around, micro_batch_sequences)
-        with around.cap.applied():
-            try:
-                execution.train(checkpoint)
-                crew.ended_together = True
-            except (RunStoppedError, TerminatedError):
-                crew.ended_together = True  # all processes were told to stop before the same step
-                raise
-            except (RuntimeError, MemoryError) as error:
-                if not crew.leads:
-                    raise
-                execution.out_of_memory = _lack_of_memory(error, crew)
-                if retried_smaller and execution.may_be_smaller():
-                    raise OutOfMemoryError(execution.memory_fault()) from None
-        result = execution.result()
+        result = execution.carried_out(checkpoint, retried_smaller=retried_smaller)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
+
+
+def _materials(spec: RunSpec, dataset_folder: Path) -> tuple[Data, InitialWeights | None]:
+    """What is trained on, and the weights that it begins with where they are not drawn."""
+    source = spec.workload.initial_weights
+    data = TASKS[spec.workload.task.kind].data(spec, dataset_folder)
+    return data, find_weights(source, dataset_folder) if source else None
 
 
 def _lack_of_memory(error: Exception, crew: Crew) -> str:
@@ -160,7 +150,7 @@ class _Execution:
         around: Surroundings,
         micro_batch_sequences: int | None,
     ) -> None:
-        self.out_of_memory: str | None = None
+        self._out_of_memory: str | None = None
         self._cut_down_to = micro_batch_sequences
         self._spec, self._data, self._weights, self._around = spec, data, weights, around
         self._entry, task = TASKS[spec.workload.task.kind], spec.workload.task
@@ -169,7 +159,28 @@ class _Execution:
         self._resumed_from_step = 0
         self._measured: Measured | None = None
 
-    def train(self, checkpoint: CheckpointNotice | None) -> None:
+    def carried_out(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
+        """The result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
+        with self._around.cap.applied():
+            self._try(checkpoint, retried_smaller)
+        return self._result()
+
+    def _try(self, checkpoint: CheckpointNotice | None, retried_smaller: bool) -> None:
+        crew = self._around.crew
+        try:
+            self._train(checkpoint)
+            crew.ended_together = True
+        except (RunStoppedError, TerminatedError):
+            crew.ended_together = True  # all processes were told to stop before the same step
+            raise
+        except (RuntimeError, MemoryError) as error:
+            if not crew.leads:
+                raise
+            self._out_of_memory = _lack_of_memory(error, crew)
+            if retried_smaller and self._may_be_smaller():
+                raise OutOfMemoryError(self._memory_fault()) from None
+
+    def _train(self, checkpoint: CheckpointNotice | None) -> None:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""
         self._progress.micro_batch_sequences = self._micro_batch(checkpoint)
         self._around.memory.restart()
@@ -218,7 +229,7 @@ class _Execution:
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
         return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences, self._around.crew)
 
-    def may_be_smaller(self) -> bool:
+    def _may_be_smaller(self) -> bool:
         """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
         asked, now = self._spec.workload.execution, self._progress.micro_batch_sequences
         return (
@@ -229,12 +240,12 @@ class _Execution:
             and self._stepper is not None
         )
 
-    def memory_fault(self) -> str:
+    def _memory_fault(self) -> str:
         """What did not fit, for the next attempt's history."""
         size, step = self._progress.micro_batch_sequences, self._progress.step
-        return f"out of memory with micro-batches of {size} sequences after step {step}: {self.out_of_memory}"
+        return f"out of memory with micro-batches of {size} sequences after step {step}: {self._out_of_memory}"
 
-    def result(self) -> Result:
+    def _result(self) -> Result:
         """The record of what was trained and measured up to now."""
         progress, around = self._progress, self._around
         verdict, reason = self._verdict()
@@ -299,7 +310,7 @@ class _Execution:
             return self._entry.model(self._spec, self._data, None)
 
     def _verdict(self) -> tuple[Verdict, str]:
-        if self.out_of_memory is None:
+        if self._out_of_memory is None:
             return self._progress.verdict()
         where = f"The device ran out of memory after step {self._progress.step}"
-        return Verdict.OUT_OF_MEMORY, f"{where}: {self.out_of_memory}"
+        return Verdict.OUT_OF_MEMORY, f"{where}: {self._out_of_memory}"

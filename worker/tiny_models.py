@@ -1,12 +1,19 @@
-"""The smallest real models, with something to learn: for what an optimizer promises, and for tests."""
+"""The smallest real models, with something to learn: for what an optimizer promises, and for tests.
+
+Families are imported where they are needed, after what they are built on (`pretrained_model.py`).
+"""
 
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from worker.pretrained_model import PreTrainedModel
 
 
 def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Two layers, d = 32, two heads, tied head, no dropout: 30 thousand parameters."""
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+
     torch.manual_seed(seed)
     config = GPT2Config(
         vocab_size=64,
@@ -20,12 +27,16 @@ def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
         bos_token_id=0,
         eos_token_id=0,
     )
-    model: nn.Module = GPT2LMHeadModel(config)
-    return model.to(dtype)
+    model: PreTrainedModel = GPT2LMHeadModel(config)
+    nn.Module.to(model, dtype)  # in place; the override in transformers publishes no types
+    return model
 
 
 def tiny_llama(*, tied: bool = False) -> nn.Module:
     """One layer, d = 32, four heads over two key-value heads."""
+    from transformers.models.llama.configuration_llama import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64,

@@ -6,6 +6,7 @@ import typer
 
 from api.cli.console import complain, console, print_json
 from api.cli.service import FAILED, Json
+from optim.nearest import unknown
 
 if TYPE_CHECKING:
     from api.pages import OptimizerInfo
@@ -30,7 +31,7 @@ def optimizers(name: Name = None, json: Json = False) -> None:
         return
     info = next((info for info in infos if info.name == name), None)
     if info is None:
-        complain(f"unknown optimizer {name!r}; known: {', '.join(info.name for info in infos)}")
+        complain(unknown("optimizer", name, (info.name for info in infos)))
         raise typer.Exit(FAILED)
     print_json(info) if json else _options(info)
 

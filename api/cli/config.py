@@ -1,13 +1,25 @@
 """`adapm-bench config show`: every setting, its value, and where it comes from."""
 
+import os
+
 import typer
 from pydantic import BaseModel
 
 from api.cli.console import console, print_json
 from api.cli.service import Json, environment_settings
-from orchestrator.setting_sources import place
+from orchestrator.setting_sources import PREFIX, place
+from orchestrator.settings import Settings
 
 DEFAULT = "default"
+HIDDEN = "***"
+BESIDE = {
+    "own_optimizers": "Optimizers of installed packages that may be used, by name, with commas between.",
+    "url": "The service that the command line talks to; default: the one on the data folder.",
+    "key": "The key that is shown to the service; never printed.",
+    "key_file": "A file with that key.",
+    "config": "The TOML file with settings; default: adapm-bench.toml in the current folder, if it is there.",
+}
+"""Read from the environment alone, by commands and workers."""
 WITH_PASSWORDS = ("database_url", "mlflow_uri")
 
 
@@ -43,6 +55,10 @@ def show(json: Json = False) -> None:
 def settings_in_force() -> list[Setting]:
     """Every setting; ends the command where they cannot be understood."""
     settings = environment_settings()
+    return [*_of_the_service(settings), *_beside()]
+
+
+def _of_the_service(settings: Settings) -> list[Setting]:
     return [
         Setting(
             name=name,
@@ -51,6 +67,16 @@ def settings_in_force() -> list[Setting]:
             meaning=" ".join((field.description or "").split()),
         )
         for name, field in type(settings).model_fields.items()
+    ]
+
+
+def _beside() -> list[Setting]:
+    variables = {name: f"{PREFIX}{name}".upper() for name in BESIDE}
+    found = {name: os.environ.get(variable) or None for name, variable in variables.items()}
+    found["key"] = found["key"] and HIDDEN
+    return [
+        Setting(name=name, value=value, source=variables[name] if value else DEFAULT, meaning=BESIDE[name])
+        for name, value in found.items()
     ]
 
 

@@ -179,7 +179,23 @@ def prepare(
         print_json(manifest)
         return
     print(f"{dataset} as {tokenizer} tokens: {manifest.documents:,} documents, data hash {manifest.data_hash}")
+    _warn_of_few(manifest)
     print(f"in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
+
+
+def _warn_of_few(manifest: "Manifest") -> None:
+    """Say so where fewer sequences are held out than a run's evaluation usually takes, or none."""
+    from worker.data.documents import Split
+    from worker.spec import DataSpec, Evaluation
+
+    held_out, length = manifest.tokens(Split.VALIDATION), DataSpec().sequence_length_tokens
+    usual, found = Evaluation().sequences, held_out // (length + 1)
+    if found < usual:
+        outcome = "runs of that length will be refused" if not found else f"an evaluation of {usual} repeats them"
+        complain(
+            f"only {held_out:,} tokens are held out, {found} sequences of {length}: {outcome}; prepare more documents, "
+            "a larger --validation-percent, or ask for shorter data.sequence_length_tokens"
+        )
 
 
 def _count(option: str, text: str | None) -> int | None:

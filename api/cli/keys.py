@@ -5,6 +5,7 @@ can write the data folder needs no key.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,11 +63,12 @@ def create(
     device_hours_a_day: Annotated[
         float | None, typer.Option(help="Device-hours of 24 hours, then its runs wait; default: no limit.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first key.")] = False,
     url: Url = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it, this once: only its hash is kept."""
+    """Make a key and print it, this once: only its hash is kept. The first closes the service to whoever has none."""
     from pydantic import ValidationError
 
     from api.faults import validation_faults
@@ -80,6 +82,8 @@ def create(
             complain(f"--{fault.pointer.strip('/').replace('_', '-')} {plain(str(fault.value))}: {fault.allowed}")
         raise typer.Exit(BAD_INPUT) from None
     with _keys(url, data) as keys:
+        if not keys.api_keys():
+            _say_that_the_door_closes(wanted, yes)
         made = keys.create_key(wanted)
     if json:
         print_json(made)
@@ -87,6 +91,23 @@ def create(
     print(made.secret)
     complain(f"the key {made.key.id} for {plain(made.key.label)}, scope {made.key.scope}; it is not shown again")
     complain("use it:  export ADAPM_BENCH_KEY=…   or   adapm-bench --key-file FILE …")
+
+
+def _say_that_the_door_closes(wanted: KeyRequest, yes: bool) -> None:
+    """Before the first key; on a terminal it can still be left undone."""
+    complain(
+        "this is the service's first key: from now on whoever shows none is refused, by pages, REST and here alike"
+    )
+    complain("revoking it does not open the service again: what was done under keys would lie open to everybody")
+    complain("the way back in: whoever can write the data folder makes keys without one, there and without --url")
+    if wanted.scope is not Scope.ADMIN:
+        complain(f"a {wanted.scope} key makes no others: the first one had better be --scope admin")
+    if not yes and _on_a_terminal() and not typer.confirm("close the service to whoever has no key?", err=True):
+        raise typer.Exit(BAD_INPUT)
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 @verbs.command()

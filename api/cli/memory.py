@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from worker.footprint import Footprint, OptimizerFootprint
 
 Optimizers = Annotated[
-    str | None, typer.Option("--optimizers", help="Only these, with commas between; default: all.", metavar="A,B")
+    list[str] | None,
+    typer.Option("--optimizers", help="Only these, with commas between; repeatable; default: all.", metavar="A,B"),
 ]
 
 
@@ -32,7 +33,8 @@ def memory(
     json: Json = False,
 ) -> None:
     """Count parameters, gradients and optimizer state before training. It needs no service and no such memory."""
-    names = None if optimizers is None else [name.strip() for name in optimizers.split(",")]
+    given = [name.strip() for text in optimizers or () for name in text.split(",")]
+    names = list(dict.fromkeys(given)) if given else None
     with understood(model):
         from worker.footprint import footprint
 
@@ -58,7 +60,7 @@ def _print(found: "Footprint") -> None:
         out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
     for one in found.optimizers:
         if one.unknown_because is not None:
-            out.print(f"\n{one.title} cannot be counted without running it ({one.unknown_because}).")
+            out.print(f"\n{one.optimizer} cannot be counted without running it ({one.unknown_because}).")
     if found.notes:
         out.print("\nPaper: arXiv 2510.09103, table 2.", *found.notes, sep="\n")
 
@@ -72,7 +74,7 @@ def _totals(found: "Footprint") -> "Table":
     published = any(one.published_bytes is not None for one in found.optimizers)
     columns = (
         "state",
-        "saved against AdamW",
+        "saved against adamw",
         "parameters + gradients + state",
         *(["paper's state"] if published else []),
     )
@@ -80,7 +82,7 @@ def _totals(found: "Footprint") -> "Table":
     kept = found.parameter_bytes + found.gradient_bytes
     for one in found.optimizers:
         total = None if one.state_bytes is None else kept + one.state_bytes
-        cells = [one.title, formats.size(one.state_bytes), _saved(found, one), formats.size(total)]
+        cells = [one.optimizer, formats.size(one.state_bytes), _saved(found, one), formats.size(total)]
         if published:
             cells.append(formats.size(one.published_bytes))
         options = ", ".join(f"{name} {value}" for name, value in one.options.items())
@@ -115,6 +117,6 @@ def _by_block(found: "Footprint") -> "Table":
     for one in found.optimizers:
         if one.state_bytes is not None:
             held = [one.state_by_block.get(kind, 0) for kind in kinds]
-            cells = (one.title, *(formats.size(size) if size else "" for size in (*held, one.counter_bytes)))
+            cells = (one.optimizer, *(formats.size(size) if size else "" for size in (*held, one.counter_bytes)))
             table.add_row(*(Text(cell) for cell in cells))
     return table

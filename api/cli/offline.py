@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from logging import ERROR, getLogger
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,9 +52,6 @@ def block_rules(texts: list[str] | None) -> "list[Rule]":
 @contextmanager
 def understood(model: str) -> Iterator[None]:
     """Check the model's name; what the optimizers refuse ends the command with a sentence and exit code 2."""
-    # Where torchao is installed, transformers imports it, and it warns of GPU kernels that this machine cannot load.
-    for name in ("torchao", "torch.utils._pytree"):
-        getLogger(name).setLevel(ERROR)
     try:
         presets.preset(model)
         yield

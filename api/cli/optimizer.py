@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from api.cli.console import complain, plain, print_json
 from api.cli.service import BAD_INPUT, FAILED, Json, environment_settings
+from optim.nearest import unknown
 
 if TYPE_CHECKING:
     from worker.optimizer_contract import Promise, Subject
@@ -43,7 +44,7 @@ def check(name: Name, lr: Rate = None, coasts: Coasts = False, json: Json = Fals
     from optim import catalog
 
     if name not in catalog.names():
-        complain(plain(f"unknown optimizer {name!r}; known: {', '.join(catalog.names())}"))
+        complain(plain(unknown("optimizer", name, catalog.names())))
         raise typer.Exit(BAD_INPUT)
     from worker.optimizer_contract import PROMISES, USUAL_RATE, Subject
 

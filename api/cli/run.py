@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.console import complain, print_json
+from api.cli.console import complain, plain, print_json
 from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings
 from api.cli.submit import SpecFile
 
@@ -31,10 +31,14 @@ def register(app: typer.Typer) -> None:
 
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
-    from api.cli.specs import read_spec
+    from api.cli.specs import read_spec, refuse
     from dashboards import measured
 
-    spec = _validated(read_spec(file))
+    text = read_spec(file)
+    if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
+        kind = plain(str(text.fields.get("kind", "comparison")))
+        refuse(f"{plain(text.source)} is a {kind}, of many runs; queue it: adapm-bench submit {plain(str(file))}")
+    spec = _validated(text)
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
     result = None if again else _finished(folder, spec)
@@ -55,12 +59,13 @@ def _validated(text: "SpecText") -> "RunSpec":
     from pydantic import ValidationError
 
     from api.faults import validation_faults
+    from orchestrator.hidden_faults import with_hidden_faults
     from worker.spec import RunSpec
 
     try:
         return RunSpec.model_validate(text.fields)
     except ValidationError as error:
-        faults = validation_faults(error, RunSpec)
+        faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields)
         text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
 
 

@@ -31,6 +31,9 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
+    if "optimizer" in spec.fields and "candidates" not in spec.fields:
+        source, words = plain(spec.source), f"adapm-bench run {plain(str(file))}"
+        refuse(f"{source} is one run, which needs no queue: {words}; an experiment has candidates, and their seeds")
     with connected(url) as client:
         try:
             submission = client.submit(spec.fields, key=key)

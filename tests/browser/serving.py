@@ -15,9 +15,9 @@ from dashboards.routes import pages
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
-from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
 from tests.browser.playing import Player
+from tests.stores import sqlite_database
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class StoppableServer(uvicorn.Server):
 @contextmanager
 def opened_bench(folder: Path) -> Iterator[tuple[Bench, Player]]:
     """An empty bench in a folder."""
-    database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
-    database.migrate()
+    database = sqlite_database(folder)
     policy = LeasePolicy()
     bench = Bench(database, policy, folder / "runs", folder / "datasets")
     try:

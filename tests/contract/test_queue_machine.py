@@ -406,10 +406,14 @@ def identity(lease: Lease) -> tuple[RunId, int, Token]:
     return lease.run_id, lease.attempt, lease.token
 
 
-def explore(open_database: Callable[[ExitStack], Database], examples: int) -> None:
+def explore(open_database: Callable[[ExitStack], Database], share: float) -> None:
+    """Look at that share of the profile's examples: each is dozens of transactions."""
     machine = type("Machine", (QueueMachine,), {"open_database": staticmethod(open_database)})
     bounds = settings(
-        max_examples=examples, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=round(settings().max_examples * share),
+        stateful_step_count=35,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(machine, settings=bounds)
 
@@ -426,9 +430,9 @@ def test_no_order_of_events_breaks_the_queue_on_sqlite(tmp_path: Path) -> None:
         stack.callback(database.close)
         return database
 
-    explore(open_database, examples=50)
+    explore(open_database, share=0.25)
 
 
 @pytest.mark.postgres
 def test_no_order_of_events_breaks_the_queue_on_postgresql(postgresql: PostgresqlServer) -> None:
-    explore(lambda stack: stack.enter_context(postgresql.database()), examples=25)
+    explore(lambda stack: stack.enter_context(postgresql.database()), share=0.12)

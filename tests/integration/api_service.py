@@ -13,8 +13,8 @@ import uvicorn
 from api.app import create_app
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
-from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
+from tests.stores import sqlite_database
 
 
 @dataclass
@@ -29,8 +29,7 @@ class Service:
 @contextmanager
 def serving(folder: Path, policy: LeasePolicy | None = None) -> Iterator[Service]:
     """Serve a fresh database in `folder` until the block ends."""
-    database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
-    database.migrate()
+    database = sqlite_database(folder)
     policy = policy or LeasePolicy()
     bench = Bench(database, policy, folder / "runs", folder / "datasets")
     # With the protocol named, asyncio sets TCP_NODELAY on connections; without it every answer waits 40 ms.

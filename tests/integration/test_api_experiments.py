@@ -100,7 +100,7 @@ def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(htt
             {
                 "pointer": "/candidates/0/optimizer",
                 "value": "adamm",
-                "allowed": f"must be one of {', '.join(catalog.names())}",
+                "allowed": f"did you mean adamw? It must be one of {', '.join(catalog.names())}",
                 "source": "body",
             },
             {
@@ -112,14 +112,14 @@ def test_every_fault_is_named_at_once_with_pointer_value_and_what_is_allowed(htt
             {
                 "pointer": "/candidates/1/options/betta~11",
                 "value": 0.9,
-                "allowed": f"unknown option of adamw; known: {known_options}",
+                "allowed": f"unknown option of adamw; did you mean beta1? Known: {known_options}",
                 "source": "body",
             },
             {"pointer": "/seeds", "value": [], "allowed": "must have at least 1 item", "source": "body"},
             {
                 "pointer": "/sedes",
                 "value": [1],
-                "allowed": f"unknown field; known: {', '.join(ComparisonSpec.model_fields)}",
+                "allowed": f"unknown field; did you mean seeds? Known: {', '.join(ComparisonSpec.model_fields)}",
                 "source": "body",
             },
         ],

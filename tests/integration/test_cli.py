@@ -84,7 +84,8 @@ def test_a_faulty_specification_is_refused_with_every_fault_and_its_line(cli, tm
     lines = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (2, "")
     assert lines[0] == "3 faults in the request; nothing was changed."
-    assert lines[1].startswith(f'  {path}:5:5: /candidates/0/optimizer: "sgdd": must be one of adamw, ')
+    optimizer = f'  {path}:5:5: /candidates/0/optimizer: "sgdd": '
+    assert lines[1].startswith(f"{optimizer}did you mean sgd? It must be one of adamw, ")
     assert lines[2:] == [
         f"  {path}:7:9: /candidates/0/learning_rates/0: -1: must be greater than 0",
         f"  {path}:3:1: /seeds: []: must have at least 1 item",
@@ -200,7 +201,9 @@ def test_the_catalogs_need_no_service(verb: str, monkeypatch):
 def test_an_optimizer_is_shown_with_its_options():
     text = CliRunner().invoke(main, ["optimizers", "adapm"]).stdout
     assert "rank_ratio" in text
-    assert CliRunner().invoke(main, ["optimizers", "adamm"]).exit_code == 1
+    unknown = CliRunner().invoke(main, ["optimizers", "AdaPM"])
+    assert unknown.exit_code == 1
+    assert "unknown optimizer 'AdaPM'; did you mean adapm? Known: adamw, " in unknown.stderr
 
 
 def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_path: Path):
@@ -213,6 +216,15 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
         f"  {path}:1:1: /optimizer: required",
         f"  {path}:1:62: /seed: -1: must be greater than or equal to 0",
     ]
+
+
+def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: Path):
+    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
+    for verb, fields, other in (("run", comparison_fields(), "submit"), ("submit", run, "run")):
+        path = written(tmp_path, fields)
+        result = CliRunner().invoke(main, [verb, str(path)])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"adapm-bench {other} {path}" in result.stderr
 
 
 def test_help_lists_every_verb():
@@ -268,23 +280,24 @@ def test_run_trains_without_any_service(tmp_path: Path):
         "seed": 1,
     }
     words = ["run", str(written(tmp_path, spec)), "--out", str(tmp_path / "out")]
-
-    def bench(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "api.cli", *words, *more],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")},
-            check=False,
-        )
-
-    result = bench("--json")
-    assert result.returncode == 0, result.stderr
+    environment = {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
+    result = subprocess.run(
+        [sys.executable, "-m", "api.cli", *words, "--json"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
     assert json.loads(result.stdout)["steps"] == 3
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == json.loads(result.stdout)
-    assert json.loads(bench("--json").stdout) == json.loads(result.stdout), "what was measured is not replaced"
-    assert bench().stdout.startswith("finished before; --again trains it anew\n")
-    again = json.loads(bench("--again", "--json").stdout)
+
+    def repeated(*more: str) -> str:
+        return CliRunner().invoke(main, [*words, *more], env=environment, catch_exceptions=False).stdout
+
+    assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
+    assert repeated().startswith("finished before; --again trains it anew\n")
+    again = json.loads(repeated("--again", "--json"))
     assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
     assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]

@@ -96,6 +96,14 @@ def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> 
     assert len(listed()) == 1
 
 
+def test_few_held_out_tokens_are_told(corpus: Path) -> None:
+    words = ("--from", corpus, "--column", "body")
+    few = bench("prepare", "own/few", *words)
+    enough = bench("prepare", "own/half", *words, "--validation-percent", "50")
+    assert few.stderr.startswith("only 3,315 tokens are held out, 25 sequences of 128: an evaluation of 64 repeats")
+    assert (few.exit_code, enough.exit_code, enough.stderr) == (0, 0, "")
+
+
 def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's own way from the catalog through `datasets`, with the repository on this disk."""
     make_repository(tmp_path / "c4", "c4")

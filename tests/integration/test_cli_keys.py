@@ -58,6 +58,18 @@ def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path):
     assert "this machine" in say("audit", "--data", str(tmp_path / "d")).stdout
 
 
+def test_the_first_key_says_before_it_is_made_that_it_closes_the_service(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("typer.confirm", lambda question, err: False)
+    words = ("keys", "create", "--data", str(tmp_path / "d"), "--label", "x")
+    monkeypatch.setattr("api.cli.keys._on_a_terminal", lambda: True)
+    undone = say(*words, status=2)
+    assert undone.stdout == "" and "from now on whoever shows none is refused" in undone.stderr
+    assert "without --url" in undone.stderr and "--scope admin" in undone.stderr
+    assert json.loads(say("keys", "ls", "--data", str(tmp_path / "d"), "--json").stdout) == []
+    assert "first key" in say(*words, "--yes").stderr
+    assert "first key" not in say(*words).stderr
+
+
 def test_what_makes_no_sense_is_refused_with_the_option(tmp_path: Path):
     said = say("keys", "create", "--data", str(tmp_path), "--label", "x", "--expires-in-days", "-1", status=2)
     assert "--expires-in-days" in said.stderr

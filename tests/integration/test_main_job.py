@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from api.client import Client
+from orchestrator.experiments import Candidate
 from orchestrator.jobs import RunStatus
 from orchestrator.records import Comparison, RunRecord
 from tests.integration.small_comparison import small_comparison
 from worker.record import Verdict
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +28,11 @@ def client(service_url: str) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def experiment_id(client: Client) -> str:
-    """A finished small comparison."""
-    experiment = client.submit(small_comparison()).experiment
+    """A finished small comparison, of which one candidate's rate is far too high."""
+    spec = small_comparison()
+    hot = Candidate(optimizer="adapm", learning_rates=(1e3,), label="hot")
+    candidates = [each for each in spec.candidates if each.optimizer != "adapm"]
+    experiment = client.submit(spec.model_copy(update={"candidates": (*candidates, hot)})).experiment
     for _ in client.watch(experiment.id, pause_seconds=0.3):
         pass
     return experiment.id
@@ -44,10 +48,13 @@ def comparison(client: Client, experiment_id: str) -> Comparison:
     return client.compare(experiment_id)
 
 
-def test_every_run_succeeds_in_one_attempt(runs: tuple[RunRecord, ...]) -> None:
-    """Nothing was retried, and every run fell below its loss before training."""
+def test_every_run_succeeds_in_one_attempt(client: Client, runs: tuple[RunRecord, ...]) -> None:
+    """Nothing was retried; what diverges is a result like those that fell below their loss before training."""
     assert [(run.status, run.attempt) for run in runs] == [(RunStatus.SUCCEEDED, 1)] * 6
-    assert {run.result.verdict for run in runs if run.result} == {Verdict.CONVERGED}
+    verdicts = {run.candidate: run.result.verdict for run in runs if run.result}
+    converged = dict.fromkeys(("adamw", "adapm-mini"), Verdict.CONVERGED)
+    assert verdicts == {**converged, "hot": Verdict.DIVERGED}
+    assert all(client.points(run.id) for run in runs)
 
 
 def test_the_seed_pairs_the_runs(runs: tuple[RunRecord, ...]) -> None:
@@ -57,13 +64,17 @@ def test_the_seed_pairs_the_runs(runs: tuple[RunRecord, ...]) -> None:
 
 
 def test_comparison_holds_every_candidate(comparison: Comparison) -> None:
-    """Three rows with means over both seeds; the baseline has no difference to itself; AdaPM-mini's state is small."""
+    """Rows with means over both seeds; the baseline has no difference to itself; AdaPM-mini's state is small."""
     rows = {row.candidate: row for row in comparison.rows}
     assert comparison.complete
-    assert set(rows) == {"adamw", "adapm", "adapm-mini"}
-    assert {row.val_loss.n for row in comparison.rows if row.val_loss} == {2}
+    assert set(rows) == {"adamw", "adapm-mini", "hot"}
+    assert {name: row.val_loss and row.val_loss.n for name, row in rows.items()} == {
+        "adamw": 2,
+        "adapm-mini": 2,
+        "hot": None,
+    }
     assert rows["adamw"].difference is None
-    assert rows["adapm"].difference is not None
+    assert rows["adapm-mini"].difference is not None
     mini, full = rows["adapm-mini"].optimizer_state_bytes, rows["adamw"].optimizer_state_bytes
     assert mini is not None
     assert full is not None
@@ -91,35 +102,22 @@ def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tu
         assert run.result is not None
         (copy,) = copies[run.id]
         assert copy.info.status == "FINISHED"
-        assert copy.data.metrics["final_val_loss"] == run.result.final_val_loss
+        assert copy.data.metrics.get("final_val_loss") == run.result.final_val_loss
         assert copy.data.metrics["optimizer_state_bytes"] == run.result.optimizer_state_bytes
-        assert copy.data.params["optimizer.lr"] == "0.004"
-        assert len(mlflow.get_metric_history(copy.info.run_id, "train_loss")) == run.steps_total
+        assert copy.data.params["optimizer.lr"] == ("1000.0" if run.candidate == "hot" else "0.004")
+        assert len(mlflow.get_metric_history(copy.info.run_id, "train_loss")) == run.result.steps
 
 
 def _await_copies(mlflow: Any, run_ids: list[str]) -> dict[str, list[Any]]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         folder = mlflow.get_experiment_by_name("bench/small")
         found = mlflow.search_runs([folder.experiment_id]) if folder else []
         copies = {id: [run for run in found if run.data.tags.get("bench.run_id") == id] for id in run_ids}
         if all(runs and runs[0].info.status == "FINISHED" for runs in copies.values()):
             return copies
-        assert time.monotonic() < deadline, f"not exported after 30 s: {copies}"
+        assert time.monotonic() < deadline, f"not exported after 300 s: {copies}"
         time.sleep(0.3)
-
-
-def test_a_diverging_run_is_a_result_beside_the_others(client: Client) -> None:
-    """At a learning rate of 1000 every run ends as `diverged`, succeeds as a run, and keeps its curve."""
-    experiment = client.submit(small_comparison(name="hot", seeds=(1,), rates=(1e3,), steps=30)).experiment
-    for _ in client.watch(experiment.id, pause_seconds=0.3):
-        pass
-    runs = client.runs(experiment_id=experiment.id)
-    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * 3
-    verdicts = {run.candidate: run.result.verdict for run in runs if run.result}
-    assert verdicts == dict.fromkeys(("adamw", "adapm", "adapm-mini"), Verdict.DIVERGED)
-    assert all(client.points(run.id) for run in runs)
-    assert {row.val_loss for row in client.compare(experiment.id).rows} == {None}
 
 
 def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) -> None:
@@ -130,7 +128,7 @@ def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) 
     client.cancel_experiment(experiment.id)
     started = time.monotonic()
     for _ in client.watch(experiment.id, pause_seconds=0.3):
-        assert time.monotonic() - started < 120
+        assert time.monotonic() - started < 600
     runs = client.runs(experiment_id=experiment.id)
     assert {run.status for run in runs} == {RunStatus.CANCELLED}
     assert any(client.points(run.id) for run in runs)

@@ -1,13 +1,13 @@
-"""Somebody's optimizer through the command line: checked, planned for, trained, all in processes of their own."""
+"""Somebody's optimizer through the command line: checked, planned for, trained, as if its package were installed."""
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from api.cli import main
 from optim.own import VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -24,34 +24,43 @@ seed: 0
 """
 
 
-def bench(*arguments: str, allowed: str = "signum,sloppy", folder: Path) -> subprocess.CompletedProcess[str]:
-    """`adapm-bench …` with the package on its path."""
-    paths = os.pathsep.join([str(ROOT), str(PACKAGE)])
-    environment = os.environ | {"PYTHONPATH": paths, VARIABLE: allowed, "ADAPM_BENCH_DATA_FOLDER": str(folder)}
-    command = [sys.executable, "-m", "api.cli", *arguments]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+Bench = Callable[..., Result]
 
 
-def test_one_that_keeps_every_promise(tmp_path: Path):
-    checked = bench("optimizer", "check", "signum", folder=tmp_path)
-    assert checked.returncode == 0, checked.stdout
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """`adapm-bench …` with the package on its path, in a folder of its own."""
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+
+    def call(*arguments: str, allowed: str = "signum,sloppy") -> Result:
+        monkeypatch.setenv(VARIABLE, allowed)
+        return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+    return call
+
+
+def test_one_that_keeps_every_promise(bench: Bench):
+    checked = bench("optimizer", "check", "signum")
+    assert checked.exit_code == 0, checked.stdout
     assert "signum keeps 21 of 21 promises" in checked.stdout
 
 
-def test_one_that_breaks_some_is_told_which(tmp_path: Path):
-    checked = bench("optimizer", "check", "sloppy", "--json", folder=tmp_path)
-    assert checked.returncode == 1
+def test_one_that_breaks_some_is_told_which(bench: Bench):
+    checked = bench("optimizer", "check", "sloppy", "--json")
+    assert checked.exit_code == 1
     broken = {finding["promise"]: finding["found"] for finding in json.loads(checked.stdout) if not finding["kept"]}
     assert {"Weight decay shrinks matrices, and leaves vectors alone."} < set(broken)
     found = broken["A resumed run gives the bits of one that never stopped."]
     assert found.endswith("bytes of state were saved, 0 loaded")
 
 
-def test_it_trains_like_any_other(tmp_path: Path):
+def test_it_trains_like_any_other(bench: Bench, tmp_path: Path):
     (tmp_path / "spec.yaml").write_text(SPEC)
-    trained = bench("run", "spec.yaml", "--json", folder=tmp_path)
-    assert trained.returncode == 0, trained.stderr
-    listed = bench("optimizers", "signum", "--json", folder=tmp_path)
+    trained = bench("run", "spec.yaml", "--json")
+    assert trained.exit_code == 0, trained.stderr
+    listed = bench("optimizers", "signum", "--json")
     assert json.loads(listed.stdout)["options_schema"]["properties"]["beta"]["default"] == 0.9
 
 
@@ -62,7 +71,7 @@ def test_it_trains_like_any_other(tmp_path: Path):
         ("signun", "signum", "names 'signun', which no installed package offers"),
     ],
 )
-def test_what_is_not_allowed_is_refused(tmp_path: Path, allowed: str, name: str, sentence: str):
-    checked = bench("optimizer", "check", name, allowed=allowed, folder=tmp_path)
-    assert (checked.returncode, checked.stdout) == (2, "")
+def test_what_is_not_allowed_is_refused(bench: Bench, allowed: str, name: str, sentence: str):
+    checked = bench("optimizer", "check", name, allowed=allowed)
+    assert (checked.exit_code, checked.stdout) == (2, "")
     assert sentence in checked.stderr

@@ -61,7 +61,7 @@ def tensors(value: object) -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("name", names())
 def test_it_converges_resumes_bit_for_bit_and_counts_its_state(name: str, dataset_folder: Path, tmp_path: Path) -> None:
     """At the catalog's own learning rate; state bytes are summed anew from the checkpoint."""
-    spec = made_spec(optimizer=name, steps=STEPS, lr=entry(name).learning_rate)
+    spec = made_spec(optimizer=name, steps=STEPS, lr=entry(name).learning_rate, model="gpt2-nano")
     whole, stopped, resumed = MemoryReporter(), StoppingReporter(), MemoryReporter()
     expected = run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder))
 
@@ -111,7 +111,7 @@ def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
 ) -> None:
     """Which differ for those that the catalog says it of, and for no other."""
     monkeypatch.setitem(TASKS, "pretrain", replace(TASKS["pretrain"], task=WatchedPretraining))
-    spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate)
+    spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate, model="gpt2-nano")
     run(spec, MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
     seen = WATCHED[-1]
     assert (len(seen.evaluated), len(seen.trained)) == (4, 3)  # steps 0, 5, 10 and the end

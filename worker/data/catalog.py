@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from optim.nearest import unknown
+
 OWN_NAME: Final = re.compile(r"own/[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """Names of what users add; safe as a folder's name."""
 TRAINED_NAME: Final = re.compile(r"bpe-([1-9][0-9]{2,5})")
@@ -168,7 +170,7 @@ def dataset(name: str) -> DatasetEntry | None:
     for candidate in DATASETS:
         if candidate.name == name:
             return candidate
-    raise KeyError(f"unknown dataset {name!r}; known: {', '.join(dataset_names())}")
+    raise KeyError(unknown("dataset", name, dataset_names()))
 
 
 def tokenizer(name: str) -> TokenizerEntry | None:
@@ -178,7 +180,7 @@ def tokenizer(name: str) -> TokenizerEntry | None:
     for candidate in TOKENIZERS:
         if candidate.name == name:
             return candidate
-    raise KeyError(f"unknown tokenizer {name!r}; known: {', '.join(tokenizer_names())}")
+    raise KeyError(unknown("tokenizer", name, tokenizer_names()))
 
 
 def trained_size(name: str) -> int | None:

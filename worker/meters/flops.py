@@ -13,9 +13,9 @@ from typing import Final
 
 import torch
 from torch import nn
-from transformers.modeling_utils import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from worker.pretrained_model import PreTrainedModel
 from worker.spec import Precision
 
 PEAK_TERAFLOPS: Final[tuple[tuple[str, float, float], ...]] = (

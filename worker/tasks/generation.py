@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
-from transformers.modeling_utils import PreTrainedModel
+
+from worker.pretrained_model import PreTrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)

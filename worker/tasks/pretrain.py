@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from transformers.modeling_utils import PreTrainedModel
 
 from worker.crew import ALONE, Crew
 from worker.data.batches import Batches, validation_sequences
 from worker.data.shards import TokenDataset
+from worker.pretrained_model import PreTrainedModel
 from worker.spec import RunSpec
 
 

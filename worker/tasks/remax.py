@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import PreTrainedModel
 
 from worker.data.answers import drawn_indices, prompt_rows, spread_indices
 from worker.data.conversation_store import ConversationDataset
+from worker.pretrained_model import PreTrainedModel
 from worker.spec import RunSpec
 from worker.tasks.generation import Answers, generate
 from worker.tasks.rewards import reward_of

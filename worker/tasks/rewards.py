@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import PreTrainedModel
 
+from worker.pretrained_model import PreTrainedModel
 from worker.tasks.generation import Answers
 from worker.tasks.specs import RlhfTask
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from transformers.modeling_utils import PreTrainedModel
 
 from worker.crew import ALONE, Crew
 from worker.data.answers import IGNORED, answer_rows, drawn_indices, spread_indices
 from worker.data.conversation_store import ConversationDataset
+from worker.pretrained_model import PreTrainedModel
 from worker.spec import RunSpec
 
 

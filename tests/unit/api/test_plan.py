@@ -111,9 +111,15 @@ def test_every_model_fits_120_columns(cli, model: str):
 def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
     words = " ".join(cli("memory", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
     assert words.startswith("gpt2-1.5b: 1,557,611,200 parameters, 6.23 GB; gradients 6.23 GB. Activations come on top.")
-    assert "AdamW 12.5 GB — 24.9 GB 12.5 GB" in words
-    assert "AdaPM-mini 846 MB 93 % 13.3 GB 740 MB" in words
+    assert "adamw 12.5 GB — 24.9 GB 12.5 GB" in words
+    assert "adapm-mini 846 MB 93 % 13.3 GB 740 MB" in words
     assert "AdaPM-mini: the paper says 0.74 GB, its own rules need 0.85 GB" in words
+
+
+def test_optimizers_are_named_with_commas_or_one_after_another(cli):
+    words = ("--optimizers", "adamw", "--optimizers", "adapm,adamw", "--json")
+    found = pure_json(cli("memory", "gpt2-tiny", *words))["optimizers"]
+    assert [one["optimizer"] for one in found] == ["adamw", "adapm"]
 
 
 def test_memory_as_json_is_the_record(cli):
@@ -146,7 +152,7 @@ def test_unknown_optimizers_are_answered_with_the_known_ones(cli):
     for words in (["plan", "gpt2-tiny", "--optimizer", "sdg"], ["memory", "gpt2-tiny", "--optimizers", "adamw,sdg"]):
         result = cli(*words)
         assert result.exit_code == 2
-        assert result.stderr.startswith("unknown optimizer 'sdg'; known: adamw")
+        assert result.stderr.startswith("unknown optimizer 'sdg'; did you mean sgd? Known: adamw")
 
 
 def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(cli):

@@ -1,6 +1,8 @@
 """An experiment that was played through the real service, and a client for its pages."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,15 +43,25 @@ def client(bench: Bench) -> Iterator[TestClient]:
         yield found
 
 
-@pytest.fixture
-def finished(bench: Bench, player: Player) -> str:
-    """The id of a finished experiment with hostile names, of which AdamW diverges at one rate."""
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A database with one experiment that was played to its end, once for all tests, and the experiment's id."""
+    folder = tmp_path_factory.mktemp("played")
     candidates = (
         Candidate(optimizer="adamw", learning_rates=(2e-3, 4e-3, 1e3)),
         Candidate(optimizer="adapm", learning_rates=(2e-3, 4e-3), label=HOSTILE),
     )
-    experiment = bench.submit(
-        DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE, "unequal_grids": True})
-    ).experiment
-    player.finish()
-    return experiment.id
+    with opened_bench(folder) as (bench, player):
+        spec = DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE, "unequal_grids": True})
+        experiment = bench.submit(spec).experiment
+        player.finish()
+    return folder / "bench.sqlite3", experiment.id
+
+
+@pytest.fixture
+def finished(bench: Bench, tmp_path: Path, played: tuple[Path, str]) -> str:
+    """The id of a finished experiment with hostile names, of which AdamW diverges at one rate; the bench has it."""
+    database, experiment_id = played
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as target:
+        source.backup(target)
+    return experiment_id

@@ -20,6 +20,7 @@ from orchestrator.trials import planned, trial_run
 from tests.reference.made_sweep import RATES, sweep_spec
 from tests.stores import claim, result
 from tests.unit.dashboards.conftest import HOSTILE
+from worker.footprint_process import Answer
 from worker.protocol import PointsBatch
 from worker.record import Point, Verdict
 
@@ -127,7 +128,10 @@ def test_a_figure_of_another_kind_is_nowhere(client: TestClient, bench: Bench, s
     assert client.get(f"/experiments/{comparison}/figures/parallel.json").status_code == 404
 
 
-def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(client: TestClient, swept: str):
+def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
+    client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("worker.footprint_process.counted", lambda questions: [Answer()] * len(questions))
     for path in ("/fits", "/profiles"):
         answer = client.get(path, params={"experiments": swept})
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/html; charset=utf-8")

@@ -7,16 +7,18 @@ import pytest
 
 from orchestrator.fit_memory import counted, extrapolated
 from orchestrator.fit_targets import Target, is_target, larger_presets, target
-from worker import need_process
+from worker import needs as worker_needs
 from worker.footprint import footprint
-from worker.need_process import Key, Need, Needs, Wanted
+from worker.needs import Key, Need, Needs, Wanted
 
 
 def test_another_process_counts_what_the_footprint_counts() -> None:
-    """Options count, and an optimizer is counted once."""
+    """Options count, an optimizer is counted once, and one that cannot be counted does not lose the others."""
+    bad = ("gpt2-tiny", Wanted.of("no-optimizer", {}))
     tiny = ("gpt2-tiny", Wanted.of("adapm", {"rank_ratio": 0.2}))
     footprints = Needs()
-    found = footprints.of([tiny])
+    found = footprints.of([bad, tiny])
+    assert list(found) == [tiny]
     exact = footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
     assert found[tiny].state_bytes == exact.optimizers[0].state_bytes
     assert found[tiny].parameters == exact.parameters
@@ -33,7 +35,7 @@ def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch
         assert go_on.wait(60)
         return {known: need}
 
-    monkeypatch.setattr(need_process, "_counted", counted_slowly)
+    monkeypatch.setattr(worker_needs, "_counted", counted_slowly)
     footprints = Needs()
     assert footprints.of([known, unknown], wait=False) == {}
     assert footprints.of([known, unknown], wait=False) == {}
@@ -89,12 +91,7 @@ def test_what_could_not_be_counted_once_is_counted_again(monkeypatch):
         parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8
     )  # fmt: skip
     answers = iter([{}, {key: need}])
-    monkeypatch.setattr(need_process, "_counted", lambda keys: next(answers))
+    monkeypatch.setattr(worker_needs, "_counted", lambda keys: next(answers))
     needs = Needs()
     assert needs.of([key]) == {}
     assert needs.of([key]) == {key: need}
-
-
-def test_a_key_that_cannot_be_counted_does_not_lose_the_others():
-    good, bad = ("gpt2-tiny", Wanted.of("adamw", {})), ("gpt2-tiny", Wanted.of("no-optimizer", {}))
-    assert list(Needs().of([bad, good])) == [good]

@@ -93,8 +93,7 @@ def test_sigterm_is_reported_as_an_interruption_so_that_another_attempt_goes_on(
     assert isinstance(service.ending, Failure)
     assert service.ending.kind is FailureKind.INTERRUPTED
     assert "SIGTERM" in service.ending.message
-    assert len(service.checkpoints) == 1
-    assert service.checkpoints[0].step >= 2
+    assert service.checkpoints[-1].step >= 2
 
 
 def test_a_fault_of_the_run_is_reported_in_words(service: AttemptService, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_another_error_of_a_trial_is_not_taken_for_memory() -> None:
 
 def long_spec() -> RunSpec:
     """Batches of 8 × 128 tokens, whose activations outweigh the gradients."""
-    spec = made_spec(steps=4)
+    spec = made_spec(steps=4, model="gpt2-nano")
     workload = spec.workload.model_copy(
         update={"data": DataSpec(sequence_length_tokens=128), "budget": Budget(steps=4, batch_sequences=8)}
     )

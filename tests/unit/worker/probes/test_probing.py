@@ -25,7 +25,7 @@ ALL = ["gradient-sparsity", "momentum-spectrum", "residual"]
 
 
 def spec_of(optimizer: str, steps: int = 8, **probes: Any) -> RunSpec:
-    spec = made_spec(optimizer=optimizer, steps=steps, lr=entry(optimizer).learning_rate)
+    spec = made_spec(optimizer=optimizer, steps=steps, lr=entry(optimizer).learning_rate, model="gpt2-nano")
     observed = Probes.model_validate({"every_steps": 4, **probes})
     return spec.model_copy(update={"workload": spec.workload.model_copy(update={"probes": observed})})
 
@@ -42,13 +42,13 @@ def test_probes_move_no_loss_and_see_every_block_at_every_due_step(
     probed, plain = MemoryReporter(), MemoryReporter()
     run(spec_of(optimizer, steps=6, window_steps=2), probed, folders)
     elsewhere = Folders(run_folder=tmp_path / "plain", dataset_folder=folders.dataset_folder)
-    run(made_spec(optimizer=optimizer, steps=6, lr=entry(optimizer).learning_rate), plain, elsewhere)
+    run(made_spec(optimizer=optimizer, steps=6, lr=entry(optimizer).learning_rate, model="gpt2-nano"), plain, elsewhere)
 
     assert losses(probed.points) == losses(plain.points)
     assert [(seen.step, seen.probe) for seen in probed.observations] == [(s, p) for s in (4, 5) for p in ALL]
     for seen in probed.observations:
         assert "transformer.h.0.attn.c_attn.weight:value" in seen.blocks
-        assert len(seen.blocks) == 2 + 4 * 6
+        assert len(seen.blocks) == 2 + 2 * 6
         assert Observation.model_validate_json(seen.model_dump_json()) == seen
     assert plain.observations == []
     assert all((point.optimizer_seconds or 0.0) > 0.0 for point in probed.points[1:])
@@ -86,7 +86,7 @@ def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_
     """AdamW's exp_avg (no memory of ours after its first step); for SGD the formula, step by step."""
     name = "transformer.h.1.mlp.c_fc.weight"
     for optimizer_name, kept in (("adamw", True), ("sgd", False)):
-        model = build_model("gpt2-tiny", 1)
+        model = build_model("gpt2-nano", 1)
         optimizer = build(optimizer_name, model, lr=1e-3)
         probing = Probing(model, optimizer, Probes(every_steps=3, kinds=("momentum-spectrum",), beta1=0.8))
         parameter, average = model.get_parameter(name), torch.zeros(())
@@ -104,7 +104,7 @@ def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_
 @pytest.mark.parametrize("debias", [False, True])
 def test_adapms_residual_is_line_6_of_algorithm_1(debias: bool) -> None:
     """r = L R - ((1 - b1) G + b1 L' R') with the optimizer's own factors before and after the step."""
-    model = build_model("gpt2-tiny", 1)
+    model = build_model("gpt2-nano", 1)
     optimizer = build("adapm", model, lr=1e-3, options={"debias_moments": debias})
     assert isinstance(optimizer, AdaPM)
     probing = Probing(model, optimizer, Probes(every_steps=1, kinds=("residual",)))
@@ -126,7 +126,7 @@ def test_adapms_residual_is_line_6_of_algorithm_1(debias: bool) -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_optimizer_of_the_catalog_can_be_observed(name: str) -> None:
     """Whatever it keeps, and however it is wrapped; steps that nobody watches leave no trace."""
-    model = build_model("gpt2-tiny", 1)
+    model = build_model("gpt2-nano", 1)
     optimizer = build(name, model, lr=entry(name).learning_rate)
     probing = Probing(model, optimizer, Probes(every_steps=2))
     stepped(optimizer, model, 0)
@@ -140,7 +140,7 @@ def test_every_optimizer_of_the_catalog_can_be_observed(name: str) -> None:
 
 def test_a_step_that_is_wrapped_twice_is_observed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by torch itself, where some library has replaced the `step` of an optimizer's class."""
-    model = build_model("gpt2-tiny", 1)
+    model = build_model("gpt2-nano", 1)
     optimizer = build("sgd", model, lr=1e-3)
     again = torch.optim.Optimizer.profile_hook_step(type(optimizer).step)
     monkeypatch.setattr(type(optimizer), "step", again)

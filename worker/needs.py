@@ -1,21 +1,19 @@
-"""Footprints for processes that load no torch: counted by `footprint.py` in a process of its own, and kept.
+"""What training needs, for predictions: footprints of single optimizers, counted in another process and kept.
 
-Needs.of(model, wanted) ─► python -m worker.need_process ─► exact bytes on `meta`   (seconds, once)
+Needs.of(keys) ─► footprint_process.counted ─► exact bytes on `meta`   (seconds, once)
 """
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from threading import BoundedSemaphore, Lock, Thread
 from typing import NamedTuple
 
 from optim.catalog import Scalar
+from worker import footprint_process
+from worker.footprint_records import Footprint
 from worker.record import Record
 
-TIMEOUT_SECONDS = 300.0
-"""A model of 8 G parameters takes some seconds; a machine under load takes a while to import torch."""
 MOST_KEPT = 256
 MOST_WAITING = 2
 """Callers that wait for a count, each on a thread that workers' reports need; others are answered at once."""
@@ -89,44 +87,21 @@ class Needs:
 
 def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
     """Those that could be counted: a prediction without its memory is better than none, and another time may do."""
-    command = [sys.executable, "-m", "worker.need_process"]
-    asked = json.dumps([[model, *wanted] for model, wanted in keys])
+    asked = [
+        footprint_process.Asked(model=model, optimizers=(wanted.optimizer,), options=json.loads(wanted.options))
+        for model, wanted in keys
+    ]
     try:
-        done = subprocess.run(
-            command,
-            input=asked,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=True,
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        )
-        needs = [each and Need.model_validate(each) for each in json.loads(done.stdout.splitlines()[-1])]
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        answers = footprint_process.counted(asked)
+    except (OSError, subprocess.SubprocessError):
         return {}
-    return {key: need for key, need in zip(keys, needs, strict=True) if need}
+    return {key: _need(each.footprint) for key, each in zip(keys, answers, strict=True) if each.footprint}
 
 
-def main() -> None:
-    """Count what standard input asks for; the last line of standard output is the answer, null for what cannot be."""
-    print(json.dumps([_need(*asked) for asked in json.load(sys.stdin)]))
-
-
-def _need(model: str, optimizer: str, options: str) -> dict[str, object] | None:
-    from worker.footprint import footprint
-
-    try:
-        found = footprint(model, [optimizer], json.loads(options))
-    except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
-        print(f"{model} with {optimizer}: {error}", file=sys.stderr)
-        return None
+def _need(found: Footprint) -> Need:
     return Need(
         parameters=found.parameters,
         parameter_bytes=found.parameter_bytes,
         gradient_bytes=found.gradient_bytes,
         state_bytes=found.optimizers[0].state_bytes,
-    ).model_dump()
-
-
-if __name__ == "__main__":
-    main()
+    )

@@ -1,0 +1,35 @@
+"""What somebody may have meant who wrote a name that there is none of (torch-free)."""
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher, get_close_matches
+from itertools import takewhile
+from operator import eq
+
+ALIKE = 0.65
+"""Share of the letters, from where on two names look alike: sdg and sgd do, gpt5 and gpt2-355m do not."""
+LONGEST_NAME = 100
+"""Characters that are compared; whatever was sent may be longer."""
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that looks most like `name`, whatever its case, and begins like it; None where none does."""
+    by_lower_case = {each.lower(): each for each in known}
+    written = str(name)[:LONGEST_NAME].lower()
+    found = get_close_matches(written, by_lower_case, cutoff=ALIKE)
+    return by_lower_case[max(found, key=lambda each: _likeness(written, each))] if found else None
+
+
+def _likeness(one: str, other: str) -> tuple[float, int]:
+    return SequenceMatcher(None, one, other).ratio(), sum(takewhile(bool, map(eq, one, other)))
+
+
+def hint(name: object, known: Iterable[str]) -> str:
+    """`did you mean adamw? Known: adamw, adapm`; without the question where nothing looks like it."""
+    names = tuple(known)
+    meant = nearest(name, names)
+    return f"{f'did you mean {meant}? Known' if meant else 'known'}: {', '.join(names)}"
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """`unknown optimizer 'adamm'; did you mean adamw? Known: adamw, adapm`."""
+    return f"unknown {kind} {name!r}; {hint(name, known)}"
