@@ -101,7 +101,7 @@ class CurationVerbs(ABC):
             fault = error.errors(include_url=False, include_context=False)[0]
             place = ".".join(map(str, fault["loc"]))
             raise ConflictError(
-                f"the specification of experiment {source.id} would be refused today: {place}: {fault['msg']}; change "
-                f"a copy of it, and submit that"
+                f"a clone of experiment {source.id} would be refused today: {place}: {fault['msg']}; change a copy of "
+                "its specification, and submit that"
             ) from error
         return self.submit(spec, key, by=by, cloned_from=source.id)
