@@ -16,7 +16,7 @@ from orchestrator.activity import Activity, Stint
 from orchestrator.cells import cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
-from orchestrator.curation import CurationVerbs
+from orchestrator.curation import MAX_PAGE, CurationVerbs
 from orchestrator.disk import shortage
 from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
@@ -72,8 +72,6 @@ PAGE = 500
 """Runs read at once where all are wanted."""
 PROMPT_SECONDS = 1.0
 """Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
-MAX_PAGE = 1_000
-"""No page is longer, whatever is asked for."""
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 

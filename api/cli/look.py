@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import complain, console, print_json
-from api.cli.service import BAD_INPUT, Json, Url, connected
+from api.cli.service import BAD_INPUT, DELETED, Json, Url, connected
 from orchestrator.jobs import RunStatus
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
         try:
             experiment = client.experiment(id)
         except ClientError as error:
-            if error.status != 404:
+            if error.status != 404 or error.kind == DELETED:
                 raise
         else:
             runs = client.runs(experiment_id=id)
