@@ -68,7 +68,8 @@ def experiment_page(
 ) -> tuple[ExperimentRecord, ...]:
     """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
     older than that one. Raises `NotFoundError`."""
-    query = sa.select(experiments).where(is_deleted if deleted else ~is_deleted)
+    # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
+    query = sa.select(experiments).where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
     query = query.order_by(experiments.c.number.desc()).limit(limit)
     for label in labelled:
         having = sa.select(labels.c.experiment_number).where(labels.c.label == known_id(label))
@@ -356,6 +357,8 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
 _EXPERIMENT = sa.select(experiments).where(experiments.c.id == sa.bindparam("this"))
+_gone = experiments.alias()
+_DELETED = sa.select(_gone.c.number).where(_gone.c.deleted_at.is_not(None))
 _NUMBER = sa.select(*(experiments.c[name] for name in ("number", "revision", "deleted_at", "undo_until"))).where(
     experiments.c.id == sa.bindparam("this")
 )
