@@ -27,6 +27,7 @@ from orchestrator.service import Bench
 
 MOST_DELETED = 200
 """On one page; `adapm-bench ls --deleted` lists more."""
+OVERTAKEN = 412
 LONGEST_NUMBER = 15
 """Digits of a revision: none that a form of ours sends has more."""
 
@@ -94,7 +95,7 @@ class CurationPages:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
             return self._again(experiment_id, sent, faults, 422)
         except ChangedMeanwhileError:
-            return self._again(experiment_id, sent, ["Somebody else has changed them meanwhile, see above."], 412)
+            return self._again(experiment_id, sent, ["Somebody else has changed them meanwhile, see above."], OVERTAKEN)
         except NotFoundError as error:
             return lost_page(self._bench, experiment_id, error)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
@@ -147,14 +148,13 @@ class CurationPages:
             experiment = self._bench.experiment(experiment_id)
         except NotFoundError as error:
             return lost_page(self._bench, experiment_id, error)
-        days, nonce = self._bench.undo_days, secrets.token_hex(8)
         return page(
             template,
             status=status,
             experiment=experiment,
             trouble=trouble,
-            undo_seconds=days * 86_400,
-            nonce=nonce,
+            undo_days=self._bench.undo_days,
+            nonce=secrets.token_hex(8),
             **values,
         )
 
@@ -183,6 +183,7 @@ def _form(
         labels=typed["labels"],
         note=typed["note"],
         faults=faults,
+        overtaken=status == OVERTAKEN,
     )
 
 
