@@ -151,7 +151,8 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
 
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
     assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
-    asked, seen = client.experiment, []
+    asked = client.experiment
+    seen: list[Any] = []
 
     def overtaken(experiment_id: str) -> Any:
         found = asked(experiment_id)
