@@ -20,6 +20,7 @@ from api.problems import Unforeseen, handle_errors
 from api.routes import (
     attempts,
     catalog,
+    curation,
     experiments,
     exports,
     figures,
@@ -89,7 +90,7 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys):
+    for noun in (experiments, curation, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys):
         router.include_router(noun.router)
     return router
 

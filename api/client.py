@@ -16,6 +16,7 @@ from uuid import uuid4
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from api.client_curation import CurationVerbs
 from api.client_frames import NotebookVerbs
 from api.faults import Fault, Problem
 from api.own_key import checked, own_key
@@ -60,12 +61,16 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 class ClientError(Exception):
     """The service refused a request, or could not be reached; the message is made for people."""
 
-    def __init__(self, message: str, *, status: int | None, faults: tuple[Fault, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, status: int | None, faults: tuple[Fault, ...] = (), kind: str | None = None
+    ) -> None:
         super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
         self.status = status
         """The HTTP status; None where there was no answer."""
         self.faults = faults
         """Every fault of the request, where it was invalid."""
+        self.kind = kind
+        """The problem's `type`: its name for programs; None where there was no answer of ours."""
 
 
 def fault_text(fault: Fault) -> str:
@@ -74,7 +79,7 @@ def fault_text(fault: Fault) -> str:
     return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
 
 
-class Client(NotebookVerbs):
+class Client(NotebookVerbs, CurationVerbs):
     """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
 
     Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
@@ -126,9 +131,13 @@ class Client(NotebookVerbs):
         )
         return _read(response, Submission)
 
-    def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
-        """Experiments, newest first; `before` is the id of the last one already seen."""
-        parameters = _given(limit=limit, before=before)
+    def experiments(
+        self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
+    ) -> tuple[ExperimentRecord, ...]:
+        """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
+        `deleted`: those that were deleted and can be restored, instead of the others."""
+        more: dict[str, Parameter] = {"label": list(labels), **({"deleted": "true"} if deleted else {})}
+        parameters = {**_given(limit=limit, before=before), **more}
         return self._get("/v1/experiments", Page[ExperimentRecord], parameters).items
 
     def experiment(self, experiment_id: str) -> ExperimentRecord:
@@ -365,7 +374,11 @@ class Client(NotebookVerbs):
         return _read(response, answer)
 
     def _post(self, path: str, answer: type[Answer]) -> Answer:
-        return _read(self._send(lambda: self._http.post(path), tries=1), answer)
+        return self._asked("POST", path, answer, again=False)
+
+    def _asked(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
+        tries = self._retries + 1 if again else 1
+        return _read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
 
     def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
         """Send a request up to `tries` times: when the connection fails, or when the service says how long to wait."""
@@ -409,7 +422,7 @@ def _refusal(response: httpx2.Response) -> ClientError:
     except ValidationError:
         message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
         return ClientError(message, status=response.status_code)
-    return ClientError(problem.detail, status=response.status_code, faults=problem.errors)
+    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type)
 
 
 def _cause(error: Exception) -> str:

@@ -15,7 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.faults import Fault, Problem, Source, faults
 from orchestrator.errors import (
+    ChangedMeanwhileError,
     ConflictError,
+    DeletedError,
     IdempotencyError,
     LeaseLostError,
     MissingDataError,
@@ -34,9 +36,11 @@ log = structlog.get_logger("api")
 
 KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     NotFoundError: (404, "not-found"),
+    DeletedError: (404, "deleted"),
     LeaseLostError: (409, "lease-lost"),
     IdempotencyError: (409, "idempotency-key-reused"),
     ConflictError: (409, "conflict"),
+    ChangedMeanwhileError: (412, "changed-meanwhile"),
     MissingDataError: (422, "missing-data"),
     StoreError: (503, "store-unavailable"),
 }

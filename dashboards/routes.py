@@ -10,6 +10,7 @@
 /queue, /memory                          what is going on; what optimizers would keep
 /compare?runs=…                          any runs beside each other
 /new                                     the submit form, and the same as YAML
+/deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo (curation_pages.py)
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
 """
@@ -25,6 +26,7 @@ from dashboards import experiment_figures, tables, tradeoffs, views
 from dashboards.assets import static_files
 from dashboards.attention import concerns
 from dashboards.comparing import compare_pages
+from dashboards.curation_pages import curation_pages, lost_page, undoable
 from dashboards.downloads import table_file
 from dashboards.drawing import Figure
 from dashboards.experiment_figures import FigureName
@@ -34,7 +36,7 @@ from dashboards.live import Pulse, changes
 from dashboards.palette import ThemeName
 from dashboards.publication import SUFFIXES
 from dashboards.reader import Reader
-from dashboards.render import missing_page, page
+from dashboards.render import page
 from dashboards.run_page import run_pages
 from dashboards.search import Search, found
 from dashboards.study_pages import study_pages
@@ -68,6 +70,7 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.include_router(study_pages(bench))
     router.include_router(run_pages(reader))
     router.include_router(submit_pages(bench))
+    router.include_router(curation_pages(bench))
     router.include_router(compare_pages(reader))
     router.include_router(watch_pages(reader))
     router.include_router(event_streams(bench, stopping))
@@ -94,6 +97,8 @@ class PageHandlers:
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
             query=query,
+            undo=undoable(bench, request.query_params.get("deleted")),
+            any_deleted=bool(bench.experiments(limit=1, deleted=True)),
             activity=activity,
             concerns=concerns(activity, bench.hindrance()),
         )
@@ -107,7 +112,7 @@ class PageHandlers:
                 return self._laws.scaling(whole, request)
             snapshot = self._reader.snapshot(experiment_id, view.cell)
         except NotFoundError as error:
-            return missing_page(str(error))
+            return lost_page(self._reader.bench, experiment_id, error)
         if snapshot.sweep is not None:
             return sweep_page(snapshot, request.query_params, self._reader.bench.hindrance())
         leaders = views.leaders(snapshot.comparison, snapshot.styles)

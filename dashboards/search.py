@@ -1,10 +1,11 @@
-"""Which experiments the first page lists: by words and by state, as its URL says."""
+"""Which experiments the first page lists: by words, by state and by labels, as its URL says."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 from urllib.parse import urlencode
 
+from orchestrator.annotations import MOST_LABELS, in_order, plain_label
 from orchestrator.jobs import RunStatus
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling_spec import ScalingSpec
@@ -24,22 +25,35 @@ class Search:
 
     text: str = ""
     state: State = "all"
+    labels: tuple[str, ...] = ()
+    """All of which an experiment has."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
         """Read the query of a URL."""
-        given = dict(query)
+        pairs = list(query)
+        given = dict(pairs)
         state: State = next((one for one in STATES if one == given.get("state")), "all")
-        return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state)
+        labels = in_order(label for name, value in pairs if name == "label" for label in _labels(value))[:MOST_LABELS]
+        return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state, labels=labels)
+
+    def narrows(self) -> bool:
+        """Whether anything is looked for."""
+        return self != Search()
 
     def with_state(self, state: State) -> str:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []
-        return "?" + urlencode(pairs + ([("state", state)] if state != "all" else []))
+        pairs += [("state", state)] if state != "all" else []
+        return "?" + urlencode(pairs + [("label", label) for label in self.labels])
+
+    def without(self, label: str) -> str:
+        """The query of a URL for the same with one label less, `?` included."""
+        return replace(self, labels=tuple(each for each in self.labels if each != label)).with_state(self.state)
 
     def words(self) -> str:
         """What is looked for, for people."""
-        return " ".join(filter(None, (self.text, "" if self.state == "all" else f"({self.state})")))
+        return " ".join(filter(None, (self.text, *self.labels, "" if self.state == "all" else f"({self.state})")))
 
     def fits(self, experiment: ExperimentRecord) -> bool:
         """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
@@ -56,14 +70,26 @@ class Search:
 
 def found(bench: Bench, query: Search, limit: int) -> list[ExperimentRecord]:
     """The newest experiments that fit, at most `limit`."""
-    if query == Search():
-        return list(bench.experiments(limit=limit))
+    if replace(query, labels=()) == Search():
+        return list(bench.experiments(limit=limit, labels=query.labels))
     fitting: list[ExperimentRecord] = []
     before, looked = None, 0
-    while len(fitting) < limit and looked < MOST_SEARCHED and (page := bench.experiments(limit=PAGE, before=before)):
+    while (
+        len(fitting) < limit
+        and looked < MOST_SEARCHED
+        and (page := bench.experiments(limit=PAGE, before=before, labels=query.labels))
+    ):
         fitting += [one for one in page if query.fits(one)]
         before, looked = page[-1].id, looked + len(page)
     return fitting[:limit]
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    """The label that a hand-edited link means; nothing where it cannot be one."""
+    try:
+        return (plain_label(text),)
+    except ValueError:
+        return ()
 
 
 def _described(experiment: ExperimentRecord) -> str:
@@ -77,5 +103,6 @@ def _described(experiment: ExperimentRecord) -> str:
         *sizes,
         spec.workload.data.dataset,
         spec.workload.task.kind,
+        *experiment.labels,
     ]
     return " ".join([*parts, *names]).lower()

@@ -12,12 +12,20 @@ class NotFoundError(OrchestratorError):
     """There is no such thing in the store."""
 
 
+class DeletedError(NotFoundError):
+    """It was deleted, and can be restored for a while."""
+
+
 class LeaseLostError(OrchestratorError):
     """This attempt's lease has ended or belongs to another attempt; the worker must stop and write nothing more."""
 
 
 class ConflictError(OrchestratorError):
     """The request contradicts the state of the thing that it names."""
+
+
+class ChangedMeanwhileError(ConflictError):
+    """Somebody else has changed it since it was read."""
 
 
 class IdempotencyError(ConflictError):

@@ -22,7 +22,7 @@ class Scope(StrEnum):
     VIEWER = "viewer"
     """Reads everything but keys and the audit log."""
     SUBMITTER = "submitter"
-    """Submits, cancels, pauses, resumes and retries."""
+    """Submits, cancels, pauses, resumes, retries, labels, notes, clones, deletes and restores."""
     ADMIN = "admin"
     """Makes and revokes keys, reads the audit log."""
 

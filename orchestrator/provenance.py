@@ -13,6 +13,8 @@ class Provenance(Record):
     experiment_id: str
     name: str
     kind: str
+    cloned_from: str | None = None
+    """The experiment whose specification was queued once more; null where none was."""
     spec_hash: str
     """SHA-256 of the canonical specification."""
     data_hashes: tuple[str, ...]
@@ -42,6 +44,7 @@ def provenance(experiment: ExperimentRecord, runs: Iterable[RunRecord], bench_ve
         experiment_id=experiment.id,
         name=experiment.name,
         kind=experiment.kind,
+        cloned_from=experiment.cloned_from,
         spec_hash=experiment.spec_hash,
         data_hashes=tuple(sorted({each.data_hash for each in results})),
         environments=tuple(environments[key] for key in sorted(environments)),

@@ -5,6 +5,7 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 
 from pydantic import Field, field_validator
 
+from orchestrator.annotations import Note
 from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
 from orchestrator.kinds import ExperimentSpec
 from worker.record import Record, Result, Verdict, Whole
@@ -54,6 +55,17 @@ class ExperimentRecord(Record):
     progress: Progress
     key_id: str | None = None
     """The key that submitted it; null where the service had none."""
+    labels: tuple[str, ...] = ()
+    """Words that people gave it, by the alphabet."""
+    note: Note | None = None
+    revision: int = 0
+    """Grows with every change of labels and note, with deletion and restoring; it is the `ETag`, and what `If-Match`
+    asks for."""
+    cloned_from: str | None = None
+    """The experiment that it is a clone of."""
+    deleted_at: float | None = None
+    undo_until: float | None = None
+    """Of a deleted one: until when it can be restored; null where it is being removed."""
 
 
 class Submission(Record):

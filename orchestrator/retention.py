@@ -2,7 +2,8 @@
 
 A run with a result resumes from none, whatever became of its worker's own cleaning. A failed or cancelled one keeps
 its last, so that it can be looked into or tried again, unless the operator wants none kept. Where `best` are kept,
-every run keeps the one with its lowest validation loss, too. Logs are always left.
+every run keeps the one with its lowest validation loss, too. Logs are always left, but for those of experiments that
+were deleted and can no longer be restored: of these nothing stays (`removal.py`).
 """
 
 import shutil
@@ -16,6 +17,7 @@ import structlog
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.removal import remove_deleted
 from orchestrator.store.database import Database
 from orchestrator.store.moves import lock_run
 from orchestrator.store.tables import checkpoints, runs
@@ -63,6 +65,10 @@ class Retention:
                 prune(self._database, self._runs_folder, self._keep)
             except (OrchestratorError, OSError) as error:
                 log.warning("checkpoints are not looked at now", error=str(error))
+            try:
+                remove_deleted(self._database, self._runs_folder, stopping=self._stop.is_set)
+            except OrchestratorError as error:
+                log.warning("deleted experiments are not looked at now", error=str(error))
 
 
 def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:

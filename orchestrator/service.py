@@ -1,7 +1,7 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
 users    submit, experiments, runs, points, observations, series, charts, compare, profile, fit, version,
-         cancel | pause | resume | retry
+         cancel | pause | resume | retry; and what curation.py adds: labels, notes, delete, restore, clone
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
@@ -16,6 +16,7 @@ from orchestrator.activity import Activity, Stint
 from orchestrator.cells import cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
+from orchestrator.curation import MAX_PAGE, CurationVerbs
 from orchestrator.disk import shortage
 from orchestrator.errors import MissingDataError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
@@ -71,13 +72,11 @@ PAGE = 500
 """Runs read at once where all are wanted."""
 PROMPT_SECONDS = 1.0
 """Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
-MAX_PAGE = 1_000
-"""No page is longer, whatever is asked for."""
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
-class Bench:
+class Bench(CurationVerbs):
     """The verbs of the service. Thread-safe; every call is one transaction.
 
     Every method may raise `StoreError`; those that name a thing raise `NotFoundError` where it does not exist; those
@@ -112,14 +111,23 @@ class Bench:
 
     # Users
 
-    def submit(self, spec: ComparisonSpec | SweepSpec, key: str | None = None, *, by: str | None = None) -> Submission:
+    def submit(
+        self,
+        spec: ComparisonSpec | SweepSpec,
+        key: str | None = None,
+        *,
+        by: str | None = None,
+        cloned_from: str | None = None,
+    ) -> Submission:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
         if found := missing(spec.workload, self._datasets_folder):
             raise MissingDataError(" ".join(found))
         with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
-            experiment_id, new = self._queue.submit(spec, key, by=by, trace_parent=trace_parent)
+            experiment_id, new = self._queue.submit(
+                spec, key, by=by, trace_parent=trace_parent, cloned_from=cloned_from
+            )
         return Submission(experiment=new or self.experiment(experiment_id), created=new is not None)
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
@@ -139,20 +147,10 @@ class Bench:
         where = RunFilter(model=model, status=RunStatus.SUCCEEDED)
         return self.runs(where=where, sort=RunSort(key="ended_at", descending=True), limit=previews.MEASURED_RUNS)
 
-    def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
-        """A page of experiments, newest first; `before` is the last experiment of the page before it."""
-        with self._database.reading() as connection:
-            return reads.experiment_page(connection, _page(limit), before)
-
     def experiment(self, experiment_id: str) -> ExperimentRecord:
         """One experiment with its counts and progress."""
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id)
-
-    def experiment_of_key(self, key: str) -> ExperimentRecord | None:
-        """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
-        with self._database.reading() as connection:
-            return reads.experiment_of_key(connection, key)
 
     def studies_folder(self) -> Path:
         """Where the results of studies that train nothing lie."""

@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """What one key may ask for in the long run; three times as many at once."""
     audit_days: float = Field(default=365.0, gt=0, le=36_500)
     """How long the audit log remembers."""
+    undo_days: float = Field(default=7.0, ge=0, le=3650)
+    """How long a deleted experiment can be restored; then it is removed for good, its runs' folders, too."""
     slots: int | None = Field(default=None, ge=1, le=4096)
     """CPUs that runs may occupy at once; default: all of them."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)

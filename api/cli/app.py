@@ -10,6 +10,7 @@ import typer
 from api.cli import (
     catalogs,
     config,
+    curation,
     data,
     db,
     demo,
@@ -73,7 +74,7 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, study, export, report, mlflow)
+USING = (demo, up, submit, look, watch, wishes, curation, logs, fit, sweep, study, export, report, mlflow)
 BESIDE = (init, run, schema, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

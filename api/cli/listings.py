@@ -1,5 +1,6 @@
 """Experiments and runs as people read them: lists, and everything about one."""
 
+import textwrap
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
@@ -14,16 +15,30 @@ from orchestrator.sweeps import SweepSpec
 from worker.record import Result
 from worker.spec import RunSpec
 
+NONE_YET = "no experiments yet; `adapm-bench submit docs/example.yaml` makes one"
+NONE_SUCH = "no such experiments"
 
-def experiments_table(experiments: Iterable[ExperimentRecord]) -> RenderableType:
-    """One line an experiment."""
+
+def experiments_table(experiments: Iterable[ExperimentRecord], nothing: str = NONE_YET) -> RenderableType:
+    """One line an experiment; labels where any has some."""
+    listed = list(experiments)
+    if not listed:
+        return Text(nothing)
+    labelled = any(e.labels for e in listed)
     rows = [
-        (e.id, e.name, counts_text(e.counts), steps_text(e), formats.moment(e.created_at), formats.moment(e.ended_at))
-        for e in experiments
+        (
+            e.id,
+            e.name,
+            *([", ".join(e.labels)] if labelled else []),
+            counts_text(e.counts),
+            steps_text(e),
+            formats.moment(e.created_at),
+            formats.moment(e.ended_at),
+        )
+        for e in listed
     ]
-    if not rows:
-        return Text("no experiments yet; `adapm-bench submit docs/example.yaml` makes one")
-    return text_table(("experiment", "name", "runs", "steps", "submitted", "ended"), rows)
+    head = ("experiment", "name", *(["labels"] if labelled else []), "runs", "steps", "submitted", "ended")
+    return text_table(head, rows)
 
 
 def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
@@ -77,6 +92,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("model", _models(experiment)),
         ("data", experiment.spec.workload.data.dataset),
         ("budget", _budget(experiment)),
+        *_written_facts(experiment),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
 
@@ -87,6 +103,16 @@ def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
         planned = f"{spec.trial_count()} trials, {spec.trials_each()} of each optimizer"
         return (("sweep", f"{spec.algorithm}, {planned}"), ("found", f"adapm-bench sweep show {experiment.id}"))
     return (("baseline", spec.baseline_name()),)
+
+
+def _written_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+    """What people wrote about it, and what it is a clone of."""
+    note = experiment.note
+    return (
+        *((("clone of", experiment.cloned_from),) if experiment.cloned_from else ()),
+        *((("labels", ", ".join(experiment.labels)),) if experiment.labels else ()),
+        *((("note", textwrap.shorten(note.text, 90, placeholder=" …")),) if note else ()),
+    )
 
 
 def _models(experiment: ExperimentRecord) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import complain, console, print_json
-from api.cli.service import BAD_INPUT, Json, Url, connected
+from api.cli.service import BAD_INPUT, DELETED, Json, Url, connected
 from orchestrator.jobs import RunStatus
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ Limit = Annotated[
 Experiment = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
 Status = Annotated[RunStatus | None, typer.Option("--status", help="List the runs in this state.")]
 
+WithLabels = Annotated[
+    list[str] | None, typer.Option("--label", help="List the experiments with this label; twice: with both.")
+]
+Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verbs of this file."""
@@ -56,10 +61,16 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
-    experiment: Experiment = None, status: Status = None, limit: Limit = None, url: Url = None, json: Json = False
+    experiment: Experiment = None,
+    status: Status = None,
+    label: WithLabels = None,
+    deleted: Deleted = False,
+    limit: Limit = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
     """List experiments, newest first; with --experiment or --status, runs."""
-    from api.cli.listings import experiments_table, runs_table
+    from api.cli.listings import NONE_SUCH, NONE_YET, experiments_table, runs_table
 
     with connected(url) as client:
         if experiment is not None or status is not None:
@@ -68,8 +79,9 @@ def ls(
             runs = client.runs(experiment_id=experiment, status=status)[:limit]
             print_json(runs) if json else console().print(runs_table(runs))
         else:
-            experiments = client.experiments(limit=limit or 20)
-            print_json(experiments) if json else console().print(experiments_table(experiments))
+            experiments = client.experiments(limit=limit or 20, labels=label or (), deleted=deleted)
+            nothing = NONE_SUCH if label or deleted else NONE_YET
+            print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
 
 
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
@@ -81,7 +93,7 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
         try:
             experiment = client.experiment(id)
         except ClientError as error:
-            if error.status != 404:
+            if error.status != 404 or error.kind == DELETED:
                 raise
         else:
             runs = client.runs(experiment_id=id)

@@ -25,6 +25,9 @@ UNREACHABLE = 3
 INTERRUPTED = 130
 """What shells give a command that Ctrl-C ended: 128 + SIGINT."""
 
+DELETED = "urn:adapm-bench:problem:deleted"
+"""The kind of problem that says the way back of a deleted experiment: no run is looked for by that id."""
+
 URL_VARIABLE = "ADAPM_BENCH_URL"
 
 Url = Annotated[

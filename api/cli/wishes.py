@@ -6,7 +6,7 @@ import typer
 
 from api.cli.console import print_json
 from api.cli.look import AnyId
-from api.cli.service import Json, Url, connected
+from api.cli.service import DELETED, Json, Url, connected
 from orchestrator.jobs import Wish
 
 if TYPE_CHECKING:
@@ -61,6 +61,6 @@ def _ask(client: "Client", id: str, wish: Wish) -> "ExperimentRecord | RunRecord
     try:
         return client.wish_experiment(id, wish)
     except ClientError as error:
-        if error.status != 404:
+        if error.status != 404 or error.kind == DELETED:
             raise
     return client.wish_run(id, wish)

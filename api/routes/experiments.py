@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.answers import answered
+from api.answers import answered, revision_tag
 from api.pages import ExperimentChange, Page
 from api.routes.context import (
     BenchDependency,
@@ -21,6 +21,7 @@ from api.routes.context import (
 )
 from dashboards.downloads import table_file
 from dashboards.publication import MEDIA_TYPES, TableFormat
+from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import Wish
 from orchestrator.kinds import ExperimentSpec
@@ -42,6 +43,12 @@ Cell = Annotated[
     str | None,
     Query(max_length=80, description="Of a scaling experiment: a key of `cells`. Default: its largest model."),
 ]
+
+WithLabels = Annotated[
+    tuple[Label, ...],
+    Query(max_length=MOST_LABELS, description="Only those with this label; several: with all of them."),
+]
+Deleted = Annotated[bool, Query(description="Those that were deleted and can be restored, instead of the others.")]
 
 
 @router.post(
@@ -66,16 +73,19 @@ def validate(fields: Annotated[Any, Body()], bench: BenchDependency) -> Preview:
 
 
 @router.get("", responses=problems(422))
-def experiments(bench: BenchDependency, limit: Limit = 50, before: Cursor = None) -> Page[ExperimentRecord]:
+def experiments(
+    bench: BenchDependency, limit: Limit = 50, before: Cursor = None, label: WithLabels = (), deleted: Deleted = False
+) -> Page[ExperimentRecord]:
     """Experiments, newest first; `before` is the last id of the page before."""
-    items = bench.experiments(limit=limit, before=before)
+    items = bench.experiments(limit=limit, before=before, labels=label, deleted=deleted)
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
 def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
     """One experiment with its specification, state and progress."""
-    return answered(bench.experiment(experiment_id))
+    found = bench.experiment(experiment_id)
+    return answered(found, headers=revision_tag(found.revision))
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404))

@@ -11,7 +11,7 @@ from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
 from orchestrator.store.database import Database
 from orchestrator.store.moves import known_id
 from orchestrator.store.standing import seconds_between_starts
-from orchestrator.store.tables import QUEUE_ORDER, attempts, experiments, is_claimable, leaders, runs
+from orchestrator.store.tables import QUEUE_ORDER, attempts, experiments, is_claimable, is_kept, leaders, runs
 
 DAY_SECONDS = 86_400
 MOST_AT_WORK = 500
@@ -24,7 +24,7 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
     now = database.read_clock(connection)
     in_queue = sa.select(sa.func.count()).select_from(runs).where(is_claimable)
     failed = sa.select(sa.func.count()).select_from(runs)
-    failed = failed.where(runs.c.status == RunStatus.FAILED, runs.c.ended_at > now - DAY_SECONDS)
+    failed = failed.where(runs.c.status == RunStatus.FAILED, runs.c.ended_at > now - DAY_SECONDS, is_kept)
     return Activity(
         now=now,
         at_work=_at_work(connection, now),
@@ -51,7 +51,7 @@ def _stints() -> sa.Select[Any]:
 
 def _failures(connection: Connection) -> tuple[Stint, ...]:
     broken = attempts.c.outcome.in_([AttemptOutcome.BROKEN, AttemptOutcome.LOST])
-    query = _stints().where(broken).order_by(attempts.c.ended_at.desc()).limit(FAILURES)
+    query = _stints().where(broken, is_kept).order_by(attempts.c.ended_at.desc()).limit(FAILURES)
     return tuple(Stint(**row._mapping) for row in connection.execute(query))
 
 
@@ -113,5 +113,5 @@ def _device_seconds_since(connection: Connection, moment: float, now: float) -> 
     end = sa.func.coalesce(attempts.c.ended_at, now)
     recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > moment)
     held = sa.func.sum((end - start) * runs.c.processes)
-    query = sa.select(held).join(runs, runs.c.id == attempts.c.run_id).where(recent)
+    query = sa.select(held).join(runs, runs.c.id == attempts.c.run_id).where(recent, is_kept)
     return float(connection.execute(query).scalar_one() or 0.0)

@@ -13,12 +13,15 @@ import sqlalchemy as sa
 from orchestrator.jobs import ExperimentId, RunId
 from orchestrator.store.database import Database
 from orchestrator.store.moves import MAX_BACKOFF_SECONDS, plain_text
-from orchestrator.store.tables import OutboxKind, outbox
+from orchestrator.store.tables import OutboxKind, experiments, is_deleted, outbox
 
 __all__ = ["Outbox", "OutboxEntry", "OutboxKind"]
 
 FIRST_PAUSE_SECONDS = 1.0
 """After the first failure; doubles each time, up to five minutes."""
+
+IS_TOLD = outbox.c.experiment_id.not_in(sa.select(experiments.c.id).where(is_deleted))
+"""Of a deleted experiment nothing is told, unless it is restored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +48,13 @@ class Outbox:
         """The oldest entries that may be tried now."""
         columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "created_at", "tries")]
         due = outbox.c.available_at <= self._database.now()
-        query = sa.select(*columns).where(due).order_by(outbox.c.id).limit(limit)
+        query = sa.select(*columns).where(due, IS_TOLD).order_by(outbox.c.id).limit(limit)
         with self._database.reading() as connection:
             return tuple(OutboxEntry(**row._mapping) for row in connection.execute(query))
 
     def backlog(self) -> int:
         """How many entries are not delivered yet."""
-        query = sa.select(sa.func.count()).select_from(outbox)
+        query = sa.select(sa.func.count()).select_from(outbox).where(IS_TOLD)
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 

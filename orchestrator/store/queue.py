@@ -80,9 +80,10 @@ class Queue:
         *,
         by: str | None = None,
         trace_parent: str | None = None,
+        cloned_from: str | None = None,
     ) -> Submitted:
         """Queue an experiment; see `submission.submit_together`. Raises `IdempotencyError`."""
-        submittal = Submittal.of(spec, key, by=by, trace_parent=trace_parent)
+        submittal = Submittal.of(spec, key, by=by, trace_parent=trace_parent, cloned_from=cloned_from)
         large = len(submittal.planned) > submission.LARGE_RUNS
         return (self._submit_large if large else self._submit)(submittal)
 

@@ -1,6 +1,7 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import ValidationError, create_model
 from sqlalchemy.engine import Connection
 
 from orchestrator import kinds
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import DeletedError, NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.records import (
     AttemptRecord,
@@ -21,6 +22,7 @@ from orchestrator.records import (
     RunSort,
     StateCounts,
 )
+from orchestrator.store import annotations
 from orchestrator.store.moves import known_id
 from orchestrator.store.tables import (
     attempts,
@@ -28,6 +30,9 @@ from orchestrator.store.tables import (
     checkpoints,
     events,
     experiments,
+    is_deleted,
+    is_kept,
+    labels,
     results,
     run_specs,
     runs,
@@ -39,11 +44,13 @@ from worker.spec import RunSpec, Spec, Workload, as_stored
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
 
-def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
-    """One experiment. Raises `NotFoundError`."""
+def experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> ExperimentRecord:
+    """One experiment. Raises `NotFoundError`, and `DeletedError` for a deleted one unless those are wanted, too."""
     row = connection.execute(_EXPERIMENT, {"this": known_id(experiment_id)}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    if row.deleted_at is not None and not deleted_too:
+        raise DeletedError(deleted_sentence(row.id, row.undo_until))
     return _experiment_records(connection, [row])[0]
 
 
@@ -51,15 +58,28 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     """The newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
     column = experiments.c.idempotency_key
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
-    row = connection.execute(sa.select(experiments).where(mine).order_by(experiments.c.number.desc())).first()
+    query = sa.select(experiments).where(mine, ~is_deleted).order_by(experiments.c.number.desc())
+    row = connection.execute(query).first()
     return None if row is None else _experiment_records(connection, [row])[0]
 
 
-def experiment_page(connection: Connection, limit: int, before: str | None) -> tuple[ExperimentRecord, ...]:
-    """Experiments, newest first; with `before`, those older than that one. Raises `NotFoundError`."""
-    query = sa.select(experiments).order_by(experiments.c.number.desc()).limit(limit)
+def experiment_page(
+    connection: Connection, limit: int, before: str | None, labelled: Sequence[str] = (), *, deleted: bool = False
+) -> tuple[ExperimentRecord, ...]:
+    """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
+    older than that one. Raises `NotFoundError`."""
+    # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
+    query = sa.select(experiments).where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
+    query = query.order_by(experiments.c.number.desc()).limit(limit)
+    for label in labelled:
+        having = sa.select(labels.c.experiment_number).where(labels.c.label == known_id(label))
+        query = query.where(experiments.c.number.in_(having))
     if before is not None:
-        query = query.where(experiments.c.number < _experiment_number(connection, before))
+        # A page goes on behind one that has been deleted since.
+        row = connection.execute(_NUMBER, {"this": known_id(before)}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no experiment {before!r}")
+        query = query.where(experiments.c.number < row.number)
     return _experiment_records(connection, connection.execute(query).all())
 
 
@@ -67,7 +87,7 @@ def run(connection: Connection, run_id: str) -> RunRecord:
     """One run. Raises `NotFoundError`."""
     row = connection.execute(_RUN, {"this": known_id(run_id)}).one_or_none()
     if row is None:
-        raise NotFoundError(f"there is no run {run_id!r}")
+        raise _no_run(connection, run_id)
     return _run_record(row)
 
 
@@ -125,8 +145,8 @@ def version(connection: Connection) -> int:
 
 def experiment_version(connection: Connection, experiment_id: str) -> int:
     """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
-    number = _experiment_number(connection, experiment_id)
-    return int(connection.execute(_VERSION, {"number": number}).scalar_one() or 0)
+    row = _kept_experiment(connection, experiment_id)
+    return int(row.revision) + int(connection.execute(_VERSION, {"number": row.number}).scalar_one() or 0)
 
 
 def trace_parent(connection: Connection, run_id: str) -> str | None:
@@ -139,22 +159,53 @@ def trace_parent(connection: Connection, run_id: str) -> str | None:
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
     if connection.execute(_THERE, {"this": known_id(run_id)}).first() is None:
-        raise NotFoundError(f"there is no run {run_id!r}")
+        raise _no_run(connection, run_id)
+
+
+def require_kept(connection: Connection, experiment_id: str) -> None:
+    """Raise `DeletedError` if the experiment is deleted: to be asked under the lock of one of its runs."""
+    row = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).one_or_none()
+    if row is not None and row.deleted_at is not None:
+        raise DeletedError(deleted_sentence(experiment_id, row.undo_until))
+
+
+def deleted_sentence(experiment_id: str, undo_until: float | None) -> str:
+    """That an experiment is deleted, and the way back."""
+    if undo_until is None:
+        return f"experiment {experiment_id} was deleted and is being removed for good"
+    moment = datetime.fromtimestamp(undo_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"experiment {experiment_id} was deleted; until {moment} `adapm-bench restore {experiment_id}` brings it back"
+    )
 
 
 # Helpers, in the order of their use
 
 
-def _experiment_number(connection: Connection, experiment_id: str) -> int:
-    number = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).scalar_one_or_none()
-    if number is None:
+def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
+    """Number and revision of one that is not deleted. Raises `NotFoundError`."""
+    row = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).one_or_none()
+    if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
-    return int(number)
+    if row.deleted_at is not None:
+        raise DeletedError(deleted_sentence(experiment_id, row.undo_until))
+    return row
+
+
+def _no_run(connection: Connection, run_id: str) -> NotFoundError:
+    """Why there is no such run: it never was, or its experiment is deleted."""
+    query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
+    deleted = connection.execute(query.where(runs.c.id == known_id(run_id), is_deleted)).one_or_none()
+    if deleted is not None:
+        return DeletedError(deleted_sentence(deleted.id, deleted.undo_until))
+    return NotFoundError(f"there is no run {run_id!r}")
 
 
 def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
     if where.experiment_id is not None:
-        yield runs.c.experiment_number == _experiment_number(connection, where.experiment_id)
+        yield runs.c.experiment_number == _kept_experiment(connection, where.experiment_id).number
+    else:
+        yield is_kept
     for name in ("status", "candidate", "optimizer", "model", "seed"):
         if (wanted := getattr(where, name)) is not None:
             yield runs.c[name] == (known_id(wanted) if name == "candidate" else wanted)
@@ -234,8 +285,8 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
 
 def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[ExperimentRecord, ...]:
     numbers = [row.number for row in rows]
-    totals = _totals(connection, numbers)
-    return tuple(_experiment_record(row, totals.get(row.number, [])) for row in rows)
+    totals, written = _totals(connection, numbers), annotations.of(connection, rows)
+    return tuple(_experiment_record(row, totals.get(row.number, []), written[row.number]) for row in rows)
 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
@@ -246,7 +297,9 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
     return found
 
 
-def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> ExperimentRecord:
+def _experiment_record(
+    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], written: annotations.Annotations
+) -> ExperimentRecord:
     counts = StateCounts(
         total=sum(total.runs for total in totals),
         by_status={total.status: total.runs for total in totals},
@@ -263,6 +316,12 @@ def _experiment_record(row: sa.Row[Any], totals: Sequence[sa.Row[Any]]) -> Exper
         counts=counts,
         progress=_progress(totals, growing=row.growing),
         key_id=row.key_id,
+        labels=written.labels,
+        note=written.note,
+        revision=row.revision,
+        cloned_from=row.cloned_from,
+        deleted_at=row.deleted_at,
+        undo_until=row.undo_until,
     )
 
 
@@ -298,9 +357,13 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
 _EXPERIMENT = sa.select(experiments).where(experiments.c.id == sa.bindparam("this"))
-_NUMBER = sa.select(experiments.c.number).where(experiments.c.id == sa.bindparam("this"))
-_RUN = _run_query().where(runs.c.id == sa.bindparam("this"))
-_THERE = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"))
+_gone = experiments.alias()
+_DELETED = sa.select(_gone.c.number).where(_gone.c.deleted_at.is_not(None))
+_NUMBER = sa.select(*(experiments.c[name] for name in ("number", "revision", "deleted_at", "undo_until"))).where(
+    experiments.c.id == sa.bindparam("this")
+)
+_RUN = _run_query().where(runs.c.id == sa.bindparam("this"), is_kept)
+_THERE = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"), is_kept)
 _VERSION = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == sa.bindparam("number"))
 _TOTALS = (
     sa.select(

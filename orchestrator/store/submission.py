@@ -61,6 +61,7 @@ class Submittal:
     by: str | None
     """The caller's key, which the runs are charged to."""
     trace_parent: str | None
+    cloned_from: str | None
 
     @classmethod
     def of(
@@ -70,6 +71,7 @@ class Submittal:
         *,
         by: str | None = None,
         trace_parent: str | None = None,
+        cloned_from: str | None = None,
     ) -> Self:
         """Expand the experiment."""
         content = canonical_json(spec.model_dump(mode="json"))
@@ -82,6 +84,7 @@ class Submittal:
             planned=planned_runs(spec),
             by=by,
             trace_parent=trace_parent,
+            cloned_from=cloned_from,
         )
 
 
@@ -139,6 +142,7 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
         counts=StateCounts(total=runs_total, by_status=queued, growing=will_grow(spec)),
         progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
         key_id=submittal.by,
+        cloned_from=submittal.cloned_from,
     )
 
 
@@ -157,6 +161,7 @@ def _insert_experiment(
         "created_at": now,
         "growing": will_grow(spec),
         "key_id": submittal.by,
+        "cloned_from": submittal.cloned_from,
     }
     return connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
 
@@ -167,6 +172,11 @@ def _earlier(connection: Connection, submittal: Submittal) -> Submitted | Idempo
         return IdempotencyError(
             f"the idempotency key {submittal.key!r} belongs to experiment {known.id} with another specification; "
             "use a new key for a new experiment"
+        )
+    if known.deleted_at is not None:
+        return IdempotencyError(
+            f"the idempotency key {submittal.key!r} belongs to experiment {known.id}, which was deleted; restore it "
+            f"(`adapm-bench restore {known.id}`), or use a new key"
         )
     return ExperimentId(known.id), None
 
@@ -270,7 +280,18 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
 
 _VALUES = {
     name: sa.bindparam(name, type_=experiments.c[name].type)
-    for name in ("id", "name", "kind", "spec", "spec_hash", "idempotency_key", "created_at", "growing", "key_id")
+    for name in (
+        "id",
+        "name",
+        "kind",
+        "spec",
+        "spec_hash",
+        "idempotency_key",
+        "created_at",
+        "growing",
+        "key_id",
+        "cloned_from",
+    )
 }
 _INSERT_EXPERIMENT = {
     name: dialect.insert(experiments)
@@ -279,7 +300,7 @@ _INSERT_EXPERIMENT = {
     .returning(experiments.c.number)
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
 }
-_BY_KEY = sa.select(experiments.c.id, experiments.c.spec_hash).where(
+_BY_KEY = sa.select(experiments.c.id, experiments.c.spec_hash, experiments.c.deleted_at).where(
     experiments.c.idempotency_key == sa.bindparam("key")
 )
 _SERVED = (

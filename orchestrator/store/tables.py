@@ -7,6 +7,8 @@
     change_counters                               (how often anything visible has changed)
     leaders                                       (who dispatches, who exports, and until when)
     keys ─< sessions, audit                       (who may call, and what they changed)
+    labels                                        (words that people gave experiments)
+    removed                                       (the sums over what deletion has removed)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
@@ -67,7 +69,35 @@ experiments = Table(
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
+    # What people do with it after its submission; see `annotations.py` and `deletion.py`.
+    Column("note", sa.Text, nullable=True),
+    Column("noted_at", sa.Double, nullable=True),
+    Column("noted_by", sa.Text, nullable=True),
+    Column("revision", sa.BigInteger, nullable=False, server_default="0"),  # grows with each change of these
+    Column("cloned_from", sa.Text, nullable=True),  # an id; the experiment may have been removed since
+    Column("deleted_at", sa.Double, nullable=True),
+    Column("undo_until", sa.Double, nullable=True),  # null of a deleted one: it is being removed
 )
+
+is_deleted = experiments.c.deleted_at.is_not(None)
+Index("ix_experiments_deleted", experiments.c.deleted_at, sqlite_where=is_deleted, postgresql_where=is_deleted)
+
+labels = Table(
+    "labels",
+    metadata,
+    Column("experiment_number", BigSerial, ForeignKey("experiments.number"), primary_key=True, autoincrement=False),
+    Column("label", sa.Text, primary_key=True),
+    Index("ix_labels_label", "label", "experiment_number"),
+)
+
+removed = Table(
+    "removed",
+    metadata,
+    Column("what", sa.Text, primary_key=True),
+    Column("count", sa.BigInteger, nullable=False),
+    Column("seconds", sa.Double, nullable=False),
+)
+"""What counters have counted of runs that are no more: a counter must never fall."""
 
 runs = Table(
     "runs",
@@ -128,6 +158,9 @@ is_claimable = runs.c.status.in_(
     sa.bindparam("claimable", sorted(CLAIMABLE), type_=runs.c.status.type, expanding=True, literal_execute=True)
 )
 """Whether a run waits in the queue. Written out in the statement, for only then does SQLite use the index below."""
+
+is_kept = runs.c.experiment_number.not_in(sa.select(experiments.c.number).where(is_deleted))
+"""Whether a run's experiment is not deleted. Few are, and an index of their own finds them."""
 
 QUEUE_ORDER = (runs.c.rank, runs.c.turn, runs.c.experiment_number, runs.c.position)
 """Who is next: the most urgent, among them the one whose turn is first."""

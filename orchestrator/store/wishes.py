@@ -15,6 +15,7 @@ from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, Ru
 from orchestrator.store.database import Database
 from orchestrator.store.limits import with_time_anew
 from orchestrator.store.moves import RunRow, known_id, lock, lock_run, move, select_runs
+from orchestrator.store.reads import require_kept
 from orchestrator.store.tables import attempts, experiments, runs
 
 
@@ -35,6 +36,7 @@ def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -
         if found is None:
             raise NotFoundError(f"there is no run {run_id!r}")
         run, now = found
+        require_kept(connection, run.experiment_id)
         after = _after(connection, [run], wish, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, wish))
@@ -51,6 +53,7 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
         locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
+        require_kept(connection, experiment_id)
         after = _after(connection, locked.runs, wish, policy, locked.now)
         move(connection, _changes(locked.runs, after), locked.now)
 

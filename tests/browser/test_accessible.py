@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestrator.annotations import AnnotationChange
 from orchestrator.studies.demo import DEMO
 
 pytestmark = pytest.mark.browser
@@ -16,7 +17,13 @@ def test_no_page_has_a_serious_fault(eyes, site, theme):
     site.player.finish(7)
     site.player.begin().report(60)
     run = site.bench.runs(limit=1)[0]
-    pages = (("/", 0), ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment.id}", 7), (f"/runs/{run.id}", 2),
+    site.bench.annotate(experiment.id, AnnotationChange(labels=("paper",), note="words"))
+    other = site.bench.clone_experiment(experiment.id).experiment.id
+    site.bench.cancel_experiment(other)
+    site.bench.delete_experiment(other)
+    pages = (("/?label=paper", 0), ("/deleted", 0), (f"/experiments/{experiment.id}/edit", 0),
+             (f"/experiments/{experiment.id}/delete", 0), (f"/?deleted={other}", 0),
+             ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment.id}", 7), (f"/runs/{run.id}", 2),
              (f"/compare?runs={run.id}", 1), ("/queue", 0), ("/experiments/nothing", 0))  # fmt: skip
     found = []
     for path, figures in pages:

@@ -164,7 +164,7 @@ def test_the_examples_of_the_document_work(service: Service, client: Client):
             text = f"async def use():\n{textwrap.indent(text, '    ')}    return runs\nruns = asyncio.run(use())\n"
         exec(text, known)
     known["client"].close()  # type: ignore[attr-defined]
-    assert len(blocks) == 5
+    assert len(blocks) == 8
     assert len(known["results"]) == 4  # type: ignore[arg-type]
     assert known["last"] == run
     assert "/workload" in known["refused"]  # type: ignore[operator]

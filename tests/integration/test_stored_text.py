@@ -1,6 +1,6 @@
 """Text that somebody stored is shown as text, on every page and in every figure: a corpus of what would run elsewhere.
 
-It goes in as names, labels, reasons and keys' labels do, and every answer is read as a browser would read it.
+It goes in as names, labels, notes, reasons and keys' labels do, and every answer is read as a browser would read it.
 """
 
 import json
@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from dashboards.experiment_figures import FigureName
+from orchestrator.annotations import AnnotationChange
 from orchestrator.experiments import Candidate
 from orchestrator.key_records import KeyRequest, Scope
 from orchestrator.studies.demo import DEMO
@@ -67,7 +68,8 @@ def read(html: str) -> Reader:
 
 
 def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, dict[str, str]]]:
-    """A finished experiment whose name and labels are these; its id, and the headers of a viewer named so."""
+    """A finished experiment whose name, labels and note are these, and a deleted clone of it; its id, and the headers
+    of a viewer named so."""
     with opened_bench(folder) as (bench, player):
         candidates = tuple(
             Candidate(optimizer="adamw", learning_rates=(2e-3,), label=label) for label in (names or ("plain",))
@@ -78,6 +80,12 @@ def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, di
         player.finish()
         label = (names[0] if names else "plain")[:80]
         key = bench.keyring.create(KeyRequest(label=label, scope=Scope.ADMIN))
+        words = AnnotationChange(labels=names, note="\n".join(names))
+        bench.annotate(experiment_id, words, by=key.key.id)
+        clone = bench.clone_experiment(experiment_id, name).experiment.id
+        bench.annotate(clone, words)
+        bench.cancel_experiment(clone)
+        bench.delete_experiment(clone)
         cookie = {"Cookie": f"adapm_bench_session={bench.keyring.log_in(key.key.id)}"}
         with TestClient(create_app(bench, stopping=lambda: True), base_url="http://127.0.0.1") as client:
             yield client, experiment_id, cookie
@@ -95,7 +103,10 @@ def harmless(tmp_path_factory):
     yield from played(names, tmp_path_factory.mktemp("harmless"))
 
 
-PAGES = ("/", "/experiments/{id}", "/runs/{id}-0003", "/runs/{id}-0005", "/login", "/docs", "/experiments/{script}")
+PAGES = (
+    "/", "/experiments/{id}", "/runs/{id}-0003", "/runs/{id}-0005", "/login", "/docs", "/experiments/{script}",
+    "/experiments/{id}/edit", "/experiments/{id}/clone", "/experiments/{id}/delete", "/deleted",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -113,10 +124,26 @@ def test_stored_text_adds_nothing_to_a_page_that_a_browser_would_act_on(hostile,
     assert "49" not in "".join(text for text in found.text if "7*7" in text)
 
 
-def test_the_corpus_is_shown_as_it_was_written(hostile):
+@pytest.mark.parametrize("page", ["/experiments/{id}", "/experiments/{id}/edit", "/"])
+def test_the_corpus_is_shown_as_it_was_written(hostile, page: str):
     client, experiment_id, cookie = hostile
-    text = " ".join(read(client.get(f"/experiments/{experiment_id}", headers=cookie).text).text)
+    text = " ".join(read(client.get(page.replace("{id}", experiment_id), headers=cookie).text).text)
     assert [each for each in CORPUS if each not in text] == []
+
+
+@pytest.mark.parametrize("word", CORPUS)
+def test_a_list_that_a_link_narrows_shows_the_label_and_acts_on_nothing(hostile, harmless, word: str):
+    """Whoever sends a link chooses the label in it, whether any experiment has it or none."""
+    (client, experiment_id, cookie), (other, _, other_cookie) = hostile, harmless
+    known = read(client.get("/", params={"label": word}, headers=cookie).text)
+    unknown = read(other.get("/", params={"label": word}, headers=other_cookie).text)
+    assert f"/experiments/{experiment_id}" in known.addresses
+    for found in (known, unknown):
+        assert word in " ".join(found.text)
+        assert found.handlers == []
+        assert not [address for address in found.addresses if not address.startswith(("/", "#", "?"))]
+    assert not {"img", "iframe"} & {*known.tags, *unknown.tags}
+    assert known.tags.count("script") == unknown.tags.count("script")
 
 
 def strings(value: object) -> Iterator[str]:

@@ -1,0 +1,89 @@
+"""What the client has for keeping experiments in order: labels, a note, delete, restore, clone."""
+
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from orchestrator.annotations import AnnotationChange
+from orchestrator.records import ExperimentRecord, Submission
+
+CHANGED_MEANWHILE = 412
+MOST_TRIES = 10
+"""Of adding a label while others edit the same experiment."""
+
+
+class CurationVerbs(ABC):
+    """The verbs of this file; `Client` brings what they ask the service with."""
+
+    @abstractmethod
+    def experiment(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment with its state."""
+
+    @abstractmethod
+    def _asked(self, method: str, path: str, answer: type[Any], *, again: bool, **sent: Any) -> Any:
+        """The answer to one request; `again`: it may be repeated when the connection fails."""
+
+    def annotate(
+        self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
+    ) -> ExperimentRecord:
+        """Change labels and note; what is left out of `change` stays as it is. With the `revision` of the experiment
+        as it was read only what nobody has changed since: else it is refused (412)."""
+        body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
+        headers = {} if revision is None else {"If-Match": f'"{revision}"'}
+        path = f"/v1/experiments/{_segment(experiment_id)}"
+        # Sent again under a revision it could be refused by its own first try.
+        changed: ExperimentRecord = self._asked(
+            "PATCH", path, ExperimentRecord, again=revision is None, json=dict(body), headers=headers
+        )
+        return changed
+
+    def add_labels(self, experiment_id: str, *labels: str) -> ExperimentRecord:
+        """Give an experiment these labels, too; nobody else's are lost, whoever edits at the same time."""
+        return self._relabelled(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
+
+    def remove_labels(self, experiment_id: str, *labels: str) -> ExperimentRecord:
+        """Take these labels away; one that it does not have changes nothing."""
+        gone = {unicodedata.normalize("NFC", label).strip() for label in labels}
+        return self._relabelled(experiment_id, lambda had: [label for label in had if label not in gone])
+
+    def write_note(self, experiment_id: str, text: str | None) -> ExperimentRecord:
+        """Write an experiment's note, in plain text; None takes it away."""
+        return self.annotate(experiment_id, {"note": text})
+
+    def delete_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Delete an experiment of which every run has ended; until `undo_until` it can be restored."""
+        path = f"/v1/experiments/{_segment(experiment_id)}"
+        deleted: ExperimentRecord = self._asked("DELETE", path, ExperimentRecord, again=True)
+        return deleted
+
+    def restore_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Undo a deletion."""
+        path = f"/v1/experiments/{_segment(experiment_id)}/restore"
+        restored: ExperimentRecord = self._asked("POST", path, ExperimentRecord, again=True)
+        return restored
+
+    def clone_experiment(self, experiment_id: str, name: str | None = None, key: str | None = None) -> Submission:
+        """Submit an experiment's specification again, under another name if one is given; an earlier call with the
+        same `key` made it, if the answer says so."""
+        path, headers = f"/v1/experiments/{_segment(experiment_id)}/clone", {"Idempotency-Key": key or uuid4().hex}
+        made: Submission = self._asked("POST", path, Submission, again=True, json={"name": name}, headers=headers)
+        return made
+
+    def _relabelled(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> ExperimentRecord:
+        from api.client import ClientError  # whose client is made of this file's verbs
+
+        for left in reversed(range(MOST_TRIES)):
+            seen = self.experiment(experiment_id)
+            try:
+                return self.annotate(experiment_id, {"labels": labels(seen.labels)}, revision=seen.revision)
+            except ClientError as error:
+                if not left or error.status != CHANGED_MEANWHILE:
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _segment(identifier: str) -> str:
+    return quote(identifier, safe="") or "-"

@@ -1,0 +1,81 @@
+"""Labels and a note: what people write about an experiment after its submission. No part of its specification or hash.
+
+Both are plain text. Nobody renders them as anything else: no Markdown, no HTML, no formulas.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from worker.record import Record
+
+LONGEST_LABEL = 60
+MOST_LABELS = 20
+LONGEST_NOTE = 10_000
+"""Characters, some five pages; what needs more is a document of its own, and the note the place of its link."""
+
+
+def plain_label(text: str) -> str:
+    """A label as it is kept: composed characters, no blank at either end. Raises `ValueError` for what is none.
+
+    Commas part labels where several are written in one field. What is not printable could turn the text around it.
+    """
+    label = unicodedata.normalize("NFC", text).strip()
+    if not label or len(label) > LONGEST_LABEL or "," in label or not label.isprintable():
+        raise ValueError(f"must be 1 to {LONGEST_LABEL} printable characters without a comma")
+    return label
+
+
+def plain_note(text: str) -> str:
+    """A note as it is kept: lines end in a line feed, and there are no other control characters but tabs."""
+    note = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    if len(note) > LONGEST_NOTE:
+        raise ValueError(f"must have at most {LONGEST_NOTE:,} characters; this one has {len(note):,}")
+    if strange := next((letter for letter in note if _is_control(letter)), None):
+        raise ValueError(f"must be plain text; it has the control character U+{ord(strange):04X}")
+    return note
+
+
+def in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """Each label once, by the alphabet, on every database alike."""
+    return tuple(sorted(set(labels), key=lambda label: (label.casefold(), label)))
+
+
+def _is_control(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
+
+
+Label = Annotated[str, AfterValidator(plain_label)]
+Labels = Annotated[tuple[Label, ...], Field(max_length=MOST_LABELS), AfterValidator(in_order)]
+NoteText = Annotated[str, AfterValidator(plain_note)]
+
+
+class Note(Record):
+    """What somebody wrote about an experiment, in plain text."""
+
+    text: str
+    edited_at: float
+    edited_by: str | None = None
+    """The key that edited it last; null where the service had none."""
+    editor: str | None = None
+    """That key's label."""
+
+
+class AnnotationChange(Record):
+    """What is to be changed of an experiment's labels and note; what is left out stays as it is."""
+
+    labels: Labels | None = None
+    """All of its labels from now on; null or an empty list takes them away. Each has at most 60 printable characters
+    and no comma; at most 20."""
+    note: NoteText | None = None
+    """Its note from now on, in plain text of at most 10,000 characters; null or an empty text takes it away."""
+
+    def changes_labels(self) -> bool:
+        """Whether labels are spoken of."""
+        return "labels" in self.model_fields_set
+
+    def changes_note(self) -> bool:
+        """Whether the note is spoken of."""
+        return "note" in self.model_fields_set

@@ -1,0 +1,107 @@
+"""Curation: what people do with experiments beside running them: labels, a note, delete, restore, clone.
+
+submit ─► … ─► ended ─► annotate ─► delete ─► restore, or removed for good (`removal.py`)
+                  └───► clone ─► a new experiment with the same specification
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from orchestrator import kinds
+from orchestrator.annotations import AnnotationChange
+from orchestrator.errors import ConflictError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.records import ExperimentRecord, Submission
+from orchestrator.store import annotations, deletion, reads
+from orchestrator.store.database import Database
+from orchestrator.sweeps import SweepSpec
+
+DAY_SECONDS = 86_400.0
+UNDO_DAYS = 7.0
+MAX_PAGE = 1_000
+"""No page is longer, whatever is asked for."""
+
+
+class CurationVerbs(ABC):
+    """The verbs of this file, for `Bench`, which brings the database and submits."""
+
+    _database: Database
+    undo_days = UNDO_DAYS
+    """How long a deleted experiment can be restored."""
+
+    @abstractmethod
+    def submit(
+        self,
+        spec: ComparisonSpec | SweepSpec,
+        key: str | None = None,
+        *,
+        by: str | None = None,
+        cloned_from: str | None = None,
+    ) -> Submission:
+        """Queue an experiment durably."""
+
+    @abstractmethod
+    def experiment(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment with its counts and progress."""
+
+    def experiments(
+        self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
+    ) -> tuple[ExperimentRecord, ...]:
+        """A page of experiments, newest first; `before` is the last experiment of the page before it. Those that have
+        all of `labels`; those that were deleted and can be restored, instead of the others."""
+        with self._database.reading() as connection:
+            return reads.experiment_page(connection, max(1, min(limit, MAX_PAGE)), before, labels, deleted=deleted)
+
+    def experiment_of_key(self, key: str) -> ExperimentRecord | None:
+        """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
+        with self._database.reading() as connection:
+            return reads.experiment_of_key(connection, key)
+
+    def deleted_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment, deleted or not."""
+        with self._database.reading() as connection:
+            return reads.experiment(connection, experiment_id, deleted_too=True)
+
+    def annotate(
+        self,
+        experiment_id: str,
+        change: AnnotationChange,
+        *,
+        revision: int | None = None,
+        by: str | None = None,
+    ) -> ExperimentRecord:
+        """Change labels and note; with `revision` only if nobody has since, else `ChangedMeanwhileError`. The key `by`
+        is kept beside a note."""
+        annotations.change(self._database, experiment_id, change, revision=revision, by=by)
+        return self.experiment(experiment_id)
+
+    def delete_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Delete an experiment of which every run has ended, else `ConflictError`; repeating it changes nothing."""
+        deletion.delete(self._database, experiment_id, undo_seconds=self.undo_days * DAY_SECONDS)
+        return self.deleted_experiment(experiment_id)
+
+    def restore_experiment(self, experiment_id: str) -> ExperimentRecord:
+        """Undo a deletion; raises `ConflictError` where the time for that has passed. Repeating it changes nothing."""
+        deletion.restore(self._database, experiment_id)
+        return self.experiment(experiment_id)
+
+    def clone_experiment(
+        self, experiment_id: str, name: str | None = None, key: str | None = None, *, by: str | None = None
+    ) -> Submission:
+        """Submit the same specification again, under another name if one is given; the new experiment says what it is
+        a clone of. Raises `ConflictError` where the specification would be refused today."""
+        source = self.experiment(experiment_id)
+        fields = source.spec.model_dump(mode="json") | ({} if name is None else {"name": name})
+        try:
+            spec = kinds.read_spec(json.dumps(fields))
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_context=False)[0]
+            place = ".".join(map(str, fault["loc"]))
+            raise ConflictError(
+                f"a clone of experiment {source.id} would be refused today: {place}: {fault['msg']}; change a copy of "
+                "its specification, and submit that"
+            ) from error
+        return self.submit(spec, key, by=by, cloned_from=source.id)

@@ -1,0 +1,55 @@
+"""Removal: what deleted experiments leave on the disk goes first, then their rows; a killed one is taken up again.
+
+A run's folder holds its checkpoints, its logs and its spool. The copy in MLflow is left: it is MLflow's to delete.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from orchestrator.jobs import ExperimentId
+from orchestrator.store.database import Database
+from orchestrator.store.deletion import claim_removals, remove_experiment, remove_runs, runs_left
+
+log = structlog.get_logger(__name__)
+
+RUNS_AT_ONCE = 20
+"""In one transaction: some hundred runs' points are many megabytes, and others want to write meanwhile."""
+
+
+def remove_deleted(
+    database: Database, runs_folder: Path, stopping: Callable[[], bool] = lambda: False
+) -> tuple[ExperimentId, ...]:
+    """Remove for good what can no longer be restored; returns what is gone. A folder that cannot be removed keeps its
+    experiment's rows, to be tried again."""
+    gone = []
+    for experiment_id in claim_removals(database):
+        try:
+            if _remove(database, runs_folder, experiment_id, stopping):
+                gone.append(experiment_id)
+        except OSError as error:
+            log.warning("a deleted experiment cannot be removed now", experiment=experiment_id, error=str(error))
+    if gone:
+        log.info("deleted experiments removed for good", experiments=gone)
+    return tuple(gone)
+
+
+def _remove(database: Database, runs_folder: Path, experiment_id: ExperimentId, stopping: Callable[[], bool]) -> bool:
+    """Whether all of it is gone: not where the process is about to end."""
+    while run_ids := runs_left(database, experiment_id, RUNS_AT_ONCE):
+        if stopping():
+            return False
+        for run_id in run_ids:
+            _remove_folder(runs_folder / run_id)
+        remove_runs(database, run_ids)
+    data_folder = runs_folder.parent
+    _remove_folder(data_folder / "sweeps" / experiment_id)
+    (data_folder / "logs" / f"sweep-{experiment_id}.log").unlink(missing_ok=True)
+    return remove_experiment(database, experiment_id)
+
+
+def _remove_folder(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,105 @@
+"""Labels and notes in the database: read with their experiments, changed under the lock of the experiment's row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.annotations import AnnotationChange, Note, in_order
+from orchestrator.errors import ChangedMeanwhileError, DeletedError, NotFoundError
+from orchestrator.store.database import Database
+from orchestrator.store.moves import count_change, known_id
+from orchestrator.store.tables import experiments, keys, labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotations:
+    """What people wrote about one experiment."""
+
+    labels: tuple[str, ...]
+    note: Note | None
+
+
+def of(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotations]:
+    """Labels and notes by the numbers of these experiments."""
+    found: dict[int, list[str]] = {row.number: [] for row in rows}
+    for number, label in connection.execute(_LABELS, {"numbers": list(found)}) if found else ():
+        found[number].append(label)
+    editors = _editors(connection, rows)
+    return {row.number: Annotations(labels=in_order(found[row.number]), note=_note(row, editors)) for row in rows}
+
+
+def change(
+    database: Database, experiment_id: str, wanted: AnnotationChange, *, revision: int | None, by: str | None
+) -> None:
+    """Change labels and note in one transaction; what is wanted already changes nothing, not even who edited last.
+
+    Raises `NotFoundError`, and `ChangedMeanwhileError` where `revision` is given and is not the newest: else of two
+    people who edit at once the first one's words would be lost.
+    """
+    with database.writing() as connection:
+        row = _locked(connection, experiment_id)
+        if revision is not None and revision != row.revision:
+            raise ChangedMeanwhileError(
+                f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
+                f"{row.revision}, not {revision}; read them again, then write"
+            )
+        values = _note_values(row, wanted, by, database.read_clock(connection)) if wanted.changes_note() else {}
+        relabelled = wanted.changes_labels() and _relabel(connection, row.number, wanted.labels or ())
+        if not values and not relabelled:
+            return
+        mine = sa.update(experiments).where(experiments.c.number == row.number)
+        connection.execute(mine.values(revision=experiments.c.revision + 1, **values))
+        count_change(connection)
+
+
+def _locked(connection: Connection, experiment_id: str) -> sa.Row[Any]:
+    names = ("id", "number", "revision", "note", "deleted_at")
+    query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
+    mine = query.where(experiments.c.id == known_id(experiment_id)).with_for_update(key_share=True)
+    row = connection.execute(mine).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    if row.deleted_at is not None:
+        raise DeletedError(f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing")
+    return row
+
+
+def _relabel(connection: Connection, number: int, wanted: Sequence[str]) -> bool:
+    """Whether the labels were others."""
+    mine = labels.c.experiment_number == number
+    had = set(connection.execute(sa.select(labels.c.label).where(mine)).scalars())
+    if had == set(wanted):
+        return False
+    connection.execute(sa.delete(labels).where(mine))
+    if wanted:
+        connection.execute(sa.insert(labels), [{"experiment_number": number, "label": each} for each in wanted])
+    return True
+
+
+def _note_values(row: sa.Row[Any], wanted: AnnotationChange, by: str | None, now: float) -> dict[str, object]:
+    """What the note's columns become; nothing where they are that already."""
+    text = wanted.note or None
+    return {} if text == row.note else {"note": text, "noted_at": now, "noted_by": by}
+
+
+def _note(row: sa.Row[Any], editors: dict[str, str]) -> Note | None:
+    if row.note is None:
+        return None
+    return Note(text=row.note, edited_at=row.noted_at, edited_by=row.noted_by, editor=editors.get(row.noted_by))
+
+
+def _editors(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[str, str]:
+    """The labels of the keys that edited these notes; of most lists none did."""
+    ids = {row.noted_by for row in rows if row.note is not None and row.noted_by is not None}
+    if not ids:
+        return {}
+    found = connection.execute(sa.select(keys.c.id, keys.c.label).where(keys.c.id.in_(sorted(ids))))
+    return {row.id: row.label for row in found}
+
+
+_LABELS = sa.select(labels.c.experiment_number, labels.c.label).where(
+    labels.c.experiment_number.in_(sa.bindparam("numbers", expanding=True))
+)

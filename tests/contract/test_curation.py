@@ -1,0 +1,378 @@
+"""Labels, notes, deletion and clones, on SQLite and PostgreSQL: what is written, what is hidden, what comes back."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from orchestrator import removal
+from orchestrator.annotations import AnnotationChange
+from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, IdempotencyError, NotFoundError
+from orchestrator.jobs import RunStatus, Wish
+from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.removal import remove_deleted
+from orchestrator.store import deletion
+from orchestrator.store.maintenance import faults
+from orchestrator.store.outbox import Outbox
+from orchestrator.store.tables import experiments, labels, metadata, removed, runs
+from tests.contract.conftest import Store
+from tests.stores import batch, comparison_spec, result
+from worker.protocol import CheckpointNotice
+
+DAY = 86_400.0
+
+
+def submit(store: Store, key: str | None = None, name: str = "a comparison") -> str:
+    return store.bench.submit(comparison_spec(name=name, seeds=(1,)), key).experiment.id
+
+
+def ended(store: Store, name: str = "a comparison", by: str | None = None) -> str:
+    """An experiment of one run that has succeeded, with something in every table."""
+    experiment = store.bench.submit(comparison_spec(name=name, seeds=(1,)), by=by).experiment
+    (lease,) = store.claim(cpus=9, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    store.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    notice = CheckpointNotice(step=3, path="c", size_bytes=9, sha256="s")
+    store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
+    store.bench.finish(lease.run_id, 1, lease.token, result())
+    return experiment.id
+
+
+def later(store: Store, seconds: float) -> None:
+    """Days at once: nothing of it is at work, so that nobody reaps."""
+    store.database.clock_offset_seconds += seconds
+
+
+def names(store: Store, **how: object) -> list[str]:
+    return [each.name for each in store.bench.experiments(**how)]  # type: ignore[arg-type]
+
+
+def rows(store: Store) -> dict[str, int]:
+    """How many rows each table has that has any."""
+    with store.database.reading() as connection:
+        counts = {
+            table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
+    return {name: count for name, count in counts.items() if count and name != "change_counters"}
+
+
+def test_labels_and_note_are_kept_beside_the_specification(store: Store) -> None:
+    experiment_id = submit(store)
+    before = store.bench.experiment(experiment_id)
+    change = AnnotationChange(labels=("zebra", " Ähre", "paper", "paper"), note="two\r\nlines\t.  ")
+    after = store.bench.annotate(experiment_id, change)
+    assert after.labels == ("paper", "zebra", "Ähre")
+    assert after.note is not None
+    assert (after.note.text, after.note.edited_by, after.note.editor) == ("two\nlines\t.", None, None)
+    assert (after.spec_hash, after.spec, after.revision) == (before.spec_hash, before.spec, 1)
+    assert store.bench.experiments() == (after,)
+    unlabelled = store.bench.annotate(experiment_id, AnnotationChange(labels=()))
+    assert (unlabelled.labels, unlabelled.note) == ((), after.note)
+    assert store.bench.annotate(experiment_id, AnnotationChange(note="")).note is None
+
+
+def test_what_is_wanted_already_changes_nothing(store: Store) -> None:
+    experiment_id = submit(store)
+    change = AnnotationChange(labels=("paper",), note="words")
+    first, version = store.bench.annotate(experiment_id, change), store.bench.version()
+    later(store, 10)
+    assert store.bench.annotate(experiment_id, change) == first
+    assert store.bench.annotate(experiment_id, AnnotationChange()) == first
+    assert store.bench.version() == version
+
+
+def test_who_edited_a_note_last_is_known_by_their_keys_label(store: Store) -> None:
+    experiment_id = submit(store)
+    key = store.bench.keyring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER)).key
+    note = store.bench.annotate(experiment_id, AnnotationChange(note="words"), by=key.id).note
+    assert note is not None
+    assert (note.edited_by, note.editor) == (key.id, "Ada")
+
+
+def test_every_change_is_seen_by_watchers(store: Store) -> None:
+    experiment_id = ended(store)
+    for act in (
+        lambda: store.bench.annotate(experiment_id, AnnotationChange(labels=("a",))),
+        lambda: store.bench.annotate(experiment_id, AnnotationChange(note="b")),
+    ):
+        all_before, one_before = store.bench.version(), store.bench.experiment_version(experiment_id)
+        act()
+        assert store.bench.version() > all_before
+        assert store.bench.experiment_version(experiment_id) > one_before
+    before = store.bench.version()
+    store.bench.delete_experiment(experiment_id)
+    assert store.bench.version() > before
+
+
+def test_of_two_who_edit_at_once_the_second_one_is_told(store: Store) -> None:
+    experiment_id = submit(store)
+    seen = store.bench.experiment(experiment_id).revision
+    store.bench.annotate(experiment_id, AnnotationChange(labels=("mine",)), revision=seen)
+    with pytest.raises(ChangedMeanwhileError, match="revision 1, not 0"):
+        store.bench.annotate(experiment_id, AnnotationChange(labels=("yours",)), revision=seen)
+    assert store.bench.experiment(experiment_id).labels == ("mine",)
+
+
+def test_many_who_add_a_label_each_lose_none(store: Store) -> None:
+    experiment_id = submit(store)
+
+    def add(label: str) -> None:
+        while True:
+            seen = store.bench.experiment(experiment_id)
+            try:
+                change = AnnotationChange(labels=(*seen.labels, label))
+                store.bench.annotate(experiment_id, change, revision=seen.revision)
+            except ChangedMeanwhileError:
+                continue
+            return
+
+    threads = [threading.Thread(target=add, args=(f"label {number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.bench.experiment(experiment_id).labels == tuple(f"label {number}" for number in range(6))
+
+
+def test_experiments_are_listed_by_their_labels_page_by_page(store: Store) -> None:
+    ids = [submit(store, name=f"number {number}") for number in range(5)]
+    for number, experiment_id in enumerate(ids):
+        words = ("all", "even") if number % 2 == 0 else ("all",)
+        store.bench.annotate(experiment_id, AnnotationChange(labels=words))
+    assert names(store, labels=("even",)) == ["number 4", "number 2", "number 0"]
+    assert names(store, labels=("even", "all"), limit=2) == ["number 4", "number 2"]
+    assert names(store, labels=("even", "all"), before=ids[2]) == ["number 0"]
+    assert names(store, labels=("Even",)) == names(store, labels=("even", "nothing\x00")) == []
+
+
+def test_a_deleted_experiment_is_nowhere_and_comes_back_as_it_was(store: Store) -> None:
+    other, experiment_id = ended(store, "other"), ended(store)
+    run_id = f"{experiment_id}-0000"
+    before, runs_before = store.bench.experiment(experiment_id), store.bench.runs()
+    deleted = store.bench.delete_experiment(experiment_id)
+    assert deleted.deleted_at is not None
+    assert deleted.undo_until == pytest.approx(deleted.deleted_at + 7 * DAY)
+    assert store.bench.delete_experiment(experiment_id) == deleted
+    assert names(store) == ["other"]
+    assert store.bench.experiments(deleted=True) == (deleted,)
+    assert [run.experiment_id for run in store.bench.runs()] == [other]
+    lookups: tuple[Callable[[], object], ...] = (
+        lambda: store.bench.experiment(experiment_id),
+        lambda: store.bench.experiment_version(experiment_id),
+        lambda: store.bench.compare(experiment_id),
+        lambda: store.bench.runs(experiment_id=experiment_id),
+        lambda: store.bench.run(run_id),
+        lambda: store.bench.points(run_id),
+        lambda: store.bench.events(run_id),
+        lambda: store.bench.annotate(experiment_id, AnnotationChange(note="?")),
+        lambda: store.bench.clone_experiment(experiment_id),
+        lambda: store.bench.wish_experiment(experiment_id, Wish.RETRY),
+        lambda: store.bench.wish_run(run_id, Wish.RETRY),
+    )
+    for look in lookups:
+        with pytest.raises(DeletedError, match="adapm-bench restore"):
+            look()
+    assert store.bench.activity().device_seconds_today < sum(run.device_seconds for run in runs_before)
+    restored = store.bench.restore_experiment(experiment_id)
+    assert restored == before.model_copy(update={"revision": 2})
+    assert store.bench.restore_experiment(experiment_id) == restored
+    assert store.bench.runs() == runs_before
+
+
+def test_what_may_still_run_is_not_deleted(store: Store) -> None:
+    experiment_id = submit(store)
+    for act in (lambda: None, lambda: store.bench.wish_experiment(experiment_id, Wish.PAUSE)):
+        act()
+        with pytest.raises(ConflictError, match=f"1 run of experiment {experiment_id} has not ended; cancel it first"):
+            store.bench.delete_experiment(experiment_id)
+    store.bench.cancel_experiment(experiment_id)
+    store.bench.delete_experiment(experiment_id)
+    with pytest.raises(NotFoundError):
+        store.bench.delete_experiment("nothing")
+    with pytest.raises(NotFoundError):
+        store.bench.restore_experiment("nothing")
+
+
+def test_a_run_that_is_retried_while_its_experiment_is_deleted_is_lost_to_neither(store: Store) -> None:
+    """Either the retry comes first and the deletion is refused, or the other way round."""
+    for _ in range(5):
+        experiment_id = submit(store)
+        store.bench.cancel_experiment(experiment_id)
+        outcomes: list[str] = []
+
+        def attempt(act: Callable[[], object], word: str, told: list[str]) -> None:
+            try:
+                act()
+                told.append(word)
+            except (ConflictError, DeletedError):
+                pass
+
+        run_id = f"{experiment_id}-0000"
+        acts = (
+            (lambda run_id=run_id: store.bench.wish_run(run_id, Wish.RETRY), "retried"),
+            (lambda experiment_id=experiment_id: store.bench.delete_experiment(experiment_id), "deleted"),
+        )
+        threads = [threading.Thread(target=attempt, args=(*act, outcomes)) for act in acts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with store.database.reading() as connection:
+            query = sa.select(runs.c.status, experiments.c.deleted_at).join(experiments)
+            status, deleted_at = connection.execute(query.where(runs.c.id == run_id)).one()
+        assert (status is RunStatus.QUEUED) == (deleted_at is None), outcomes
+
+
+def test_an_idempotency_key_stays_taken_until_its_experiment_is_removed(store: Store, tmp_path: Path) -> None:
+    experiment_id = submit(store, key="once")
+    store.bench.cancel_experiment(experiment_id)
+    store.bench.delete_experiment(experiment_id)
+    assert store.bench.experiment_of_key("once") is None
+    with pytest.raises(IdempotencyError, match=f"experiment {experiment_id}, which was deleted"):
+        submit(store, key="once")
+    later(store, 8 * DAY)
+    assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
+    assert submit(store, key="once") != experiment_id
+
+
+def test_mlflow_is_told_nothing_of_a_deleted_experiment_until_it_is_restored(store: Store) -> None:
+    experiment_id = ended(store)
+    outbox = Outbox(store.database)
+    told = outbox.pending()
+    assert len(told) == store.bench.census().export_backlog == 2
+    store.bench.delete_experiment(experiment_id)
+    assert (outbox.pending(), outbox.backlog(), store.bench.census().export_backlog) == ((), 0, 0)
+    store.bench.restore_experiment(experiment_id)
+    assert outbox.pending() == told
+
+
+def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    kept, experiment_id = ended(store, "kept"), ended(store)
+    before = rows(store)
+    store.bench.annotate(experiment_id, AnnotationChange(labels=("paper",), note="words"))
+    for id in (kept, experiment_id):
+        (folder / f"{id}-0000" / "checkpoints").mkdir(parents=True)
+        (folder / f"{id}-0000" / "checkpoints" / "step-3.pt").write_bytes(b"state")
+    counted = store.bench.census()
+    store.bench.delete_experiment(experiment_id)
+    later(store, 7 * DAY - 60)
+    assert remove_deleted(store.database, folder) == ()
+    later(store, 120)
+    with pytest.raises(ConflictError, match="has passed"):
+        store.bench.restore_experiment(experiment_id)
+    assert remove_deleted(store.database, folder) == (experiment_id,)
+    assert remove_deleted(store.database, folder) == ()
+    assert [path.name for path in folder.iterdir()] == [f"{kept}-0000"]
+    with pytest.raises(NotFoundError, match="there is no experiment"):
+        store.bench.deleted_experiment(experiment_id)
+    after = rows(store)
+    assert after.pop("audit") == 1 and after.pop("removed") > 0
+    assert after == {name: count - count // 2 for name, count in before.items()}
+    assert faults(store.database) == ()
+    line = store.bench.audit.page(limit=1)[0]
+    assert (line.address, line.target) == ("housekeeping", f"/v1/experiments/{experiment_id}")
+    now = store.bench.census()
+    assert (now.attempts, now.device_seconds) == (counted.attempts, counted.device_seconds)
+    assert now.claim.count == counted.claim.count
+    assert now.dispatch.seconds == pytest.approx(counted.dispatch.seconds)
+    submit(store)  # the next experiment may get the same number in the order of submissions
+    assert names(store) == ["a comparison", "kept"]
+
+
+@pytest.mark.parametrize("dies_in", ["remove_runs", "remove_experiment", "_remove_folder"])
+def test_a_killed_removal_is_finished_later_and_cannot_be_undone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    experiment_id = ended(store)
+    (tmp_path / "runs" / f"{experiment_id}-0000").mkdir(parents=True)
+    store.bench.delete_experiment(experiment_id)
+    later(store, 8 * DAY)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(removal, dies_in, killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_deleted(store.database, tmp_path / "runs")
+    store.database.clock_offset_seconds -= 5 * DAY  # even where the clock was set back
+    with pytest.raises(ConflictError, match="has passed"):
+        store.bench.restore_experiment(experiment_id)
+    assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_removed_keeps_its_rows(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = ended(store), ended(store)
+    for id in (first, second):
+        store.bench.delete_experiment(id)
+    later(store, 8 * DAY)
+    remove_folder = removal._remove_folder
+
+    def refuse(folder: Path) -> None:
+        if folder.name.startswith(first):
+            raise PermissionError(13, "Permission denied", str(folder))
+        remove_folder(folder)
+
+    monkeypatch.setattr(removal, "_remove_folder", refuse)
+    assert remove_deleted(store.database, tmp_path / "runs") == (second,)
+    assert [each.id for each in store.bench.experiments(deleted=True)] == [first]
+    monkeypatch.undo()
+    assert remove_deleted(store.database, tmp_path / "runs") == (first,)
+
+
+def test_a_removal_stops_where_its_process_ends(store: Store, tmp_path: Path) -> None:
+    experiment_id = ended(store)
+    store.bench.delete_experiment(experiment_id)
+    later(store, 8 * DAY)
+    assert remove_deleted(store.database, tmp_path / "runs", stopping=lambda: True) == ()
+    assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
+
+
+def test_deleting_gives_no_quota_back(store: Store, tmp_path: Path) -> None:
+    key = store.bench.keyring.create(KeyRequest(label="x", scope=Scope.SUBMITTER, device_hours_a_day=1.0)).key
+    experiment_id = ended(store, by=key.id)
+    store.bench.undo_days = 0.0
+    store.bench.delete_experiment(experiment_id)
+    used = store.bench.keyring.key(key.id).device_hours_used
+    assert used > 0
+    later(store, 60)
+    assert remove_deleted(store.database, tmp_path / "runs") == ()
+    assert store.bench.keyring.key(key.id).device_hours_used == used
+    later(store, DAY)
+    assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
+
+
+def test_a_clone_has_the_same_specification_and_says_of_what(store: Store) -> None:
+    source = store.bench.experiment(submit(store))
+    store.bench.annotate(source.id, AnnotationChange(labels=("paper",), note="words"))
+    clone = store.bench.clone_experiment(source.id, key="once").experiment
+    assert (clone.spec, clone.spec_hash, clone.cloned_from) == (source.spec, source.spec_hash, source.id)
+    assert (clone.labels, clone.note, clone.revision) == ((), None, 0)
+    assert store.bench.experiment(clone.id) == clone
+    again = store.bench.clone_experiment(source.id, key="once")
+    assert (again.created, again.experiment.id) == (False, clone.id)
+    named = store.bench.clone_experiment(clone.id, "another name").experiment
+    assert (named.name, named.spec.name, named.cloned_from) == ("another name", "another name", clone.id)
+    assert named.spec.model_copy(update={"name": source.name}) == source.spec
+    with pytest.raises(ConflictError, match="would be refused today"):
+        store.bench.clone_experiment(source.id, "two\nlines")
+
+
+def test_the_tables_of_this_file_are_all_emptied_by_a_removal() -> None:
+    """A table that refers to runs is one of those that a removal empties, in an order that no foreign key forbids."""
+    referring = {
+        table
+        for table in metadata.sorted_tables
+        for key in table.foreign_keys
+        if key.column.table in (runs, metadata.tables["attempts"]) and table is not runs
+    }
+    assert referring == set(deletion.RUN_TABLES)
+    assert {key.column.table for key in labels.foreign_keys} == {experiments}
+    assert not removed.foreign_keys

@@ -1,0 +1,221 @@
+"""Labels, notes, delete with undo and clones: over REST, with both clients and by the command line."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.client import Client, ClientError
+from orchestrator.annotations import AnnotationChange
+from tests.integration.api_service import Service, comparison_fields, serving
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as client:
+        yield client
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    return lambda *words, **more: CliRunner().invoke(main, list(words), catch_exceptions=False, **more)
+
+
+@pytest.fixture
+def cancelled(service: Service) -> str:
+    """The id of an experiment that has ended."""
+    experiment_id = submit(service)
+    service.bench.cancel_experiment(experiment_id)
+    return experiment_id
+
+
+def submit(service: Service) -> str:
+    with Client(service.url) as client:
+        return client.submit(comparison_fields()).experiment.id
+
+
+def test_labels_and_note_are_changed_under_the_tag_that_was_read(http: httpx2.Client, service: Service) -> None:
+    path = f"/v1/experiments/{submit(service)}"
+    tag = http.get(path).headers["ETag"]
+    assert tag == '"0"'
+    changed = http.patch(path, json={"labels": ["paper"], "note": "one\r\ntwo"}, headers={"If-Match": tag})
+    assert (changed.status_code, changed.headers["ETag"]) == (200, '"1"')
+    assert (changed.json()["labels"], changed.json()["note"]["text"]) == (["paper"], "one\ntwo")
+    lost = http.patch(path, json={"labels": ["other"]}, headers={"If-Match": tag})
+    assert (lost.status_code, lost.json()["type"]) == (412, "urn:adapm-bench:problem:changed-meanwhile")
+    assert http.patch(path, json={"labels": []}, headers={"If-Match": "*"}).json()["labels"] == []
+    unconditional = http.patch(path, json={"note": None})
+    assert (unconditional.json()["note"], unconditional.headers["ETag"]) == (None, '"3"')
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "pointer"),
+    [
+        ({"labels": ["a,b"]}, {}, "/labels/0"),
+        ({"labels": ["x" * 61]}, {}, "/labels/0"),
+        ({"labels": ["\u202eevil"]}, {}, "/labels/0"),
+        ({"labels": [" "]}, {}, "/labels/0"),
+        ({"labels": [f"{number}" for number in range(21)]}, {}, "/labels"),
+        ({"note": "\x1b[31m"}, {}, "/note"),
+        ({"note": "x" * 10_001}, {}, "/note"),
+        ({"name": "another"}, {}, "/name"),
+        ({}, {"If-Match": 'W/"0"'}, "/if-match"),
+    ],
+)
+def test_what_is_no_label_and_no_note_is_refused_by_its_place(
+    http: httpx2.Client, service: Service, body: dict[str, Any], headers: dict[str, str], pointer: str
+) -> None:
+    path = f"/v1/experiments/{submit(service)}"
+    answer = http.patch(path, json=body, headers=headers)
+    assert answer.status_code == 422
+    assert [fault["pointer"].lower() for fault in answer.json()["errors"]] == [pointer]
+    assert http.get(path).json()["revision"] == 0
+
+
+def test_a_list_is_narrowed_by_labels(http: httpx2.Client, service: Service) -> None:
+    first, second = submit(service), submit(service)
+    service.bench.annotate(first, AnnotationChange(labels=("narrow", "one")))
+    service.bench.annotate(second, AnnotationChange(labels=("narrow",)))
+
+    def found(query: str) -> list[str]:
+        return [each["id"] for each in http.get(f"/v1/experiments?{query}").json()["items"]]
+
+    assert found("label=narrow") == [second, first]
+    assert found("label=narrow&label=one") == [first]
+    assert found("label=narrow&label=two") == []
+    assert http.get("/v1/experiments?label=a,b").status_code == 422
+
+
+def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service: Service) -> None:
+    experiment_id = submit(service)
+    path = f"/v1/experiments/{experiment_id}"
+    refused = http.delete(path)
+    assert (refused.status_code, "cancel it first" in refused.json()["detail"]) == (409, True)
+    http.post(f"{path}/cancel")
+    deleted = http.delete(path).json()
+    assert deleted["undo_until"] == pytest.approx(deleted["deleted_at"] + 7 * 86_400)
+    gone = http.get(path)
+    assert (gone.status_code, gone.json()["type"]) == (404, "urn:adapm-bench:problem:deleted")
+    for place in ("comparison", "document.json", "report", "exports/results.csv", "figures/curves.svg", "stream"):
+        assert http.get(f"{path}/{place}").status_code == 404
+    assert http.get(f"/v1/runs/{experiment_id}-0000").status_code == 404
+    assert http.post(f"/v1/runs/{experiment_id}-0000/retry").status_code == 404
+    assert [each["id"] for each in http.get("/v1/experiments?deleted=true").json()["items"]] == [experiment_id]
+    assert experiment_id not in http.get("/v1/experiments").text
+    assert http.post(f"{path}/restore").json()["deleted_at"] is None
+    assert http.get(path).status_code == 200
+    told = [(line.action, line.outcome) for line in service.bench.audit.page(limit=3)]
+    assert told[0] == ("POST /v1/experiments/{experiment_id}/restore", 200)
+    assert ("DELETE /v1/experiments/{experiment_id}", 200) in told
+
+
+def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service) -> None:
+    experiment_id = submit(service)
+    path, key = (
+        f"/v1/experiments/{experiment_id}/clone",
+        {"Idempotency-Key": f"clone of {experiment_id}".replace(" ", "-")},
+    )
+    made = http.post(path, json={"name": "again"}, headers=key)
+    again = http.post(path, json={"name": "again"}, headers=key)
+    assert (made.status_code, again.status_code) == (201, 200)
+    clone = made.json()["experiment"]
+    assert again.json()["experiment"]["id"] == clone["id"]
+    assert made.headers["Location"] == f"/v1/experiments/{clone['id']}"
+    assert (clone["name"], clone["cloned_from"], clone["counts"]["total"]) == ("again", experiment_id, 4)
+    other = http.post(path, json={"name": "a third one"}, headers=key)
+    assert (other.status_code, other.json()["type"]) == (409, "urn:adapm-bench:problem:idempotency-key-reused")
+    assert http.post(path).json()["experiment"]["name"] == "small"
+    assert http.post(path, json={"name": "two\nlines"}).status_code == 422
+    provenance = http.get(f"/v1/experiments/{clone['id']}/provenance").json()
+    assert provenance["cloned_from"] == experiment_id
+
+
+def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
+    assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
+    asked = client.experiment
+    seen: list[Any] = []
+
+    def overtaken(experiment_id: str) -> Any:
+        found = asked(experiment_id)
+        if not seen:
+            seen.append(found)
+            client.annotate(cancelled, {"labels": [*found.labels, "theirs"]})
+        return found
+
+    client.experiment = overtaken  # type: ignore[method-assign]
+    assert client.add_labels(cancelled, "mine").labels == ("a", "b", "mine", "theirs")
+    assert client.remove_labels(cancelled, "a", " b ", "nothing").labels == ("mine", "theirs")
+    with pytest.raises(ClientError) as refused:
+        client.annotate(cancelled, {"note": "late"}, revision=0)
+    assert refused.value.status == 412
+    noted = client.write_note(cancelled, "words").note
+    assert noted is not None and noted.text == "words"
+    assert client.experiments(labels=["mine", "theirs"])[0].id == cancelled
+
+
+def test_the_client_deletes_restores_and_clones(client: Client, cancelled: str) -> None:
+    assert client.delete_experiment(cancelled).deleted_at is not None
+    assert [each.id for each in client.experiments(deleted=True)] == [cancelled]
+    with pytest.raises(ClientError, match="adapm-bench restore"):
+        client.clone_experiment(cancelled)
+    assert client.restore_experiment(cancelled).deleted_at is None
+    clone = client.clone_experiment(cancelled, "named", key=f"{cancelled}-once")
+    assert (clone.created, clone.experiment.cloned_from, clone.experiment.name) == (True, cancelled, "named")
+    assert client.clone_experiment(cancelled, "named", key=f"{cancelled}-once").created is False
+
+
+def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: Any) -> None:
+    assert cli("label", cancelled, "add", "second try", "cli").stdout == f"experiment {cancelled}: cli, second try\n"
+    assert cli("label", cancelled, "remove", "second try").stdout == f"experiment {cancelled}: cli\n"
+    assert cancelled in cli("ls", "--label", "cli").stdout
+    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no such experiments"
+    refused = cli("label", cancelled, "add", "a,b")
+    assert (refused.exit_code, "without a comma" in refused.stderr) == (2, True)
+    assert cli("note", cancelled).stdout == f"experiment {cancelled} has no note\n"
+    cli("note", cancelled, "what we saw")
+    assert cli("note", cancelled).stdout.startswith("what we saw\n\n(")
+    (tmp_path / "note.txt").write_text("from a file\n")
+    told = json.loads(cli("note", cancelled, "--file", str(tmp_path / "note.txt"), "--json").stdout)
+    assert (told["note"]["text"], told["labels"]) == ("from a file", ["cli"])
+    assert cli("note", cancelled, "--file", "-", input="piped").exit_code == 0
+    view = cli("show", cancelled).stdout
+    assert "labels            cli" in view and "note              piped" in view
+    assert cli("note", cancelled, "x", "--clear").exit_code == 2
+    assert cli("note", cancelled, "--file", str(tmp_path / "nothing")).exit_code == 2
+    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is taken away\n"
+
+
+def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service, cancelled: str) -> None:
+    unasked = cli("delete", cancelled)
+    assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+    active = cli("delete", submit(service), "--yes")
+    assert (active.exit_code, "cancel it first" in active.stderr) == (1, True)
+    done = cli("delete", cancelled, "--yes").stdout
+    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow is left" in done
+    assert cancelled in cli("ls", "--deleted").stdout
+    assert "was deleted" in cli("show", cancelled).stderr
+    assert cli("restore", cancelled).stdout == f"experiment {cancelled}: 4: 4 cancelled\n"
+    told = json.loads(cli("clone", cancelled, "--name", "named", "--json").stdout)
+    assert (told["experiment"]["name"], told["experiment"]["cloned_from"]) == ("named", cancelled)
+    assert "is a clone of" in cli("clone", cancelled).stdout
+    assert f"clone of          {cancelled}" in cli("show", told["experiment"]["id"]).stdout
+    assert json.loads(cli("delete", cancelled, "--yes", "--json").stdout)["deleted_at"] > 0
