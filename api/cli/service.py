@@ -38,23 +38,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 def environment_settings() -> Settings:
     """The settings in force; what cannot be understood ends the command with a line each."""
+    understood = understood_settings()
+    if isinstance(understood, Settings):
+        return understood
+    for sentence in understood:
+        complain(plain(sentence))
+    raise typer.Exit(BAD_INPUT)
+
+
+def understood_settings() -> Settings | tuple[str, ...]:
+    """The settings in force, or a sentence for each of their faults."""
     if strangers := unknown_variables(os.environ):
-        for sentence in strangers:
-            complain(plain(sentence))
-        raise typer.Exit(BAD_INPUT)
+        return strangers
     try:
         catalog.entries()
-    except OptimError as error:
-        complain(plain(str(error)))
-        raise typer.Exit(BAD_INPUT) from None
-    try:
         return Settings()
-    except SettingsError as error:
-        complain(plain(str(error)))
+    except (OptimError, SettingsError) as error:
+        return (str(error),)
     except ValidationError as error:
-        for fault in error.errors(include_url=False):
-            complain(plain(setting_fault(str(fault["loc"][-1]), fault["input"], fault["type"], fault["msg"])))
-    raise typer.Exit(BAD_INPUT)
+        return tuple(
+            setting_fault(str(fault["loc"][-1]), fault["input"], fault["type"], fault["msg"])
+            for fault in error.errors(include_url=False)
+        )
 
 
 def setting_fault(name: str, value: object, kind: str, message: str) -> str:
