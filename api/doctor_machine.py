@@ -113,7 +113,7 @@ def service(settings: Settings) -> Iterator[Check]:
     from api.cli.service import URL_VARIABLE, service_url
     from api.client import Client, ClientError
 
-    name, url = "service", service_url(None)
+    name, url = "service", service_url(None, settings)
     try:
         with Client(url, retries=0, timeout_seconds=5.0) as client:
             hindrance = client.health().hindrance

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -55,11 +55,11 @@ STARTING_SECONDS = 60.0
 _ANSWER = TypeAdapter(list[Check])
 
 
-def go_round(looks: Sequence[Look] = LOOKS, environment: Mapping[str, str] | None = None) -> Iterator[Check]:
-    """Every check, as soon as its look has ended."""
-    waiting = list(looks)
+def go_round(looks: Sequence[Look] | None = None) -> Iterator[Check]:
+    """Every check of `LOOKS`, or of others, as soon as its look has ended."""
+    waiting = list(LOOKS if looks is None else looks)
     while waiting:
-        with _Process(waiting, os.environ if environment is None else environment) as process:
+        with _Process(waiting) as process:
             while waiting:
                 look = waiting.pop(0)
                 checks = process.answer(look.seconds)
@@ -71,18 +71,17 @@ def go_round(looks: Sequence[Look] = LOOKS, environment: Mapping[str, str] | Non
 class _Process:
     """The process beside, as a context: when it is left, the process and what it started have ended."""
 
-    def __init__(self, looks: Sequence[Look], environment: Mapping[str, str]) -> None:
+    def __init__(self, looks: Sequence[Look]) -> None:
         self._answers, theirs = os.pipe()
         words = [f"{look.name}={look.function}" for look in looks]
         command = [sys.executable, "-m", "api.doctor_round", str(theirs), *words]
         silence = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=silence, stdout=silence, stderr=silence, pass_fds=[theirs], env=environment,
-            start_new_session=True,
-        )  # fmt: skip
+            command, stdin=silence, stdout=silence, stderr=silence, pass_fds=[theirs], start_new_session=True
+        )
         os.close(theirs)
-        self._patience = STARTING_SECONDS
         self._read = b""
+        self.answer(STARTING_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -97,8 +96,7 @@ class _Process:
 
     def answer(self, seconds: float) -> list[Check]:
         """What the next look has found; nothing where it did not end in its time, or took the process with it."""
-        deadline = time.monotonic() + seconds + self._patience
-        self._patience = 0.0
+        deadline = time.monotonic() + seconds
         while b"\n" not in self._read:
             ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
             more = os.read(self._answers, 65536) if ready else b""
@@ -138,6 +136,8 @@ def _settings() -> Settings | None:
 def _main(descriptor: str, words: Sequence[str]) -> None:
     settings = _settings()
     with os.fdopen(int(descriptor), "wb") as answers:
+        answers.write(b"[]\n")  # it has begun: the time of the first look counts from here
+        answers.flush()
         for word in words:
             name, _, function = word.partition("=")
             answers.write(_ANSWER.dump_json(_look(name, function, settings)) + b"\n")

@@ -71,13 +71,13 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 
-def service_url(given: str | None) -> str:
+def service_url(given: str | None, settings: Settings | None = None) -> str:
     """Where the service is: as given, else by the environment, else as `up` noted it, else the default port here."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
     from api.data_folder import read_note
 
-    settings = environment_settings()
+    settings = settings or environment_settings()
     note = read_note(settings.data_folder)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return note.url if note else f"http://{host}:{settings.port}"
