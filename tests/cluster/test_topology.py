@@ -48,7 +48,9 @@ class Container:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
-        """Start it, with a session of its own, so that all of it can be killed."""
+        """Start it, with a session of its own, so that all of it can be killed; what the last one left ends with it."""
+        if self.process is not None:
+            self.kill()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.environment, start_new_session=True
@@ -166,9 +168,9 @@ def test_a_comparison_survives_the_loss_of_one_of_each(tmp_path: Path, database_
     }
     machine = Machine(tmp_path, places, environment)
     try:
-        machine.up("mlflow", "mlflow")
         machine.up("ray head", "ray-head")
-        until(lambda: b"Ray runtime started" in (tmp_path / "ray head.log").read_bytes(), "Ray has started")
+        until(lambda: b"Ray runtime started" in (tmp_path / "ray head.log").read_bytes(), "Ray has started", 1200)
+        machine.up("mlflow", "mlflow")
         for node in ("1", "2"):
             more = {"--block": f"--block --num-cpus=1 --node-ip-address={address}"}
             machine.up(f"ray node {node}", "worker-cpu", **more)
