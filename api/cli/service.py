@@ -41,23 +41,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 def environment_settings() -> Settings:
     """The settings in force; what cannot be understood ends the command with a line each."""
+    understood = understood_settings()
+    if isinstance(understood, Settings):
+        return understood
+    for sentence in understood:
+        complain(plain(sentence))
+    raise typer.Exit(BAD_INPUT)
+
+
+def understood_settings() -> Settings | tuple[str, ...]:
+    """The settings in force, or a sentence for each of their faults."""
     if strangers := unknown_variables(os.environ):
-        for sentence in strangers:
-            complain(plain(sentence))
-        raise typer.Exit(BAD_INPUT)
+        return strangers
     try:
         catalog.entries()
-    except OptimError as error:
-        complain(plain(str(error)))
-        raise typer.Exit(BAD_INPUT) from None
-    try:
         return Settings()
-    except SettingsError as error:
-        complain(plain(str(error)))
+    except (OptimError, SettingsError) as error:
+        return (str(error),)
     except ValidationError as error:
-        for fault in error.errors(include_url=False):
-            complain(plain(setting_fault(str(fault["loc"][-1]), fault["input"], fault["type"], fault["msg"])))
-    raise typer.Exit(BAD_INPUT)
+        return tuple(
+            setting_fault(str(fault["loc"][-1]), fault["input"], fault["type"], fault["msg"])
+            for fault in error.errors(include_url=False)
+        )
 
 
 def setting_fault(name: str, value: object, kind: str, message: str) -> str:
@@ -69,13 +74,13 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 
-def service_url(given: str | None) -> str:
+def service_url(given: str | None, settings: Settings | None = None) -> str:
     """Where the service is: as given, else by the environment, else as `up` noted it, else the default port here."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
     from api.data_folder import read_note
 
-    settings = environment_settings()
+    settings = settings or environment_settings()
     note = read_note(settings.data_folder)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return note.url if note else f"http://{host}:{settings.port}"

@@ -43,6 +43,11 @@ def newest_revision() -> str:
     return newest
 
 
+def known_revisions() -> frozenset[str]:
+    """Every revision that this version of the code has a way to and from."""
+    return _known(_config())
+
+
 def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))

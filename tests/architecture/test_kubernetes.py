@@ -1,0 +1,177 @@
+"""docs/kubernetes and docs/slurm: valid by schemas, closed, and about commands, settings and versions that exist."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from ray.scripts.scripts import cli as ray_commands
+
+from orchestrator.settings import unknown_variables
+from tests.architecture.test_deployment import SERVICES
+from tests.architecture.test_documented_commands import refusal
+
+ROOT = Path(__file__).parents[2]
+NEWEST, OLDEST = "1.37", "1.25"
+"""Versions of Kubernetes whose schemas the checker has."""
+SCRIPT = ROOT / "docs" / "slurm" / "workers.sbatch"
+CLUSTER_SCHEMA = json.loads((ROOT / "tests" / "reference" / "raycluster-crd.json").read_text())
+SLURM_OPTIONS = {"job-name", "nodes", "ntasks-per-node", "exclusive", "gpus-per-node", "time", "signal", "requeue"}
+"""Of `sbatch`, slurm.schedmd.com/sbatch.html: those in use here."""
+
+
+def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """(file and kind and name, manifest) of every document."""
+    for path in sorted((ROOT / "docs" / "kubernetes").glob("*.yaml")):
+        for manifest in yaml.safe_load_all(path.read_text()):
+            yield f"{path.stem} {manifest['kind']} {manifest['metadata']['name']}", manifest
+
+
+MANIFESTS = dict(manifests())
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, the pod's specification) of everything that makes pods."""
+    for name, manifest in MANIFESTS.items():
+        spec = manifest.get("spec", {})
+        if manifest["kind"] == "Pod":
+            yield name, spec
+        elif manifest["kind"] == "RayCluster":
+            yield f"{name} head", spec["headGroupSpec"]["template"]["spec"]
+            for group in spec["workerGroupSpecs"]:
+                yield f"{name} {group['groupName']}", group["template"]["spec"]
+        elif "template" in spec:
+            claims = [{"name": claim["metadata"]["name"]} for claim in spec.get("volumeClaimTemplates", ())]
+            pod = spec["template"]["spec"]
+            yield name, pod | {"volumes": [*pod["volumes"], *claims]}
+
+
+PODS = dict(pods())
+
+
+def containers() -> Iterator[dict[str, Any]]:
+    """Every container, those before the others included."""
+    for spec in PODS.values():
+        yield from (*spec.get("initContainers", ()), *spec["containers"])
+
+
+def command_lines() -> Iterator[str]:
+    """Every command: of containers and of probes, each part of a shell's line by itself."""
+    for container in containers():
+        probes = (container.get(probe, {}) for probe in ("readinessProbe", "livenessProbe"))
+        for words in (container.get("command", ()), *(probe.get("exec", {}).get("command", ()) for probe in probes)):
+            yield from (part for word in words for part in re.split(r"&&|\n(?!\s+-)", word.replace("\\\n", " ")))
+
+
+def of_program(program: str) -> list[list[str]]:
+    """The words after `program` of every command that begins with it."""
+    lines = [line.strip().removeprefix("exec ") for line in command_lines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith(f"{program} ")]
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("name", [name for name in MANIFESTS if " RayCluster " not in name])
+def test_a_manifest_follows_the_schema_of_kubernetes(name: str, version: str):
+    kubernetes_validate.validate(MANIFESTS[name], version, strict=True)
+
+
+def test_a_faulty_manifest_would_be_found():
+    faulty = {**MANIFESTS["bench Service api"], "spec": {"selectors": {"app": "api"}}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(faulty, NEWEST, strict=True)
+
+
+def test_the_ray_cluster_follows_kuberays_schema_and_its_pods_that_of_kubernetes():
+    cluster = MANIFESTS["ray-cluster RayCluster ray"]
+    jsonschema.Draft202012Validator(CLUSTER_SCHEMA).validate(cluster)
+    groups = {"head": cluster["spec"]["headGroupSpec"]} | {
+        group["groupName"]: group for group in cluster["spec"]["workerGroupSpecs"]
+    }
+    for name, group in groups.items():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": group["template"]["spec"]}
+        kubernetes_validate.validate(pod, NEWEST, strict=True)
+        flags = {f"--{flag}" for flag in group["rayStartParams"]}
+        assert flags <= options(["start"])
+    pinned = re.search(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    assert pinned and cluster["spec"]["rayVersion"] == pinned[1]
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_every_pod_is_bounded_unprivileged_and_knows_nothing_of_the_cluster(name: str):
+    spec = PODS[name]
+    assert spec["automountServiceAccountToken"] is False  # /run/secrets is ours, too
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    mounted = {volume["name"] for volume in spec["volumes"]}
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        assert container["resources"]["limits"]["memory"]
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
+        assert re.fullmatch(r"registry\.example/adapm-bench:(cpu|cuda)|[a-z]+:\d[\w.-]+", container["image"])
+
+
+def test_commands_of_the_bench_and_of_ray_exist_with_their_flags():
+    bench, ray = of_program("adapm-bench"), of_program("ray")
+    assert [words for words in bench if refusal(words) is not None] == []
+    assert {words[0] for words in bench} == {"api", "dispatcher", "db"}
+    for verb, *rest in ray:
+        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= options([verb])
+    assert {words[0] for words in ray} == {"start", "health-check"}
+
+
+def options(words: list[str]) -> set[str]:
+    """The flags of a verb of Ray's command line."""
+    return {flag for parameter in ray_commands.commands[words[0]].params for flag in parameter.opts}
+
+
+def test_what_is_named_is_there():
+    """Config maps, claims, services; the same places as in docker-compose.yml."""
+    told: dict[str, set[str]] = defaultdict(set)
+    for manifest in MANIFESTS.values():
+        told[manifest["kind"]].add(manifest["metadata"]["name"])
+    for spec in PODS.values():
+        for volume in spec["volumes"]:
+            claim, maps = volume.get("persistentVolumeClaim", {}), volume.get("configMap", {})
+            assert {claim.get("claimName", "data")} <= told["PersistentVolumeClaim"]
+            assert {maps.get("name", "bench")} <= told["ConfigMap"]
+            assert volume.get("secret", {}).get("secretName", "bench") == "bench"
+    text = "\n".join(command_lines())
+    places = set(re.findall(r"https?://([a-z-]+):\d+", text)) | set(re.findall(r"[= ]([a-z-]+)-head-svc:6379", text))
+    assert places <= told["Service"] | told["RayCluster"]
+    settings = MANIFESTS["bench ConfigMap bench"]["data"]
+    compose = SERVICES["api"]["environment"]
+    assert unknown_variables(settings) == ()
+    assert {name for name in settings if settings[name] != compose[name]} == {"ADAPM_BENCH_ALLOWED_HOSTS"}
+
+
+def test_the_batch_job_has_a_node_join_with_the_token(tmp_path: Path):
+    """The script itself, with programs in place of `srun` and `ray` that tell what they were given."""
+    programs = tmp_path / "venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, text in {"srun": 'shift; exec "$@"', "ray": 'echo "$RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH $*"'}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    environment = os.environ | {"RAY_HEAD": "head:6379", "SHARED": str(tmp_path)}
+    done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
+    mode, token, verb, *flags = done.stdout.split()
+    assert (mode, token, verb) == ("token", f"{tmp_path}/secrets/ray_token", "start")
+    assert "--address=head:6379" in flags
+    assert {flag.partition("=")[0] for flag in flags} <= options(["start"])
+    del environment["RAY_HEAD"]
+    refused = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert "where the Ray head is" in refused.stderr
+
+
+def test_the_batch_jobs_options_are_slurms():
+    found = re.findall(r"^#SBATCH --([a-z-]+)(?:=\S+)?$", SCRIPT.read_text(), flags=re.MULTILINE)
+    assert set(found) == SLURM_OPTIONS
+    assert len(found) == SCRIPT.read_text().count("\n#SBATCH")
