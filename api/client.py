@@ -8,6 +8,7 @@ with Client("http://127.0.0.1:8321") as client:
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -16,8 +17,11 @@ from uuid import uuid4
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from api.client_errors import ClientError as ClientError
+from api.client_errors import fault_text as fault_text
+from api.client_errors import refusal, unreached, wait_seconds
 from api.client_frames import NotebookVerbs
-from api.faults import Fault, Problem
+from api.client_streams import Line, changes
 from api.own_key import checked, own_key
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.publication import TableFormat
@@ -49,29 +53,10 @@ Parameter = str | int | list[str] | list[int]
 RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
-LONGEST_WAIT_SECONDS = 10
-"""A service that asks for more is not waited for: somebody should know."""
 PAGE_LIMIT = 500
 EXPORT_SECONDS = 600.0
 """A series of many million points takes a while to be written before its first byte is sent."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-class ClientError(Exception):
-    """The service refused a request, or could not be reached; the message is made for people."""
-
-    def __init__(self, message: str, *, status: int | None, faults: tuple[Fault, ...] = ()) -> None:
-        super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
-        self.status = status
-        """The HTTP status; None where there was no answer."""
-        self.faults = faults
-        """Every fault of the request, where it was invalid."""
-
-
-def fault_text(fault: Fault) -> str:
-    """One fault in a line: where, what, what would be right."""
-    found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"
-    return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
 
 
 class Client(NotebookVerbs):
@@ -136,13 +121,20 @@ class Client(NotebookVerbs):
         return self._get(f"/v1/experiments/{_segment(experiment_id)}", ExperimentRecord)
 
     def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
-        """Yield the experiment now and after every pause, until all of its runs have ended; the last one is done."""
-        while True:
-            experiment = self.experiment(experiment_id)
-            yield experiment
-            if experiment.counts.done():
-                return
-            time.sleep(pause_seconds)
+        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
+
+        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
+        """
+        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        with closing(changes(self._http, line)) as turns:
+            told: ExperimentRecord | None = None
+            for _ in turns:
+                now = self.experiment(experiment_id)
+                if now != told:
+                    yield now
+                if now.counts.done():
+                    return
+                told = now
 
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
@@ -157,7 +149,7 @@ class Client(NotebookVerbs):
         path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
         response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
         if response.status_code != 200:
-            raise _refusal(response)
+            raise refusal(response)
         return response.text
 
     def sweep(self, experiment_id: str) -> SweepReport:
@@ -260,12 +252,12 @@ class Client(NotebookVerbs):
             with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
                 if not response.is_success:
                     response.read()
-                    raise _refusal(response)
+                    raise refusal(response)
                 with path.open("wb") as file:
                     for piece in response.iter_bytes():
                         file.write(piece)
         except httpx2.TransportError as error:
-            raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+            raise unreached(self.url, error) from error
 
     def document(self, experiment_id: str, name: str) -> bytes:
         """A file about an experiment: `report`, `document.json` or `references.bib`."""
@@ -288,7 +280,7 @@ class Client(NotebookVerbs):
             lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
         if not response.is_success:
-            raise _refusal(response)
+            raise refusal(response)
         return response.content
 
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
@@ -296,7 +288,7 @@ class Client(NotebookVerbs):
         path = f"/v1/runs/{_segment(run_id)}/attempts/{attempt}/log"
         response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
         if not response.is_success:
-            raise _refusal(response)
+            raise refusal(response)
         return response.text
 
     def cancel_run(self, run_id: str) -> RunRecord:
@@ -373,13 +365,13 @@ class Client(NotebookVerbs):
         for left in reversed(range(tries)):
             try:
                 response = request()
-                wait_seconds = _wait_seconds(response)
-                if left == 0 or wait_seconds is None:
+                asked_seconds = wait_seconds(response)
+                if left == 0 or asked_seconds is None:
                     return response
-                pause_seconds = max(pause_seconds, wait_seconds)
+                pause_seconds = max(pause_seconds, asked_seconds)
             except httpx2.TransportError as error:
                 if left == 0:
-                    raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+                    raise unreached(self.url, error) from error
             time.sleep(pause_seconds)
             pause_seconds *= 2
         raise AssertionError("unreachable: the last try returns or raises")
@@ -394,26 +386,7 @@ def _read(response: httpx2.Response, answer: type[Answer]) -> Answer:
                 f"the answer of {response.url} is not understood; are client and service of the same version?",
                 status=response.status_code,
             ) from error
-    raise _refusal(response)
-
-
-def _wait_seconds(response: httpx2.Response) -> float | None:
-    """How long the service asks to wait before another try; None where it does not, or asks for too long."""
-    asked = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
-    return float(asked) if asked.isdecimal() and int(asked) <= LONGEST_WAIT_SECONDS else None
-
-
-def _refusal(response: httpx2.Response) -> ClientError:
-    try:
-        problem = Problem.model_validate_json(response.content)
-    except ValidationError:
-        message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
-        return ClientError(message, status=response.status_code)
-    return ClientError(problem.detail, status=response.status_code, faults=problem.errors)
-
-
-def _cause(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    raise refusal(response)
 
 
 def _given(**parameters: str | int | None) -> dict[str, str | int]:
