@@ -6,7 +6,7 @@ tells what was missed, once, or nothing where nothing has happened.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from urllib.parse import quote
 
 import httpx2
@@ -45,12 +45,12 @@ class Line:
         """How long to wait before the next connection; raises the error where too many in a row could not be made."""
         if self._failures >= self._retries:
             raise error
-        pause_seconds = min(self._first_pause_seconds * 2**self._failures, LONGEST_PAUSE_SECONDS)
+        pause_seconds: float = min(self._first_pause_seconds * 2**self._failures, LONGEST_PAUSE_SECONDS)
         self._failures += 1
         return max(pause_seconds, asked_seconds or 0.0)
 
 
-def changes(http: httpx2.Client, line: Line) -> Iterator[None]:
+def changes(http: httpx2.Client, line: Line) -> Generator[None, None, None]:
     """A turn for the state that the stream begins with, and one for each change; without an end of its own.
 
     Raises `ClientError` where the service refuses, or cannot be reached any more.
@@ -72,7 +72,7 @@ def changes(http: httpx2.Client, line: Line) -> Iterator[None]:
         time.sleep(line.pause_after(error, asked_seconds))
 
 
-async def awaited_changes(http: httpx2.AsyncClient, line: Line) -> AsyncIterator[None]:
+async def awaited_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerator[None, None]:
     """As `changes`, to be awaited."""
     while True:
         asked_seconds = None
