@@ -33,6 +33,7 @@ from api.routes import (
     runs,
     studies,
     sweeps,
+    webhooks,
 )
 from dashboards.live import Pulse
 from dashboards.routes import pages
@@ -89,7 +90,7 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys):
+    for noun in (experiments, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys, webhooks):
         router.include_router(noun.router)
     return router
 

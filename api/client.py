@@ -15,13 +15,14 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import httpx2
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
-from api.client_errors import ClientError as ClientError
-from api.client_errors import fault_text as fault_text
-from api.client_errors import refusal, unreached, wait_seconds
+from api.client_answers import ClientError as ClientError
+from api.client_answers import fault_text as fault_text
+from api.client_answers import read, refusal, unreached, wait_seconds
 from api.client_frames import NotebookVerbs
 from api.client_streams import Line, changes
+from api.client_webhooks import WebhookVerbs
 from api.own_key import checked, own_key
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.publication import TableFormat
@@ -59,7 +60,7 @@ EXPORT_SECONDS = 600.0
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Client(NotebookVerbs):
+class Client(NotebookVerbs, WebhookVerbs):
     """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
 
     Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
@@ -109,7 +110,7 @@ class Client(NotebookVerbs):
         response = self._send(
             lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
         )
-        return _read(response, Submission)
+        return read(response, Submission)
 
     def experiments(self, *, limit: int = 50, before: str | None = None) -> tuple[ExperimentRecord, ...]:
         """Experiments, newest first; `before` is the id of the last one already seen."""
@@ -175,7 +176,7 @@ class Client(NotebookVerbs):
         response = self._send(
             lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
-        return _read(response, FitReport)
+        return read(response, FitReport)
 
     def studies(self) -> tuple[StudySummary, ...]:
         """Every study with its experiments and findings."""
@@ -243,7 +244,7 @@ class Client(NotebookVerbs):
         parameters: dict[str, str | int | Sequence[str]] = {"run": run_ids, "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
         response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
-        return _read(response, Page[Chart]).items
+        return read(response, Page[Chart]).items
 
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
@@ -326,7 +327,7 @@ class Client(NotebookVerbs):
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key (admins); its secret is in the answer and nowhere else."""
         content, headers = wanted.model_dump_json(), {"Content-Type": "application/json"}
-        return _read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
+        return read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys, the newest first (admins)."""
@@ -335,7 +336,7 @@ class Client(NotebookVerbs):
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more (admins)."""
         path = f"/v1/keys/{_segment(key_id)}"
-        return _read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
+        return read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
 
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first (admins)."""
@@ -354,10 +355,10 @@ class Client(NotebookVerbs):
 
     def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
         response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
-        return _read(response, answer)
+        return read(response, answer)
 
     def _post(self, path: str, answer: type[Answer]) -> Answer:
-        return _read(self._send(lambda: self._http.post(path), tries=1), answer)
+        return read(self._send(lambda: self._http.post(path), tries=1), answer)
 
     def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
         """Send a request up to `tries` times: when the connection fails, or when the service says how long to wait."""
@@ -375,18 +376,6 @@ class Client(NotebookVerbs):
             time.sleep(pause_seconds)
             pause_seconds *= 2
         raise AssertionError("unreachable: the last try returns or raises")
-
-
-def _read(response: httpx2.Response, answer: type[Answer]) -> Answer:
-    if response.is_success:
-        try:
-            return TypeAdapter(answer).validate_json(response.content)
-        except ValidationError as error:
-            raise ClientError(
-                f"the answer of {response.url} is not understood; are client and service of the same version?",
-                status=response.status_code,
-            ) from error
-    raise refusal(response)
 
 
 def _given(**parameters: str | int | None) -> dict[str, str | int]:

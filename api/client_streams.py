@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from api.client_errors import ClientError, refusal, unreached, wait_seconds
+from api.client_answers import ClientError, refusal, unreached, wait_seconds
 
 LONGEST_PAUSE_SECONDS = 10.0
 SILENCE_SECONDS = 45.0

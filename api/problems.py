@@ -23,6 +23,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
+from orchestrator.webhook_policy import WebhookUrlError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -37,6 +38,7 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     IdempotencyError: (409, "idempotency-key-reused"),
     ConflictError: (409, "conflict"),
     MissingDataError: (422, "missing-data"),
+    WebhookUrlError: (422, "url-refused"),
     StoreError: (503, "store-unavailable"),
 }
 """Status and kind of each error; an error has those of its nearest ancestor here."""

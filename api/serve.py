@@ -36,6 +36,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     server: uvicorn.Server
     require_keys(settings, bench.keyring)
     bench.audit.keep_days = settings.audit_days
+    bench.webhooks.policy = settings.webhook_policy()
     app = create_app(
         bench,
         allowed_hosts=allowed_hosts(settings),

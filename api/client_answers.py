@@ -1,11 +1,14 @@
-"""What the clients say when the service refuses a request, or cannot be reached."""
+"""What the clients make of an answer: a typed record, or an error that says what the service refused."""
 
 import json
+from typing import TypeVar
 
 import httpx2
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from api.faults import Fault, Problem
+
+Answer = TypeVar("Answer")
 
 LONGEST_WAIT_SECONDS = 10
 """A service that asks for more is not waited for: somebody should know."""
@@ -26,6 +29,19 @@ def fault_text(fault: Fault) -> str:
     """One fault in a line: where, what, what would be right."""
     found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"
     return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
+
+
+def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
+    """The record that an answer holds; raises `ClientError` where it is a refusal."""
+    if response.is_success:
+        try:
+            return TypeAdapter(answer).validate_json(response.content)
+        except ValidationError as error:
+            raise ClientError(
+                f"the answer of {response.url} is not understood; are client and service of the same version?",
+                status=response.status_code,
+            ) from error
+    raise refusal(response)
 
 
 def wait_seconds(response: httpx2.Response) -> float | None:
