@@ -1,6 +1,6 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Tagged → routes → Bench (the verbs)
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Tagged → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """

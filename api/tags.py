@@ -1,7 +1,7 @@
-"""Middleware: answers of the REST interface that come in one piece have a tag, and who has them already hears only that.
+"""Middleware: REST answers that come in one piece have a tag, and who shows that tag again hears that it holds still.
 
-The tag is a hash of the answer: nothing has to be known of what it holds, and it changes when a byte does. It spares the
-way, not the work. Streams, and files that are sent in pieces, go through as they are.
+The tag is a hash of the answer: nothing has to be known of what it holds, and it changes when a byte does. It spares
+the way, not the work. Streams, and files that are sent in pieces, go through as they are.
 """
 
 import hashlib
