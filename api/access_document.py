@@ -23,6 +23,8 @@ IF_NONE_MATCH = {
     "description": "The `ETag` of an earlier answer: 304 where it would be the same.",
     "schema": {"type": "string"},
 }
+NOT_OURS = ("HTTPValidationError", "ValidationError")
+"""Schemas of FastAPI's own 422."""
 STATUSES = {
     Access.OPEN: ("429",),
     Access.LEASE: (),
@@ -42,8 +44,11 @@ def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dic
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
                 _describe(operation, place_of(method.upper(), path))
+                _describe_faults(operation)
                 if method == "get" and path.startswith(REST):
                     _describe_tag(operation)
+        for name in NOT_OURS:
+            made["components"].get("schemas", {}).pop(name, None)
         return made
 
     return described
@@ -56,6 +61,12 @@ def _describe(operation: dict[str, Any], place: Place | None) -> None:
     if access.scope() is not None:
         operation["security"] = [{KEY: []}]
         operation["x-scope"] = access.value
+
+
+def _describe_faults(operation: dict[str, Any]) -> None:
+    """FastAPI adds an answer 422 of its own form, which is never given: ours is a problem as all the others."""
+    if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+        operation["responses"]["422"] = problems(422)[422]
 
 
 def _describe_tag(operation: dict[str, Any]) -> None:

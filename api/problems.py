@@ -24,6 +24,7 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.webhook_policy import WebhookUrlError
+from orchestrator.webhook_signing import SigningKeyError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -40,6 +41,7 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     MissingDataError: (422, "missing-data"),
     WebhookUrlError: (422, "url-refused"),
     StoreError: (503, "store-unavailable"),
+    SigningKeyError: (503, "signing-key-unavailable"),
 }
 """Status and kind of each error; an error has those of its nearest ancestor here."""
 

@@ -31,7 +31,8 @@ TRY_SECONDS = 15.0
 AT_ONCE = 8
 """Messages that are posted at the same time: one slow receiver does not hold up the others."""
 TIDY_SECONDS = 60.0
-DRAIN_SECONDS = TRY_SECONDS + 5.0
+DRAIN_SECONDS = 5.0
+"""How long a stop waits for what is being posted; what was not noted is posted again after the next start."""
 ROLE = "webhooks"
 """Of all senders on one database one posts."""
 LEASE_SECONDS = 60.0
@@ -83,7 +84,7 @@ class WebhookSender:
         while not self._stop.is_set():
             try:
                 busy = self.tick()
-            except OrchestratorError as error:
+            except Exception as error:  # noqa: BLE001 - a webhook that is removed meanwhile, a database that is away
                 busy = False
                 log.warning("webhooks cannot be looked after, trying again", error=str(error))
             if not busy:
@@ -119,7 +120,7 @@ class WebhookSender:
             self._policy.check(message.url)
             secret = self._secret(message)
             await post(http, self._policy, message, secret)
-        except (PostError, OrchestratorError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the message waits and is tried again
             ids = {"webhook": message.webhook_id, "message": message.id, "tries": message.tries + 1}
             log.warning("webhook not delivered, will be tried again", **ids, error=str(error))
             await asyncio.to_thread(self._messages.failed, message.id, str(error))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
@@ -67,7 +68,11 @@ class Webhooks:
             if connection.execute(sa.select(sa.func.count()).select_from(webhooks)).scalar_one() >= MOST_WEBHOOKS:
                 raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most that are kept; remove some first")
             now = self._database.read_clock(connection)
-            connection.execute(sa.insert(webhooks).values(created_at=now, **values))
+            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+            row = dialect.insert(webhooks).values(created_at=now, **values)
+            once = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
+            if connection.execute(once).scalar_one_or_none() is None:  # another one came in between
+                raise ConflictError("A request with this idempotency key is at work; send it again.")
             if request.experiment_id is not None:
                 require_experiment(connection, request.experiment_id)
                 note_endings(connection, [request.experiment_id], now)  # it may have ended already
