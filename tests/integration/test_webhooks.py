@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from api.client import Client, ClientError
@@ -54,7 +55,7 @@ def submitted(service: Service, **changes: Any) -> str:
 
 
 def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not look():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         time.sleep(0.02)
@@ -382,7 +383,7 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     told = [(each.headers["webhook-id"], each.verified(made.secret)["data"]["id"]) for each in receiver.posts]
     assert sorted({experiment_id for _, experiment_id in told}) == sorted(experiments)
     assert len({id for id, _ in told}) == 3
-    assert told[0] == told[1] or told.count(told[0]) == 2, "the one that was cut is told again, under its id"
+    assert told.count(told[0]) == 2, "the one that was cut is told again, under its id"
     states = [each.state for each in service.bench.webhooks.deliveries(made.webhook.id)]
     assert states == [DeliveryState.DELIVERED] * 3
 
@@ -401,13 +402,14 @@ def test_the_command_line_adds_lists_tries_and_removes(service: Service, receive
     made = say("webhook", "add", receiver.url)
     id = made["webhook"]["id"]
     posting = sender(service, tmp_path)
-    posting.start()
-    try:
-        assert say("webhook", "test", id)["state"] == "delivered"
-        receiver.statuses = [500]
-        assert say("webhook", "test", id, status=1)["last_error"].startswith("answered 500")
-    finally:
-        posting.close()
+    with structlog.testing.capture_logs():  # the sender's thread would write between the lines of the verbs
+        posting.start()
+        try:
+            assert say("webhook", "test", id)["state"] == "delivered"
+            receiver.statuses = [500]
+            assert say("webhook", "test", id, status=1)["last_error"].startswith("answered 500")
+        finally:
+            posting.close()
     assert receiver.posts[0].verified(made["secret"])["type"] == MessageKind.TEST
     assert [each["id"] for each in say("webhook", "ls")] == [id]
     assert receiver.url in CliRunner().invoke(main, ["webhook", "ls", "--url", service.url]).stdout
