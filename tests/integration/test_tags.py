@@ -30,7 +30,7 @@ def tagged_paths(experiment_id: str) -> tuple[str, ...]:
     mine, run = f"/v1/experiments/{experiment_id}", f"/v1/runs/{experiment_id}-0000"
     return (
         *("/v1/experiments", "/v1/runs", "/v1/optimizers", "/v1/models", "/v1/datasets", "/v1/studies", "/v1/keys"),
-        *("/v1/openapi.json", "/v1/webhooks", mine, f"{mine}/comparison", f"{mine}/provenance", f"{mine}/figures"),
+        *("/v1/openapi.json", "/v1/webhooks", mine, f"{mine}/comparison", f"{mine}/figures"),
         *(f"{mine}/comparison/csv", f"{mine}/references.bib", run, f"{run}/points", f"{run}/events"),
         *(f"{run}/attempts", f"{run}/observations", f"/v1/points?run={experiment_id}-0000&metric=train_loss"),
     )
