@@ -1,4 +1,4 @@
-"""What OpenAPI says about access: each operation's security, and the answers 401, 403 and 429, from one table."""
+"""What OpenAPI says that holds for many operations: access, with the answers 401, 403 and 429, and tags, with 304."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,6 +6,7 @@ from typing import Any
 
 from api.routes.context import problems
 from api.scopes import Access, Place, place_of
+from api.tags import REST
 
 KEY = "Key"
 SCHEMES = {
@@ -15,6 +16,15 @@ SCHEMES = {
         "description": "A key of the service, `adapm_…`; a service without keys asks for none.",
     }
 }
+IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "The `ETag` of an earlier answer: 304 where it would be the same.",
+    "schema": {"type": "string"},
+}
+NOT_OURS = ("HTTPValidationError", "ValidationError")
+"""Schemas of FastAPI's own 422."""
 STATUSES = {
     Access.OPEN: ("429",),
     Access.LEASE: (),
@@ -34,6 +44,11 @@ def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dic
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
                 _describe(operation, place_of(method.upper(), path))
+                _describe_faults(operation)
+                if method == "get" and path.startswith(REST):
+                    _describe_tag(operation)
+        for name in NOT_OURS:
+            made["components"].get("schemas", {}).pop(name, None)
         return made
 
     return described
@@ -46,3 +61,22 @@ def _describe(operation: dict[str, Any], place: Place | None) -> None:
     if access.scope() is not None:
         operation["security"] = [{KEY: []}]
         operation["x-scope"] = access.value
+
+
+def _describe_faults(operation: dict[str, Any]) -> None:
+    """FastAPI adds an answer 422 of its own form, which is never given: ours is a problem as all the others."""
+    if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+        operation["responses"]["422"] = problems(422)[422]
+
+
+def _describe_tag(operation: dict[str, Any]) -> None:
+    """What `tags.py` does to an answer that is no stream."""
+    answer = operation["responses"]["200"]
+    if "text/event-stream" in answer.get("content", {}):
+        return
+    answer.setdefault("headers", {})["ETag"] = {
+        "description": "Of this answer; absent where it is large, or sent in pieces.",
+        "schema": {"type": "string"},
+    }
+    operation["responses"].setdefault("304", {"description": "The caller has the answer: its tag was shown."})
+    operation.setdefault("parameters", []).append(IF_NONE_MATCH)

@@ -1,6 +1,6 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → routes → Bench (the verbs)
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Tagged → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -34,7 +34,9 @@ from api.routes import (
     runs,
     studies,
     sweeps,
+    webhooks,
 )
+from api.tags import Tagged
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
@@ -77,6 +79,7 @@ def create_app(
     app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
+    app.add_middleware(Tagged)
     app.add_middleware(Guard, doors=app.state.doors)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
@@ -90,7 +93,8 @@ def create_app(
 
 def _v1() -> APIRouter:
     router = APIRouter(prefix="/v1")
-    for noun in (experiments, curation, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys):
+    nouns = (experiments, curation, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog)
+    for noun in (*nouns, keys, webhooks):
         router.include_router(noun.router)
     return router
 

@@ -11,10 +11,12 @@ again, one set of tests. A call is a few milliseconds of waiting for the service
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from api.client import RETRIES, Client
+from api.client_streams import Line, awaited_changes, listener
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, RunRecord
 
@@ -55,6 +57,7 @@ class AsyncClient:
     ) -> None:
         """`key`: default is that of the environment, as for `Client`."""
         self._client = Client(url, key=key, timeout_seconds=timeout_seconds, retries=retries)
+        self._retries = retries
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="adapm-bench-client")
         self.url = self._client.url
 
@@ -70,13 +73,20 @@ class AsyncClient:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
-        """Yield the experiment now and after every pause, until all of its runs have ended; the last one is done."""
-        while True:
-            experiment = await self.experiment(experiment_id)
-            yield experiment
-            if experiment.counts.done():
-                return
-            await asyncio.sleep(pause_seconds)
+        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
+
+        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
+        """
+        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        async with listener(self._client._http) as http, aclosing(awaited_changes(http, line)) as turns:
+            told: ExperimentRecord | None = None
+            async for _ in turns:
+                now = await self.experiment(experiment_id)
+                if now != told:
+                    yield now
+                if now.counts.done():
+                    return
+                told = now
 
     async def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[RunRecord]:
         """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
@@ -137,6 +147,12 @@ class AsyncClient:
     api_keys = _awaited(Client.api_keys)
     revoke_key = _awaited(Client.revoke_key)
     audit = _awaited(Client.audit)
+    add_webhook = _awaited(Client.add_webhook)
+    webhooks = _awaited(Client.webhooks)
+    webhook = _awaited(Client.webhook)
+    remove_webhook = _awaited(Client.remove_webhook)
+    test_webhook = _awaited(Client.test_webhook)
+    webhook_deliveries = _awaited(Client.webhook_deliveries)
     dataframe = _awaited(Client.dataframe)
     series_dataframe = _awaited(Client.series_dataframe)
     points_dataframe = _awaited(Client.points_dataframe)

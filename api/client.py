@@ -8,17 +8,22 @@ with Client("http://127.0.0.1:8321") as client:
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 import httpx2
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
+from api.client_answers import ClientError as ClientError
+from api.client_answers import fault_text as fault_text
+from api.client_answers import read, refusal, unreached, wait_seconds
 from api.client_curation import CurationVerbs
 from api.client_frames import NotebookVerbs
-from api.faults import Fault, Problem
+from api.client_streams import Line, changes
+from api.client_webhooks import WebhookVerbs
 from api.own_key import checked, own_key
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.publication import TableFormat
@@ -50,36 +55,13 @@ Parameter = str | int | list[str] | list[int]
 RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
-LONGEST_WAIT_SECONDS = 10
-"""A service that asks for more is not waited for: somebody should know."""
 PAGE_LIMIT = 500
 EXPORT_SECONDS = 600.0
 """A series of many million points takes a while to be written before its first byte is sent."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class ClientError(Exception):
-    """The service refused a request, or could not be reached; the message is made for people."""
-
-    def __init__(
-        self, message: str, *, status: int | None, faults: tuple[Fault, ...] = (), kind: str | None = None
-    ) -> None:
-        super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
-        self.status = status
-        """The HTTP status; None where there was no answer."""
-        self.faults = faults
-        """Every fault of the request, where it was invalid."""
-        self.kind = kind
-        """The problem's `type`: its name for programs; None where there was no answer of ours."""
-
-
-def fault_text(fault: Fault) -> str:
-    """One fault in a line: where, what, what would be right."""
-    found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"
-    return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
-
-
-class Client(NotebookVerbs, CurationVerbs):
+class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
     """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
 
     Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
@@ -129,7 +111,7 @@ class Client(NotebookVerbs, CurationVerbs):
         response = self._send(
             lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
         )
-        return _read(response, Submission)
+        return read(response, Submission)
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
@@ -145,13 +127,20 @@ class Client(NotebookVerbs, CurationVerbs):
         return self._get(f"/v1/experiments/{_segment(experiment_id)}", ExperimentRecord)
 
     def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
-        """Yield the experiment now and after every pause, until all of its runs have ended; the last one is done."""
-        while True:
-            experiment = self.experiment(experiment_id)
-            yield experiment
-            if experiment.counts.done():
-                return
-            time.sleep(pause_seconds)
+        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
+
+        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
+        """
+        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        with closing(changes(self._http, line)) as turns:
+            told: ExperimentRecord | None = None
+            for _ in turns:
+                now = self.experiment(experiment_id)
+                if now != told:
+                    yield now
+                if now.counts.done():
+                    return
+                told = now
 
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
@@ -166,7 +155,7 @@ class Client(NotebookVerbs, CurationVerbs):
         path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
         response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
         if response.status_code != 200:
-            raise _refusal(response)
+            raise refusal(response)
         return response.text
 
     def sweep(self, experiment_id: str) -> SweepReport:
@@ -192,7 +181,7 @@ class Client(NotebookVerbs, CurationVerbs):
         response = self._send(
             lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
-        return _read(response, FitReport)
+        return read(response, FitReport)
 
     def studies(self) -> tuple[StudySummary, ...]:
         """Every study with its experiments and findings."""
@@ -260,7 +249,7 @@ class Client(NotebookVerbs, CurationVerbs):
         parameters: dict[str, str | int | Sequence[str]] = {"run": run_ids, "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
         response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
-        return _read(response, Page[Chart]).items
+        return read(response, Page[Chart]).items
 
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
@@ -269,12 +258,12 @@ class Client(NotebookVerbs, CurationVerbs):
             with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
                 if not response.is_success:
                     response.read()
-                    raise _refusal(response)
+                    raise refusal(response)
                 with path.open("wb") as file:
                     for piece in response.iter_bytes():
                         file.write(piece)
         except httpx2.TransportError as error:
-            raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+            raise unreached(self.url, error) from error
 
     def document(self, experiment_id: str, name: str) -> bytes:
         """A file about an experiment: `report`, `document.json` or `references.bib`."""
@@ -297,7 +286,7 @@ class Client(NotebookVerbs, CurationVerbs):
             lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
         if not response.is_success:
-            raise _refusal(response)
+            raise refusal(response)
         return response.content
 
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
@@ -305,7 +294,7 @@ class Client(NotebookVerbs, CurationVerbs):
         path = f"/v1/runs/{_segment(run_id)}/attempts/{attempt}/log"
         response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
         if not response.is_success:
-            raise _refusal(response)
+            raise refusal(response)
         return response.text
 
     def cancel_run(self, run_id: str) -> RunRecord:
@@ -343,7 +332,7 @@ class Client(NotebookVerbs, CurationVerbs):
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key (admins); its secret is in the answer and nowhere else."""
         content, headers = wanted.model_dump_json(), {"Content-Type": "application/json"}
-        return _read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
+        return read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys, the newest first (admins)."""
@@ -352,7 +341,7 @@ class Client(NotebookVerbs, CurationVerbs):
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more (admins)."""
         path = f"/v1/keys/{_segment(key_id)}"
-        return _read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
+        return read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
 
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first (admins)."""
@@ -371,14 +360,14 @@ class Client(NotebookVerbs, CurationVerbs):
 
     def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
         response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
-        return _read(response, answer)
+        return read(response, answer)
 
     def _post(self, path: str, answer: type[Answer]) -> Answer:
         return self._asked("POST", path, answer, again=False)
 
     def _asked(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
         tries = self._retries + 1 if again else 1
-        return _read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
+        return read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
 
     def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
         """Send a request up to `tries` times: when the connection fails, or when the service says how long to wait."""
@@ -386,47 +375,16 @@ class Client(NotebookVerbs, CurationVerbs):
         for left in reversed(range(tries)):
             try:
                 response = request()
-                wait_seconds = _wait_seconds(response)
-                if left == 0 or wait_seconds is None:
+                asked_seconds = wait_seconds(response)
+                if left == 0 or asked_seconds is None:
                     return response
-                pause_seconds = max(pause_seconds, wait_seconds)
+                pause_seconds = max(pause_seconds, asked_seconds)
             except httpx2.TransportError as error:
                 if left == 0:
-                    raise ClientError(f"no service at {self.url} ({_cause(error)})", status=None) from error
+                    raise unreached(self.url, error) from error
             time.sleep(pause_seconds)
             pause_seconds *= 2
         raise AssertionError("unreachable: the last try returns or raises")
-
-
-def _read(response: httpx2.Response, answer: type[Answer]) -> Answer:
-    if response.is_success:
-        try:
-            return TypeAdapter(answer).validate_json(response.content)
-        except ValidationError as error:
-            raise ClientError(
-                f"the answer of {response.url} is not understood; are client and service of the same version?",
-                status=response.status_code,
-            ) from error
-    raise _refusal(response)
-
-
-def _wait_seconds(response: httpx2.Response) -> float | None:
-    """How long the service asks to wait before another try; None where it does not, or asks for too long."""
-    asked = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
-    return float(asked) if asked.isdecimal() and int(asked) <= LONGEST_WAIT_SECONDS else None
-
-
-def _refusal(response: httpx2.Response) -> ClientError:
-    try:
-        problem = Problem.model_validate_json(response.content)
-    except ValidationError:
-        message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
-        return ClientError(message, status=response.status_code)
-    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type)
-
-
-def _cause(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _given(**parameters: str | int | None) -> dict[str, str | int]:

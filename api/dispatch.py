@@ -24,6 +24,8 @@ from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 from orchestrator.sweep_keeper import ROLE, Order, SweepKeeper
 from orchestrator.tracking import Exporter
+from orchestrator.webhook_sender import WebhookSender
+from orchestrator.webhook_signing import SigningKey
 from worker import tracing
 
 log = structlog.get_logger(__name__)
@@ -58,6 +60,9 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), mlflow_folder, holder=holder)
         exporter.start()
         stack.callback(exporter.close)
+        sender = webhook_sender(settings, database, bench, holder)
+        sender.start()
+        stack.callback(sender.close)
         retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
         retention.start()
         stack.callback(retention.close)
@@ -78,6 +83,12 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         stack.callback(dispatcher.close)
         log.info("dispatching", service_url=service_url)
         dispatcher.run(stop)
+
+
+def webhook_sender(settings: Settings, database: Database, bench: Bench, holder: str) -> WebhookSender:
+    """What posts to webhooks; it waits for nothing where there are none."""
+    key = SigningKey(settings.data_folder.resolve())
+    return WebhookSender(database, bench.experiment, settings.webhook_policy(), key, holder=holder)
 
 
 def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:

@@ -26,6 +26,8 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.hidden_faults import with_hidden_faults
+from orchestrator.webhook_policy import WebhookUrlError
+from orchestrator.webhook_signing import SigningKeyError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -42,7 +44,9 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     ConflictError: (409, "conflict"),
     ChangedMeanwhileError: (412, "changed-meanwhile"),
     MissingDataError: (422, "missing-data"),
+    WebhookUrlError: (422, "url-refused"),
     StoreError: (503, "store-unavailable"),
+    SigningKeyError: (503, "signing-key-unavailable"),
 }
 """Status and kind of each error; an error has those of its nearest ancestor here."""
 

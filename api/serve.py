@@ -37,6 +37,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     require_keys(settings, bench.keyring)
     bench.audit.keep_days = settings.audit_days
     bench.undo_days = settings.undo_days
+    bench.webhooks.policy = settings.webhook_policy()
     app = create_app(
         bench,
         allowed_hosts=allowed_hosts(settings),

@@ -50,6 +50,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.keyring import Keyring
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from orchestrator.store.webhooks import Webhooks
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweeps import SweepSpec
 from worker import tracing
@@ -93,8 +94,7 @@ class Bench(CurationVerbs):
         free_bytes: int = 0,
         keep_checkpoints: Keep = "last",
     ) -> None:
-        """`free_bytes`: below so much free space on the disk of `runs_folder` no run is begun. `keep_checkpoints`: what
-        workers and `Retention` keep of ended runs."""
+        """`free_bytes`: with less free space no run is begun. `keep_checkpoints`: what is kept of ended runs."""
         self._database = database
         self._policy = policy
         self._runs_folder = runs_folder
@@ -105,6 +105,7 @@ class Bench(CurationVerbs):
         self._leases = Leases(database, policy)
         self.keyring = Keyring(database)
         self.audit = AuditLog(database)
+        self.webhooks = Webhooks(database, runs_folder.parent)
         self._curves: dict[str, ValidationCurve] = {}
         self._needs = Needs()
         self.footprints = Footprints(runs_folder.parent / "footprints")

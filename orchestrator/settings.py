@@ -5,11 +5,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from optim import own
 from orchestrator.setting_sources import CONFIG_VARIABLE, PREFIX, secret_fields, toml_fields
+from orchestrator.webhook_policy import WebhookPolicy
 
 OTHER_VARIABLES = frozenset(
     {
@@ -47,6 +48,10 @@ class Settings(BaseSettings):
     """How long the audit log remembers."""
     undo_days: float = Field(default=7.0, ge=0, le=3650)
     """How long a deleted experiment can be restored; then it is removed for good, its runs' folders, too."""
+    webhook_urls: str = ""
+    """What URLs that are told of ended experiments may begin with, with commas between them; by default none."""
+    webhook_networks: str = ""
+    """Private networks that webhooks may reach, with commas between them; else none, nor this machine itself."""
     slots: int | None = Field(default=None, ge=1, le=4096)
     """CPUs that runs may occupy at once; default: all of them."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
@@ -57,6 +62,22 @@ class Settings(BaseSettings):
 
     ray_address: str | None = None
     """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
+
+    @field_validator("webhook_urls")
+    @classmethod
+    def _urls(cls, text: str) -> str:
+        WebhookPolicy.of(text, "")
+        return text
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        WebhookPolicy.of("", text)
+        return text
+
+    def webhook_policy(self) -> WebhookPolicy:
+        """Where webhooks may go."""
+        return WebhookPolicy.of(self.webhook_urls, self.webhook_networks)
 
     def further_hosts(self) -> tuple[str, ...]:
         """The names in `allowed_hosts`."""

@@ -33,6 +33,7 @@ from api.cli import (
     sweep,
     up,
     watch,
+    webhook,
     wishes,
 )
 from api.cli.console import complain, plain
@@ -74,7 +75,7 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, curation, logs, fit, sweep, study, export, report, mlflow)
+USING = (demo, up, submit, look, watch, wishes, curation, logs, fit, sweep, study, export, report, mlflow, webhook)
 BESIDE = (init, run, schema, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

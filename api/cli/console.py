@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import IO
 
@@ -34,6 +35,13 @@ def plain(text: str) -> str:
 def print_json(value: object) -> None:
     """Print records, or lists and mappings of them, as JSON and nothing else on stdout."""
     print(json.dumps(to_jsonable_python(value), indent=2, allow_nan=False))
+
+
+@contextmanager
+def told_beside(*, as_json: bool) -> Iterator[None]:
+    """Where JSON will be all that stdout has, what is told meanwhile goes to stderr."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield
 
 
 def say_files(paths: Iterable[Path], *, as_json: bool) -> None:

@@ -11,16 +11,16 @@ from typing import Annotated, Never
 
 import typer
 
-from api.cli.console import complain, console
+from api.cli.console import complain, console, print_json, told_beside
 from api.cli.follow import follow
 from api.cli.own_service import service
-from api.cli.service import FAILED, fail
+from api.cli.service import FAILED, Json, fail
 from api.cli.tables import comparison_table
 from api.cli.up import Data, Port, Slots, read_settings
 from api.client import Client, ClientError
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunStatus
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import Comparison, ExperimentRecord
 from orchestrator.studies.demo import DEMO
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run it again although its results are in the data folder.")]
@@ -31,13 +31,26 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
-def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh = False) -> None:
+def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh = False, json: Json = False) -> None:
     """Compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2 and real text, end to end, in minutes on a CPU."""
+    with told_beside(as_json=json):
+        experiment, comparison = _run(data, port, slots, fresh)
+        if not json:
+            _say_what_next(experiment)
+    if json:
+        print_json({"experiment": experiment, "comparison": comparison})
+    if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
+        complain("not every run succeeded; `adapm-bench show` says why, --fresh runs the comparison again")
+        raise typer.Exit(FAILED)
+
+
+def _run(data: Data, port: Port, slots: Slots, fresh: bool) -> tuple[ExperimentRecord, Comparison]:
+    """The experiment at its end, and its answer."""
     settings = read_settings(data=data, port=port, slots=slots)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with service(settings, port_given=port is not None) as (url, check):
-            experiment = _compare(url, fresh, check)
+            return _compare(url, fresh, check)
     except ClientError as error:
         fail(error)
     except OrchestratorError as error:
@@ -46,13 +59,9 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     except KeyboardInterrupt:
         print("stopped. What was trained is kept; the same command goes on from there.", flush=True)
         raise typer.Exit(130) from None
-    _say_what_next(experiment)
-    if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
-        complain("not every run succeeded; `adapm-bench show` says why, --fresh runs the comparison again")
-        raise typer.Exit(FAILED)
 
 
-def _compare(url: str, fresh: bool, check: Callable[[], None]) -> ExperimentRecord:
+def _compare(url: str, fresh: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
     key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
     with Client(url, retries=4) as client:
@@ -65,7 +74,7 @@ def _compare(url: str, fresh: bool, check: Callable[[], None]) -> ExperimentReco
     out = console()
     out.print()
     out.print(comparison_table(comparison))
-    return experiment
+    return experiment, comparison
 
 
 def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:

@@ -171,7 +171,7 @@ def _key_table(found: tuple[KeyRecord, ...]) -> "Table":
             plain(key.label),
             key.scope.value,
             _state(key),
-            _moment(key.last_used_at),
+            moment(key.last_used_at),
             f"{key.runs_at_work}" + (f" of {key.runs_at_once}" if key.runs_at_once is not None else ""),
             f"{key.device_hours_used:.2f}"
             + (f" of {key.device_hours_a_day:g}" if key.device_hours_a_day is not None else ""),
@@ -187,7 +187,7 @@ def _audit_table(found: tuple[AuditRecord, ...]) -> "Table":
         table.add_column(name, overflow="fold", no_wrap=name in ("when", "what"))
     for line in found:
         who = plain(line.label) if line.label else line.key_id or "no key"
-        table.add_row(_moment(line.at), who, line.address, line.action, line.target, str(line.outcome))
+        table.add_row(moment(line.at), who, line.address, line.action, line.target, str(line.outcome))
     return table
 
 
@@ -195,13 +195,14 @@ def _state(key: KeyRecord) -> str:
     import time
 
     if key.revoked_at is not None:
-        return f"revoked {_moment(key.revoked_at)}"
+        return f"revoked {moment(key.revoked_at)}"
     if key.expires_at is None:
         return "good"
-    return f"{'good until' if key.expires_at > time.time() else 'expired'} {_moment(key.expires_at)}"
+    return f"{'good until' if key.expires_at > time.time() else 'expired'} {moment(key.expires_at)}"
 
 
-def _moment(at: float | None) -> str:
+def moment(at: float | None) -> str:
+    """A time as people read it, here."""
     from datetime import datetime
 
     return "never" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
-from api.cli.console import complain, console, plain, print_json
+from api.cli.console import complain, console, plain, print_json, told_beside
 from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings, fail
 from api.cli.up import Data, Slots, read_settings
 from orchestrator.errors import OrchestratorError
 from orchestrator.studies.evidence import Scale
 
 if TYPE_CHECKING:
+    from api.cli.study_run import Runner
+    from orchestrator.settings import Settings
     from orchestrator.studies.results import StoredFinding
     from orchestrator.studies.study import Study
 
@@ -85,11 +87,10 @@ def run(
     url: Url = None,
     data: Data = None,
     slots: Slots = None,
+    json: Json = False,
 ) -> None:
     """Run studies: finished experiments are used again, interrupted ones go on. Each ends with its verdict."""
-    from api.cli.own_service import service
     from api.cli.study_run import Runner
-    from api.client import Client, ClientError
     from orchestrator.studies.registry import names as all_names
 
     if bool(names) == everything:
@@ -98,10 +99,28 @@ def run(
     chosen = _known(all_names() if everything else names or ())
     settings = read_settings(data=data, slots=slots)
     runner = Runner(scale=scale, folder=settings.data_folder / "studies", again=again)
+    with told_beside(as_json=json):
+        _run(runner, chosen, settings, url)
+        deviating = runner.tell_deviations(chosen)
+        if everything:
+            path = runner.folder / "reproduction.md"
+            path.write_text(_report(runner.folder), encoding="utf-8")
+            print(f"report: {path}")
+    if json:
+        print_json([{"study": each.name, "scale": scale, "finding": runner.stored(each)} for each in chosen])
+    if runner.unanswered(chosen) or (compare_with_published and deviating):
+        raise typer.Exit(FAILED)
+
+
+def _run(runner: "Runner", chosen: "list[Study]", settings: "Settings", url: str | None) -> None:
+    """Compute and train what the studies need, on the service at `url`, or on one of our own."""
+    from api.cli.own_service import service
+    from api.client import Client, ClientError
+
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         runner.compute(chosen)
-        trained = [each for each in chosen if each.plans[scale].parts]
+        trained = [each for each in chosen if each.plans[runner.scale].parts]
         if trained and url:
             with Client(url, retries=4) as client:
                 runner.train(client, trained)
@@ -116,13 +135,6 @@ def run(
     except KeyboardInterrupt:
         print("stopped. What was trained is kept; the same command goes on from there.", flush=True)
         raise typer.Exit(INTERRUPTED) from None
-    deviating = runner.tell_deviations(chosen)
-    if everything:
-        path = runner.folder / "reproduction.md"
-        path.write_text(_report(runner.folder), encoding="utf-8")
-        print(f"report: {path}")
-    if runner.unanswered(chosen) or (compare_with_published and deviating):
-        raise typer.Exit(FAILED)
 
 
 @study_verbs.command()

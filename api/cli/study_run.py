@@ -23,18 +23,18 @@ class Runner:
 
     def __init__(self, *, scale: Scale, folder: Path, again: bool) -> None:
         self.folder = folder
-        self._scale, self._again = scale, again
+        self.scale, self._again = scale, again
 
     def compute(self, studies: Iterable[Study]) -> None:
         """The studies, or what of them, that train nothing; in this process."""
         for study in studies:
-            plan = study.plans[self._scale]
+            plan = study.plans[self.scale]
             if plan.compute is None:
                 continue
             print(f"{study.name}: computing", flush=True)
             figures = {name: rounded(value) for name, value in plan.compute().items()}
             evidence = Evidence(
-                study=study.name, scale=self._scale, computed=figures, computed_by=plan.version, machines=(_here(),)
+                study=study.name, scale=self.scale, computed=figures, computed_by=plan.version, machines=(_here(),)
             )
             self._keep(study, evidence)
 
@@ -51,13 +51,13 @@ class Runner:
                 observations=client.observations,
                 fit=lambda ids: _fit(client, ids),
             )
-            self._keep(study, gather(study, self._scale, experiments, source))
+            self._keep(study, gather(study, self.scale, experiments, source))
 
     def tell_deviations(self, studies: Iterable[Study]) -> bool:
         """Say where results deviate from the published ones; whether any does."""
         any_deviates = False
         for study in studies:
-            stored = self._stored(study)
+            stored = self.stored(study)
             for sentence in stored.deviations if stored else ():
                 any_deviates = True
                 print(f"{study.name} deviates from the published result: {plain(sentence)}")
@@ -65,15 +65,15 @@ class Runner:
 
     def unanswered(self, studies: Iterable[Study]) -> bool:
         """Whether a study has no verdict after all."""
-        found = [self._stored(study) for study in studies]
+        found = [self.stored(study) for study in studies]
         return any(each is None or each.finding.answer is Answer.MISSING for each in found)
 
     def _submitted(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued once more; or a new
         one."""
-        known = {each.part: each for each in client.study(study.name).scale(self._scale).experiments}
+        known = {each.part: each for each in client.study(study.name).scale(self.scale).experiments}
         ids: dict[str, str] = {}
-        for part in study.plans[self._scale].parts:
+        for part in study.plans[self.scale].parts:
             found = known[part.name].experiment_id
             if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
@@ -87,13 +87,14 @@ class Runner:
 
     def _keep(self, study: Study, evidence: Evidence) -> None:
         write_evidence(self.folder, evidence)
-        stored = self._stored(study)
+        stored = self.stored(study)
         assert stored is not None
         console().print(finding_view(study, stored))
 
-    def _stored(self, study: Study) -> StoredFinding | None:
+    def stored(self, study: Study) -> StoredFinding | None:
+        """What was found of a study, here and at this scale."""
         found = stored_findings(study, self.folder)
-        return next((each for each in found if each.scale is self._scale and not each.published), None)
+        return next((each for each in found if each.scale is self.scale and not each.published), None)
 
 
 def _fit(client: Client, ids: Sequence[str]) -> FitReport | None:

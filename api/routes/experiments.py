@@ -20,6 +20,7 @@ from api.routes.context import (
     problems,
 )
 from dashboards.downloads import table_file
+from dashboards.live import RECONNECT_MILLISECONDS
 from dashboards.publication import MEDIA_TYPES, TableFormat
 from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.errors import OrchestratorError
@@ -49,6 +50,12 @@ WithLabels = Annotated[
     Query(max_length=MOST_LABELS, description="Only those with this label; several: with all of them."),
 ]
 Deleted = Annotated[bool, Query(description="Those that were deleted and can be restored, instead of the others.")]
+
+
+LastEventId = Annotated[
+    int | None,
+    Header(alias="Last-Event-ID", ge=0, le=2**63, description="The id of the last event that was heard, if any."),
+]
 
 
 @router.post(
@@ -144,21 +151,26 @@ def existing(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Experim
     return bench.experiment(experiment_id)
 
 
-@router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404))
+@router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404, 422))
 async def stream(
     known: Annotated[ExperimentRecord, Depends(existing)],
     bench: BenchDependency,
     pulse: PulseDependency,
     stopping: StoppingDependency,
+    last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Send `changed` events with version, counts and progress: at once, then coalesced to one in 0.7 seconds.
 
-    It stays open after the last run has ended, until the listener goes; a comment every 15 seconds keeps it alive.
+    An event's id is its version. Who comes back with the last one in `Last-Event-ID` is told what was missed as one
+    event, and nothing where nothing has changed. The stream stays open after the last run has ended, until the listener
+    goes; a comment every 15 seconds keeps it alive.
     """
-    seen: int | None = None
+    yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
+    seen, first = last_event_id, True
     while not stopping():
         try:
-            version = await (pulse.version(known.id) if seen is None else pulse.next(known.id))
+            version = await (pulse.version(known.id) if first else pulse.next(known.id))
+            first = False
             if version != seen:
                 seen = version
                 record = await pulse.told(known.id, version, bench.experiment)

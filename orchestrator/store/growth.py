@@ -22,6 +22,7 @@ from orchestrator.store.moves import RunRow, known_id
 from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
 from orchestrator.store.trials import reopen_sweep
+from orchestrator.store.webhook_endings import note_endings
 from orchestrator.tuning import Trial, follow_up
 from worker.record import Verdict
 from worker.spec import as_stored
@@ -58,6 +59,7 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
     connection.execute(sa.update(experiments).where(mine).values(HEEDED[wish]))
     if grew and wish is Wish.CANCEL:  # between two trials no run ends that would tell that the experiment has
         tell(connection, [ExperimentId(known_id(experiment_id))], now)
+        note_endings(connection, [known_id(experiment_id)], now)
 
 
 IS_SWEEP = experiments.c.kind == "sweep"

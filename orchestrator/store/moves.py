@@ -25,6 +25,7 @@ from orchestrator.store.tables import (
     outbox,
     runs,
 )
+from orchestrator.store.webhook_endings import note_endings
 
 MAX_BACKOFF_SECONDS = 300.0
 """Doubling stops here: later than five minutes helps no machine that five minutes did not help."""
@@ -151,6 +152,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     ended = [_ended_entry(after, now) for _, after in pairs if after.status in TERMINAL]
     if ended:
         connection.execute(_INSERT_ENTRY, ended)
+        note_endings(connection, (after.experiment_id for _, after in pairs if after.status in TERMINAL), now)
     _grow(connection, pairs, now)
     count_change(connection)
 

@@ -156,6 +156,11 @@ def trace_parent(connection: Connection, run_id: str) -> str | None:
     return found
 
 
+def require_experiment(connection: Connection, experiment_id: str) -> None:
+    """Raise `NotFoundError` unless there is such an experiment, and `DeletedError` if it is deleted."""
+    _kept_experiment(connection, experiment_id)
+
+
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
     if connection.execute(_THERE, {"this": known_id(run_id)}).first() is None:

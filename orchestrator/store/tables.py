@@ -9,6 +9,7 @@
     keys ─< sessions, audit                       (who may call, and what they changed)
     labels                                        (words that people gave experiments)
     removed                                       (the sums over what deletion has removed)
+    webhooks ─< webhook_messages; webhook_endings (who is told of ended experiments, and what still has to be told)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
@@ -20,6 +21,7 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint
 
 from orchestrator.jobs import CLAIMABLE, AttemptOutcome, Limit, RunStatus
 from orchestrator.key_records import Scope
+from orchestrator.webhook_records import DeliveryState, MessageKind
 
 metadata = sa.MetaData(
     naming_convention={
@@ -349,4 +351,51 @@ audit = Table(
     Column("target", sa.Text, nullable=False),
     Column("outcome", sa.Integer, nullable=False),
     Index("ix_audit_at", "at"),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", sa.Text, primary_key=True),
+    Column("url", sa.Text, nullable=False),
+    Column("experiment_id", sa.Text, nullable=True),  # null tells of all
+    Column("key_id", sa.Text, nullable=True),  # who added it
+    Column("secret_hash", sa.Text, nullable=False),  # SHA-256 of what signs, which is kept nowhere
+    Column("idempotency_key", sa.Text, nullable=True, unique=True),  # SHA-256 of the caller's key and of theirs
+    Column("created_at", sa.Double, nullable=False),
+)
+
+webhook_endings = Table(
+    "webhook_endings",
+    metadata,
+    Column("id", BigSerial, primary_key=True),
+    Column("experiment_id", sa.Text, nullable=False),  # a reference that may outlive what it refers to
+    Column("created_at", sa.Double, nullable=False),
+)
+"""One that was looked at is deleted."""
+
+webhook_messages = Table(
+    "webhook_messages",
+    metadata,
+    Column("id", sa.Text, primary_key=True),  # follows from what it tells: the same end makes no second one
+    Column("webhook_id", sa.Text, ForeignKey("webhooks.id"), nullable=False),
+    Column("kind", _words(MessageKind, "kind"), nullable=False),
+    Column("experiment_id", sa.Text, nullable=True),
+    Column("body", sa.Text, nullable=False),  # JSON; every try sends the same
+    Column("state", _words(DeliveryState, "state"), nullable=False),
+    Column("tries", sa.Integer, nullable=False, server_default="0"),
+    Column("created_at", sa.Double, nullable=False),
+    Column("available_at", sa.Double, nullable=False),  # not before this moment is it tried again
+    Column("settled_at", sa.Double, nullable=True),
+    Column("last_error", sa.Text, nullable=True),
+    CheckConstraint("(state = 'waiting') = (settled_at is null)", name="settled_has_a_moment"),
+    Index("ix_webhook_messages_webhook_id", "webhook_id", "created_at"),
+)
+
+_is_waiting = webhook_messages.c.state == sa.text("'waiting'")
+Index(
+    "ix_webhook_messages_waiting",
+    webhook_messages.c.available_at,
+    sqlite_where=_is_waiting,
+    postgresql_where=_is_waiting,
 )

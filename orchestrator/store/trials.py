@@ -19,6 +19,7 @@ from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import count_change, known_id, lock_ids
 from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
+from orchestrator.store.webhook_endings import note_endings
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import Spending
 from worker.record import Verdict
@@ -138,7 +139,9 @@ def close(database: Database, sweep_id: str) -> None:
         mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id))
         connection.execute(mine.values(growing=False, paused=False))
         # Its last run may have been told of while more could follow: who follows the outbox learns that it is over.
-        tell(connection, [ExperimentId(known_id(sweep_id))], database.read_clock(connection))
+        now = database.read_clock(connection)
+        tell(connection, [ExperimentId(known_id(sweep_id))], now)
+        note_endings(connection, [known_id(sweep_id)], now)
         count_change(connection)
 
 

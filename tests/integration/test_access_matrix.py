@@ -60,6 +60,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "by": "optimizer",
             "scale": "tiny",
             "key_id": made["revoked"].key.id,
+            "webhook_id": "none",
         }
 
         def refresh() -> None:

@@ -112,12 +112,17 @@ def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Cli
     assert client.runs(experiment_id=experiment.id) == service.bench.runs(experiment_id=experiment.id)
 
 
-def test_watching_yields_until_every_run_has_ended(client: Client):
+def test_watching_yields_every_change_until_every_run_has_ended(client: Client):
     experiment = client.submit(comparison_fields()).experiment
-    watched = client.watch(experiment.id, pause_seconds=0.01)
-    assert [next(watched).counts.done() for _ in range(3)] == [False] * 3
+    watched = client.watch(experiment.id)
+    assert next(watched) == experiment
+    client.cancel_run(f"{experiment.id}-0000")
+    assert next(watched).counts.ended() == 1
     client.cancel_experiment(experiment.id)
     assert [record.counts.done() for record in watched] == [True]
+    with pytest.raises(ClientError) as refused:
+        next(client.watch("nothing"))
+    assert refused.value.status == 404
 
 
 def test_a_refused_specification_is_one_error_with_every_fault_in_a_line(client: Client):

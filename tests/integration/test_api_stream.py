@@ -1,17 +1,22 @@
-"""The live stream: an event at once, another at each change, coalesced; listeners hold no thread and may leave."""
+"""The live stream: an event at once, another at each change, coalesced; listeners hold no thread and may leave; who
+was cut off goes on after the last event that it heard."""
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import httpx2
 import pytest
 
+from api.async_client import AsyncClient
+from api.client import Client, ClientError
 from orchestrator.experiments import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.cut_connections import Relay, relay
 
 MORE_THAN_THREADS = 60
 """More listeners than the 40 threads that serve synchronous endpoints."""
@@ -98,3 +103,120 @@ def test_an_open_stream_ends_when_the_service_stops(tmp_path_factory):
             told = events(listening(stack, service, experiment_id))
             next(told)
         assert list(told) == []
+
+
+def coming_back(service: Service, experiment_id: str, last: int | None, then: Callable[[], object]) -> int:
+    """The first version that a listener who comes back with that id hears, when `then` happens after it is there."""
+    headers = {} if last is None else {"Last-Event-ID": str(last)}
+    with (
+        httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client,
+        client.sse(f"/v1/experiments/{experiment_id}/stream", headers=headers) as stream,
+    ):
+        for event in stream:
+            if event.retry is not None:  # the first thing that a stream says
+                then()
+            if event.event == "changed":
+                assert event.id == str(json.loads(event.data)["version"])
+                return int(event.id)
+    raise AssertionError("the stream ended by itself")
+
+
+def test_who_comes_back_is_told_what_was_missed_once_and_nothing_twice(service: Service):
+    experiment_id = submitted(service)
+    runs = [run.id for run in service.bench.runs(experiment_id=experiment_id)]
+    first = coming_back(service, experiment_id, None, lambda: None)
+    second = coming_back(service, experiment_id, first, lambda: service.bench.cancel_run(runs[0]))
+    assert second > first, "what it had heard is not told again"
+    for run_id in runs[1:3]:
+        service.bench.cancel_run(run_id)
+    third = coming_back(service, experiment_id, second, lambda: None)
+    assert third > second, "what it missed is told at once, both changes as one"
+    fourth = coming_back(service, experiment_id, third, lambda: service.bench.cancel_run(runs[3]))
+    assert fourth > third
+    newer = fourth + 1000  # of a database that went back to a backup
+    assert coming_back(service, experiment_id, newer, lambda: None) == fourth
+
+
+def test_an_id_that_is_none_is_refused_with_its_header(service: Service):
+    experiment_id = submitted(service)
+    answer = httpx2.get(
+        f"{service.url}/v1/experiments/{experiment_id}/stream", headers={"Last-Event-ID": "x"}, trust_env=False
+    )
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/Last-Event-ID")
+
+
+class Watcher:
+    """What `watch()` yields, collected on a thread: of the one client or of the other."""
+
+    def __init__(self, url: str, experiment_id: str, *, awaited: bool) -> None:
+        self.seen: list[int] = []
+        self._url, self._experiment_id = url, experiment_id
+        self.thread = threading.Thread(target=self._use_async if awaited else self._use, daemon=True)
+        self.thread.start()
+
+    def _use(self) -> None:
+        with Client(self._url) as client:
+            for now in client.watch(self._experiment_id, pause_seconds=0.05):
+                self.seen.append(now.counts.ended())
+
+    def _use_async(self) -> None:
+        async def use() -> None:
+            async with AsyncClient(self._url) as client:
+                async for now in client.watch(self._experiment_id, pause_seconds=0.05):
+                    self.seen.append(now.counts.ended())
+
+        asyncio.run(use())
+
+    def wait_for(self, seen: list[int]) -> None:
+        """Return when just that was yielded."""
+        deadline = time.monotonic() + 60
+        while self.seen != seen:
+            assert self.thread.is_alive() or self.seen == seen, "the watcher gave up"
+            assert time.monotonic() < deadline and self.seen == seen[: len(self.seen)], (self.seen, seen)
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_watcher_whose_connection_is_cut_misses_nothing_and_sees_nothing_twice(service: Service, awaited: bool):
+    experiment_id = submitted(service)
+    runs = [run.id for run in service.bench.runs(experiment_id=experiment_id)]
+    with relay(service.url) as line:
+        watcher = Watcher(line.url, experiment_id, awaited=awaited)
+        watcher.wait_for([0])
+        line.cut()  # nothing happens while it is away
+        _await_streams(line, 2)
+        service.bench.cancel_run(runs[0])
+        watcher.wait_for([0, 1])
+        line.lets_through = False
+        line.cut()
+        for run_id in runs[1:3]:  # two things happen while it is away
+            service.bench.cancel_run(run_id)
+        line.lets_through = True
+        watcher.wait_for([0, 1, 3])
+        line.cut()
+        service.bench.cancel_run(runs[3])
+        watcher.wait_for([0, 1, 3, 4])
+        watcher.thread.join(30)
+        assert not watcher.thread.is_alive(), "it ends with the experiment"
+        shown = line.streams_asked_with()
+    assert shown[0] is None
+    assert all(shown[1:]) and sorted(map(int, shown[1:])) == list(map(int, shown[1:]))  # type: ignore[arg-type]
+
+
+def _await_streams(line: Relay, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(line.streams_asked_with()) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_watcher_gives_up_on_a_service_that_stays_away(service: Service):
+    experiment_id = submitted(service)
+    with relay(service.url) as line, Client(line.url, retries=2) as client:
+        watched = client.watch(experiment_id, pause_seconds=0.01)
+        assert next(watched).counts.ended() == 0
+        line.lets_through = False
+        line.cut()
+        with pytest.raises(ClientError) as away:
+            next(watched)
+    assert away.value.status is None and line.url in str(away.value)

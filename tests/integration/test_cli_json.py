@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
 from orchestrator.experiments import ComparisonSpec
+from orchestrator.studies.demo import DEMO
 from tests.integration.api_service import Service, comparison_fields, serving
 
-LIVE = {"up", "api", "dispatcher", "sweep-driver", "mlflow", "demo", "study run", "study report"}
-"""Verbs that serve or train while they tell of it, and one that writes a document."""
+LIVE = {"up", "api", "dispatcher", "sweep-driver", "mlflow", "study report"}
+"""Verbs that serve, and one that writes a document."""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,18 @@ def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tm
         f"{experiment.id}-{name}.parquet" for name in ("results", "series")
     ]
     assert all(each["bytes"] == Path(each["file"]).stat().st_size > 0 for each in told)
+
+
+def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
+    experiment = service.bench.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
+    service.bench.cancel_experiment(experiment.id)
+    running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
+    monkeypatch.setattr("api.cli.demo.service", running)
+    said = cli("demo", "--json")
+    assert said.exit_code == FAILED, "no run has succeeded"
+    assert f"{experiment.id} is complete" in said.stderr
+    answer = json.loads(said.stdout)
+    assert answer["experiment"]["id"] == answer["comparison"]["experiment_id"] == experiment.id
 
 
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):

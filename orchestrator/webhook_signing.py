@@ -1,0 +1,78 @@
+"""How messages are signed, as standardwebhooks.com has it, so that its libraries verify them.
+
+    webhook-id: msg_…    webhook-timestamp: 1700000000    webhook-signature: v1,<base64 of HMAC-SHA256>
+
+What is signed is `<id>.<timestamp>.<body>`. A webhook's secret follows from its id and from a key in the data folder:
+the database, and its backups, hold nothing that signs.
+"""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from orchestrator.errors import OrchestratorError
+
+PREFIX = "whsec_"
+KEY_NAME = "webhooks.key"
+KEY_BYTES = 32
+
+
+class SigningKeyError(OrchestratorError):
+    """The key that signs webhooks cannot be used."""
+
+
+class SigningKey:
+    """The key in a data folder, made when the first webhook is added."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / KEY_NAME
+
+    def secret(self, webhook_id: str, *, make: bool = False) -> str:
+        """The secret of a webhook. Raises `SigningKeyError` where there is no key, unless one may be made."""
+        derived = hmac.digest(self._read(make=make), f"webhook {webhook_id}".encode(), "sha256")
+        return PREFIX + base64.b64encode(derived).decode()
+
+    def _read(self, *, make: bool) -> bytes:
+        try:
+            if make and not self._path.exists():
+                self._make()
+            return bytes.fromhex(self._path.read_text(encoding="ascii").strip())
+        except (OSError, ValueError) as error:
+            raise SigningKeyError(
+                f"{self._path} cannot be used: {error}; bring it back from a backup, or remove the webhooks and add "
+                "them again"
+            ) from error
+
+    def _make(self) -> None:
+        """Whole or not at all, and once, whoever else makes it at the same moment."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
+        try:
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(KEY_BYTES) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(unfinished, self._path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def fingerprint(secret: str) -> str:
+    """What the database keeps of a secret: whether another key signs now can be told from it, and nothing else."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def signed_headers(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers that a message is sent with; the time is that of the try."""
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    signature = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }

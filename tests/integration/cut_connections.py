@@ -1,0 +1,83 @@
+"""A TCP relay between a client and a service: it cuts every connection when told to, and remembers what was asked."""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes a close a reset, as a killed proxy or a pulled cable looks from afar."""
+
+
+class Relay:
+    """What goes between the two; `url` is where the client connects."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target.removeprefix("http://").split(":")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pairs: list[socket.socket] = []
+        self.lets_through = True
+        """Without it new connections are cut at once."""
+        self.asked = b""
+        """All that clients have sent."""
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        while self._pairs:
+            end = self._pairs.pop()
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        """Cut everything, for good."""
+        self._listener.close()
+        self.cut()
+
+    def streams_asked_with(self) -> list[str | None]:
+        """For each request of a stream, in order, its `Last-Event-ID`."""
+        requests = [text for text in self.asked.decode().split("\r\n\r\n") if "/stream HTTP" in text]
+        return [
+            next(
+                (line.partition(": ")[2] for line in text.split("\r\n") if line.lower().startswith("last-event-id:")),
+                None,
+            )
+            for text in requests
+        ]
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if not self.lets_through:
+                    near.close()
+                    continue
+                far = socket.create_connection((self._target[0], int(self._target[1])))
+                self._pairs += [near, far]
+                threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
+                threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, asking: bool) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(65_536):
+                if asking:
+                    self.asked += piece
+                sink.sendall(piece)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def relay(url: str) -> Iterator[Relay]:
+    """A relay to the service at `url`."""
+    assert urlsplit(url).scheme == "http"
+    made = Relay(url)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,102 @@
+"""Answers of the REST interface have a tag; who has them already is told so, without a body."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.tags import MOST_BYTES, matches
+from orchestrator.key_records import KeyRequest, Scope
+from tests.browser.playing import Player
+from tests.browser.serving import opened_bench
+from tests.stores import comparison_spec
+
+Http = tuple[TestClient, Player, str]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http]:
+    with opened_bench(tmp_path_factory.mktemp("tags")) as (bench, player):
+        experiment_id = bench.submit(comparison_spec(seeds=(1, 2))).experiment.id
+        player.finish(1)
+        app = create_app(bench, stopping=lambda: True)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            yield client, player, experiment_id
+
+
+def tagged_paths(experiment_id: str) -> tuple[str, ...]:
+    mine, run = f"/v1/experiments/{experiment_id}", f"/v1/runs/{experiment_id}-0000"
+    return (
+        *("/v1/experiments", "/v1/runs", "/v1/optimizers", "/v1/models", "/v1/datasets", "/v1/studies", "/v1/keys"),
+        *("/v1/openapi.json", "/v1/webhooks", mine, f"{mine}/comparison", f"{mine}/figures"),
+        *(f"{mine}/comparison/csv", f"{mine}/references.bib", run, f"{run}/points", f"{run}/events"),
+        *(f"{run}/attempts", f"{run}/observations", f"/v1/points?run={experiment_id}-0000&metric=train_loss"),
+    )
+
+
+def test_every_answer_in_one_piece_has_a_tag_that_is_good_until_it_changes(house: Http):
+    client, _, experiment_id = house
+    for path in tagged_paths(experiment_id):
+        first = client.get(path)
+        assert first.status_code == 200, path
+        tag = first.headers["ETag"]
+        assert tag.startswith('W/"')
+        again = client.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag), path
+        assert "content-length" not in again.headers and "content-type" not in again.headers
+        assert again.headers["X-Content-Type-Options"] == "nosniff"
+        other = client.get(path, headers={"If-None-Match": '"other"'})
+        assert (other.status_code, other.content) == (200, first.content)
+
+
+def test_a_change_makes_another_tag(house: Http):
+    client, player, experiment_id = house
+    path = f"/v1/experiments/{experiment_id}"
+    tag = client.get(path).headers["ETag"]
+    player.bench.cancel_run(f"{experiment_id}-0001")
+    changed = client.get(path, headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["ETag"] != tag
+
+
+def test_streams_problems_and_changes_have_none(house: Http):
+    client, _, experiment_id = house
+    for answer in (
+        client.get("/v1/runs/none", headers={"If-None-Match": "*"}),
+        client.get(f"/v1/experiments/{experiment_id}/stream", headers={"If-None-Match": "*"}),
+        client.post(f"/v1/experiments/{experiment_id}/cancel", headers={"If-None-Match": "*"}),
+        client.get("/healthz"),
+    ):
+        assert "ETag" not in answer.headers
+        assert answer.status_code != 304
+
+
+def test_what_is_large_goes_through_untouched(house: Http, monkeypatch: pytest.MonkeyPatch):
+    client, _, _ = house
+    whole = client.get("/v1/openapi.json").content
+    assert len(whole) < MOST_BYTES
+    monkeypatch.setattr("api.tags.MOST_BYTES", 1000)
+    large = client.get("/v1/openapi.json", headers={"If-None-Match": "*"})
+    assert (large.status_code, large.content, "ETag" in large.headers) == (200, whole, False)
+
+
+def test_an_answer_to_a_key_stays_private(tmp_path: Path):
+    with opened_bench(tmp_path) as (bench, _):
+        secret = bench.keyring.create(KeyRequest(label="x", scope=Scope.VIEWER)).secret
+        shown = {"Authorization": f"Bearer {secret}"}
+        with TestClient(create_app(bench), base_url="http://127.0.0.1") as client:
+            first = client.get("/v1/runs", headers=shown)
+            again = client.get("/v1/runs", headers=shown | {"If-None-Match": first.headers["ETag"]})
+            assert client.get("/v1/runs", headers={"If-None-Match": "*"}).status_code == 401
+    assert (first.status_code, again.status_code) == (200, 304)
+    assert {first.headers["Cache-Control"], again.headers["Cache-Control"]} == {"private, no-cache"}
+
+
+@pytest.mark.parametrize(
+    ("known", "same"),
+    [('W/"a"', True), ('"a"', True), ('"b", W/"a"', True), ("*", True), ('"b"', False), ("a", False), ("", False)],
+)
+def test_tags_are_compared_weakly(known: str, same: bool):
+    assert matches(known, 'W/"a"') is same

@@ -1,0 +1,434 @@
+"""Webhooks: told once an experiment has ended, signed, to nowhere that the operator does not name; lost by no kill."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from api.client import Client, ClientError
+from orchestrator.errors import OrchestratorError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.settings import Settings
+from orchestrator.store.webhook_messages import DueMessage
+from orchestrator.webhook_policy import AddressError, WebhookPolicy, WebhookUrlError
+from orchestrator.webhook_records import DeliveryState, MessageKind, WebhookRequest
+from orchestrator.webhook_sender import PostError, WebhookSender, post
+from orchestrator.webhook_signing import KEY_NAME, SigningKey
+from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.webhook_receiver import Receiver, receiving
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "webhooks.md"
+LOOPBACK = "127.0.0.0/8"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
+
+
+@pytest.fixture
+def service(tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
+    with serving(tmp_path) as running:
+        running.bench.webhooks.policy = WebhookPolicy.of(receiver.url, LOOPBACK)
+        yield running
+
+
+def sender(service: Service, folder: Path) -> WebhookSender:
+    bench = service.bench
+    return WebhookSender(bench._database, bench.experiment, bench.webhooks.policy, SigningKey(folder), holder="here")
+
+
+def submitted(service: Service, **changes: Any) -> str:
+    return service.bench.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 240
+    while not look():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+# What is told
+
+
+def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, receiver: Receiver, tmp_path: Path):
+    with Client(service.url) as client:
+        made = client.add_webhook(WebhookRequest(url=f"{receiver.url}hook?a=1"))
+        experiment_id = submitted(service)
+        posting = sender(service, tmp_path)
+        assert posting.tick() is False, "nothing has ended"
+        service.bench.cancel_run(f"{experiment_id}-0000")
+        posting.tick()
+        assert receiver.posts == [], "its other runs have not ended"
+        service.bench.cancel_experiment(experiment_id)
+        posting.tick()
+        assert posting.tick() is False
+        (got,) = receiver.posts
+        assert got.path == "/hook?a=1"
+        body = got.verified(made.secret)
+        ended = service.bench.experiment(experiment_id)
+        assert body["type"] == "experiment.ended"
+        assert body["data"] == {
+            "id": experiment_id,
+            "name": "small",
+            "kind": "comparison",
+            "outcome": "cancelled",
+            "counts": json.loads(ended.counts.model_dump_json()),
+            "created_at": ended.created_at,
+            "ended_at": ended.ended_at,
+        }
+        (delivery,) = client.webhook_deliveries(made.webhook.id)
+        assert (delivery.id, delivery.state) == (got.headers["webhook-id"], DeliveryState.DELIVERED)
+        (listed,) = client.webhooks()
+        assert (listed.waiting, listed.delivered_at, listed.last_error) == (0, delivery.settled_at, None)
+        client.retry_experiment(experiment_id)
+        client.cancel_experiment(experiment_id)
+        posting.tick()
+        assert len({each.headers["webhook-id"] for each in receiver.posts}) == 2, "it has ended again"
+
+
+def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_first(
+    service: Service, receiver: Receiver, tmp_path: Path
+):
+    early, other = submitted(service), submitted(service)
+    service.bench.cancel_experiment(early)
+    with Client(service.url) as client:
+        made = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
+        again = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
+        assert again == made
+        with pytest.raises(ClientError, match="another webhook"):
+            client.add_webhook(WebhookRequest(url=receiver.url), key="once")
+        with pytest.raises(ClientError, match="no experiment"):
+            client.add_webhook(WebhookRequest(url=receiver.url, experiment_id="none"))
+        client.cancel_experiment(other)
+        posting = sender(service, tmp_path)
+        posting.tick()
+        posting.tick()
+        assert [each.verified(made.secret)["data"]["id"] for each in receiver.posts] == [early]
+        assert client.remove_webhook(made.webhook.id).id == made.webhook.id
+        assert client.webhooks() == ()
+
+
+def test_without_webhooks_nothing_is_written_when_runs_end(service: Service):
+    service.bench.cancel_experiment(submitted(service))
+    with service.bench._database.reading() as connection:
+        assert connection.exec_driver_sql("select count(*) from webhook_endings").scalar_one() == 0
+
+
+def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
+    service: Service, receiver: Receiver, tmp_path: Path
+):
+    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    posting, database = sender(service, tmp_path), service.bench._database
+    receiver.statuses = [500, 302, 404]
+    service.bench.cancel_experiment(submitted(service))
+    for pause in (1, 2, 4):
+        posting.tick()
+        assert posting.tick() is False, "not before its pause is over"
+        database.clock_offset_seconds += pause + 0.1
+        posting._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
+    (waiting,) = service.bench.webhooks.deliveries(made.webhook.id)
+    assert (waiting.tries, waiting.state, waiting.last_error) == (
+        3,
+        DeliveryState.WAITING,
+        "answered 404; 200 to 299 confirm a message",
+    )
+    posting.tick()
+    assert len(receiver.posts) == 4, "the redirect was not followed"
+    assert len({(each.headers["webhook-id"], each.body) for each in receiver.posts}) == 1
+    for each in receiver.posts:
+        each.verified(made.secret)
+    assert service.bench.webhooks.webhook(made.webhook.id).last_error is None
+
+
+def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiver: Receiver, tmp_path: Path):
+    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.bench.webhooks.test(made.webhook.id)
+    receiver.statuses = [503]
+    sender(service, tmp_path).tick()
+    service.bench._database.clock_offset_seconds += 86_401
+    sender(service, tmp_path).tick()
+    (lost,) = service.bench.webhooks.deliveries(made.webhook.id)
+    assert (lost.state, lost.next_try_at, lost.last_error) == (
+        DeliveryState.GIVEN_UP,
+        None,
+        "answered 503; 200 to 299 confirm a message",
+    )
+    assert len(receiver.posts) == 1
+
+
+def test_the_webhooks_of_a_revoked_key_are_silent(service: Service, receiver: Receiver, tmp_path: Path):
+    key = service.bench.keyring.create(KeyRequest(label="Bob", scope=Scope.SUBMITTER)).key
+    service.bench.webhooks.add(WebhookRequest(url=receiver.url), by=key.id)
+    service.bench.cancel_experiment(submitted(service))
+    service.bench.keyring.revoke(key.id)
+    sender(service, tmp_path).tick()
+    assert receiver.posts == []
+
+
+# Where it may go
+
+OUTSIDE = ("https://hooks.example.evil/a", "https://hooks.example:444/a", "http://hooks.example/a", "https://evil/a")
+TRICKS = (
+    "https://hooks.example/a/../b",
+    "https://hooks.example/a/%2e%2e/b",
+    "https://hooks.example/a/%252e%252e/b",
+    "https://user@hooks.example/a/",
+    "https://hooks.example@evil/a/",
+    "https://hooks.example\\@evil/a/",
+    "https://hooks.example/ab",
+    "https://hooks.example/b",
+    "ftp://hooks.example/a/",
+    "file:///etc/passwd",
+    "https:///a/",
+    "hooks.example/a/",
+    "https://hooks.example/a/#b",
+    "https://hooks.example/a/\n",
+    "https://hooks.exämple/a/",
+    "https://hooks.example:x/a/",
+    "https://[::1/a/",
+)
+
+
+@pytest.mark.parametrize("url", [*OUTSIDE, *TRICKS])
+def test_a_url_that_the_operator_did_not_name_is_refused(url: str):
+    with pytest.raises(WebhookUrlError):
+        WebhookPolicy.of("https://hooks.example/a/", "").check(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://hooks.example/a", "https://hooks.example:443/a/b?c=../d", "HTTPS://HOOKS.example/a/"]
+)
+def test_a_url_below_one_that_the_operator_named_is_not_refused(url: str):
+    WebhookPolicy.of("https://hooks.example/a/", "").check(url)
+
+
+def test_without_the_setting_webhooks_are_off_and_the_way_out_is_told(tmp_path: Path):
+    with serving(tmp_path) as service, Client(service.url) as client:
+        with pytest.raises(ClientError, match="ADAPM_BENCH_WEBHOOK_URLS") as refused:
+            client.add_webhook(WebhookRequest(url="https://hooks.example/"))
+        assert refused.value.status == 422
+    assert not (tmp_path / KEY_NAME).exists()
+
+
+PRIVATE = (
+    *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1"),
+    *("255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"),
+    *("64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::"),
+)
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_a_name_that_is_an_address_inside_is_refused(address: str):
+    async def look_up(host: str, port: int) -> tuple[str, ...]:
+        return "93.184.216.34", address
+
+    policy = WebhookPolicy.of("https://hooks.example/", "")
+    with pytest.raises(AddressError, match="ADAPM_BENCH_WEBHOOK_NETWORKS"):
+        asyncio.run(policy.address_of("https://hooks.example/", look_up))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "localhost"])
+def test_an_address_of_this_machine_is_refused_however_it_is_written(receiver: Receiver, host: str):
+    url = receiver.url.replace("127.0.0.1", host)
+    with pytest.raises((AddressError, PostError)):
+        deliver(WebhookPolicy.of(url, ""), url)
+    assert receiver.posts == []
+
+
+def deliver(policy: WebhookPolicy, url: str, look_up: Any = None) -> None:
+    """Post a message there, now."""
+    import httpx2
+
+    message = DueMessage(id="msg_1", webhook_id="w", url=url, secret_hash="", body="{}", tries=0)
+
+    async def run() -> None:
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            more = {"look_up": look_up} if look_up else {}
+            await post(http, policy, message, "whsec_AAAA", **more)
+
+    asyncio.run(run())
+
+
+def test_the_connection_goes_to_the_address_that_was_judged_and_shows_the_name(receiver: Receiver):
+    """A name that means something else at its second lookup is not looked up a second time."""
+    port = receiver.url.rstrip("/").rpartition(":")[2]
+    asked: list[str] = []
+
+    async def look_up(host: str, _: int) -> tuple[str, ...]:
+        asked.append(host)
+        return ("127.0.0.1",)
+
+    deliver(WebhookPolicy.of(f"http://hooks.test:{port}/", LOOPBACK), f"http://hooks.test:{port}/x", look_up)
+    assert asked == ["hooks.test"], "nobody else knows that name"
+    assert receiver.posts[0].headers["host"] == f"hooks.test:{port}"
+
+
+def test_an_answer_without_an_end_holds_nobody_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    policy = WebhookPolicy.of(receiver.url, LOOPBACK)
+    receiver.endless = True
+    deliver(policy, receiver.url)  # its status says all
+    monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 0.3)
+    receiver.dripping = True
+    with pytest.raises(PostError, match=r"no answer within 0\.3 s"):
+        deliver(policy, receiver.url)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("webhook_urls", "hooks.example", "https://host/path"),
+        ("webhook_urls", "https://hooks.example/?a", "query"),
+        ("webhook_networks", "10.0.0.1/8", "10.1.0.0/16"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name: str, value: str, word: str):
+    with pytest.raises(ValueError, match=re.escape(word)):
+        Settings.model_validate({name: value})
+
+
+# Secrets
+
+
+def test_the_secret_is_kept_nowhere(
+    service: Service, receiver: Receiver, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    with Client(service.url) as client:
+        secret = client.add_webhook(WebhookRequest(url=receiver.url)).secret
+        webhook_id = client.webhooks()[0].id
+        client.test_webhook(webhook_id)
+        receiver.statuses = [500]
+        sender(service, tmp_path).tick()
+        answers = [client.webhooks(), client.webhook(webhook_id), client.webhook_deliveries(webhook_id), client.audit()]
+        told = "".join(str(each) for each in answers)
+        assert "POST /v1/webhooks" in told
+        client.remove_webhook(webhook_id)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for part in (secret, secret.removeprefix("whsec_")):
+        assert part not in told and part.encode() not in kept and part not in "".join(capfd.readouterr())
+    assert (tmp_path / KEY_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
+    service: Service, receiver: Receiver, tmp_path: Path
+):
+    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.bench.webhooks.test(made.webhook.id)
+    (tmp_path / KEY_NAME).write_text("00" * 32)
+    sender(service, tmp_path).tick()
+    assert receiver.posts == []
+    assert "add it again" in (service.bench.webhooks.webhook(made.webhook.id).last_error or "")
+    (tmp_path / KEY_NAME).write_text("no key")
+    with pytest.raises(OrchestratorError, match="backup"):
+        SigningKey(tmp_path).secret("x")
+
+
+# kill -9
+
+SENDING = """
+import sys, threading
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.database import Database
+from orchestrator.webhook_policy import WebhookPolicy
+from orchestrator.webhook_sender import WebhookSender
+from orchestrator.webhook_signing import SigningKey
+from pathlib import Path
+folder, url = Path(sys.argv[1]), sys.argv[2]
+database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
+policy = WebhookPolicy.of(url, "127.0.0.0/8")
+WebhookSender(database, bench.experiment, policy, SigningKey(folder), holder="one").start()
+threading.Event().wait()
+"""
+
+
+def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
+    service: Service, receiver: Receiver, tmp_path: Path
+):
+    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    command = [sys.executable, "-c", SENDING, str(tmp_path), receiver.url]
+    experiments = [submitted(service, name=f"e{number}") for number in range(3)]
+    receiver.hold()  # it has read the message and does not answer
+    first = subprocess.Popen(command)
+    try:
+        service.bench.cancel_experiment(experiments[0])
+        until(lambda: len(receiver.posts) == 1, "the first message is on its way")
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait(30)
+    receiver.let_go()
+    for experiment_id in experiments[1:]:
+        service.bench.cancel_experiment(experiment_id)
+    second = subprocess.Popen(command)
+    try:
+        until(lambda: len(receiver.confirmed()) == 3, "all three are confirmed")
+        until(lambda: service.bench.webhooks.webhook(made.webhook.id).waiting == 0, "all three are noted")
+    finally:
+        second.send_signal(signal.SIGKILL)
+        second.wait(30)
+    told = [(each.headers["webhook-id"], each.verified(made.secret)["data"]["id"]) for each in receiver.posts]
+    assert sorted({experiment_id for _, experiment_id in told}) == sorted(experiments)
+    assert len({id for id, _ in told}) == 3
+    assert told.count(told[0]) == 2, "the one that was cut is told again, under its id"
+    states = [each.state for each in service.bench.webhooks.deliveries(made.webhook.id)]
+    assert states == [DeliveryState.DELIVERED] * 3
+
+
+# The command line, and the document
+
+
+def test_the_command_line_adds_lists_tries_and_removes(service: Service, receiver: Receiver, tmp_path: Path):
+    from api.cli.app import main
+
+    def say(*words: str, status: int = 0) -> Any:
+        said = CliRunner().invoke(main, [*words, "--url", service.url, "--json"])
+        assert said.exit_code == status, said.output
+        return json.loads(said.stdout) if said.stdout else said.stderr
+
+    made = say("webhook", "add", receiver.url)
+    id = made["webhook"]["id"]
+    posting = sender(service, tmp_path)
+    with structlog.testing.capture_logs():  # the sender's thread would write between the lines of the verbs
+        posting.start()
+        try:
+            assert say("webhook", "test", id)["state"] == "delivered"
+            receiver.statuses = [500]
+            assert say("webhook", "test", id, status=1)["last_error"].startswith("answered 500")
+        finally:
+            posting.close()
+    assert receiver.posts[0].verified(made["secret"])["type"] == MessageKind.TEST
+    assert [each["id"] for each in say("webhook", "ls")] == [id]
+    assert receiver.url in CliRunner().invoke(main, ["webhook", "ls", "--url", service.url]).stdout
+    assert say("webhook", "rm", id)["id"] == id
+    assert "no webhook" in say("webhook", "rm", id, status=1)
+    assert "not allowed" in say("webhook", "add", "https://evil.example/", status=2)
+    assert "url" in say("webhook", "add", "", status=2)
+
+
+def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service, receiver: Receiver, tmp_path: Path):
+    blocks = dict(re.findall(r"^```(python|json)\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL))
+    known: dict[str, Any] = {}
+    exec(blocks["python"], known)
+    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.bench.cancel_experiment(submitted(service))
+    sender(service, tmp_path).tick()
+    (got,) = receiver.posts
+    assert known["verified"](made.secret, got.headers, got.body)
+    assert not known["verified"](made.secret, got.headers, got.body + b" ")
+    assert not known["verified"](made.secret, got.headers | {"webhook-timestamp": "1700000000"}, got.body)
+    shown, sent = json.loads(blocks["json"]), json.loads(got.body)
+    assert (shown.keys(), shown["data"].keys()) == (sent.keys(), sent["data"].keys())
