@@ -283,6 +283,10 @@ class SweepSpec(Spec):
         """Trials of all candidates."""
         return self.trials_each() * len(self.candidates)
 
+    def run_count(self) -> int:
+        """How many runs there will be, at most: a trial is a run."""
+        return self.trial_count()
+
     def grace_steps(self) -> int:
         """The first rung of early stopping."""
         given = self.early_stopping.grace_steps

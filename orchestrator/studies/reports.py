@@ -94,7 +94,13 @@ class Studies:
 
     def _source(self) -> Source:
         bench = self._bench
-        return Source(compare=bench.compare, runs=bench.all_runs, observations=bench.observations, fit=self._fit)
+        return Source(
+            compare=bench.compare,
+            sweep=bench.sweep,
+            runs=bench.all_runs,
+            observations=bench.observations,
+            fit=self._fit,
+        )
 
     def _fit(self, experiment_ids: Sequence[str]) -> FitReport | None:
         try:
