@@ -1,6 +1,9 @@
 """Ended runs are read once, and anew whenever anything about them has changed; on SQLite and PostgreSQL."""
 
+from collections.abc import Sequence
+
 import pytest
+from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus, Wish
@@ -39,7 +42,12 @@ def test_what_is_remembered_is_what_would_be_read(store: Store, monkeypatch: pyt
     ended = [run.id for run in recalled(store, memory, id) if run.status is RunStatus.CANCELLED]
     asked: list[list[str]] = []
     read = reads.runs_of
-    monkeypatch.setattr(reads, "runs_of", lambda connection, ids: asked.append(list(ids)) or read(connection, ids))
+
+    def noted(connection: Connection, run_ids: Sequence[str]) -> tuple[RunRecord, ...]:
+        asked.append(list(run_ids))
+        return read(connection, run_ids)
+
+    monkeypatch.setattr(reads, "runs_of", noted)
     recalled(store, memory, id)
     assert not {first.run_id, *ended} & {each for ids in asked for each in ids}
     store.bench.wish_experiment(id, Wish.RETRY)
