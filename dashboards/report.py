@@ -24,6 +24,7 @@ from orchestrator.fit_records import Estimate, FitReport
 from orchestrator.fits import FitError
 from orchestrator.provenance import Provenance, provenance
 from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.sweep_records import Value
 from orchestrator.sweeps import SweepSpec
 
@@ -334,6 +335,8 @@ def _tuning(experiment: ExperimentRecord) -> str:
     if spec.tuning:
         seeds = ", ".join(map(str, spec.tuning.seeds))
         how = f"Learning rates were chosen on seeds {seeds}, which are not among those that judge. "
+        if isinstance(spec, ScalingSpec) and (origin := spec.comparison(spec.cells()[-1]).origin_of_rates()):
+            how += f"{origin} "
         how += f"Grids were followed beyond an edge by up to {spec.tuning.extend_grid} rates. "
     else:
         how = "Every seed ran at every rate, and each optimizer stands at its best one, chosen on the same seeds. "

@@ -35,9 +35,10 @@ def scale_words(plan: Plan, scale: Scale) -> str:
 
 
 def origin(study: Study, stored: StoredFinding) -> str:
-    """`tiny scale, published`."""
+    """`tiny scale, published`; of an own result also that it deviates from the published one."""
     words = scale_words(study.plans[stored.scale], stored.scale)
-    return f"{words.lower()}, {'published' if stored.published else 'own result'}"
+    own = "own result, deviates" if stored.deviations else "own result"
+    return f"{words.lower()}, {'published' if stored.published else own}"
 
 
 def cost_words(report: ScaleReport) -> str:

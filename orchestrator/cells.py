@@ -59,7 +59,9 @@ def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tup
 
 def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], spec: ScalingSpec, cell: Cell) -> Measured:
     mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
-    comparison = spec.comparison(cell)
+    comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})
+    judged = {run.candidate for run in mine if run.seed in spec.seeds}
+    growing = experiment.counts.growing and len(judged) < len(spec.candidates)
     ended = [run.ended_at for run in mine]
     record = experiment.model_copy(
         update={
@@ -68,7 +70,9 @@ def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], spec: Sc
             "spec": comparison,
             "spec_hash": comparison.content_hash(),
             "ended_at": None if None in ended else max((at for at in ended if at is not None), default=None),
-            "counts": StateCounts(total=len(mine), by_status=dict(Counter(run.status for run in mine))),
+            "counts": StateCounts(
+                total=len(mine), by_status=dict(Counter(run.status for run in mine)), growing=growing
+            ),
             "progress": _progress(mine),
         }
     )

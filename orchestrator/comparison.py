@@ -54,15 +54,17 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     differences = _differences(found, baseline)
     fronts = pareto_front([_loss_and_bytes(each) for each in found])
     silent = [
-        _row(each, memory).model_copy(
+        row.model_copy(
             update={
                 "is_baseline": each is baseline,
+                "edge_of_grid": row.edge_of_grid and spec.origin_of_rates() is None,
                 "difference": difference,
                 "on_pareto_front": front,
                 "time_to_target": _time_to_target(each.best, baseline.best, curves or {}),
             }
         )
         for each, difference, front in zip(found, differences, fronts, strict=True)
+        for row in [_row(each, memory)]
     ]
     baseline_row = next(row for row in silent if row.is_baseline)
     task = spec.workload.task

@@ -167,6 +167,10 @@ class ComparisonSpec(Spec):
         more = self.tuning.extend_grid * len(self.candidates)
         return (rates + more) * len(self.tuning.seeds) + len(self.candidates) * len(self.seeds)
 
+    def origin_of_rates(self) -> str | None:
+        """A sentence on where the rates are from, where they are not from grids of this comparison's own."""
+        return None
+
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()

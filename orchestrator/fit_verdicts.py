@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import CandidateFit, ScalingPoint
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling import MAX_EXPONENT, Form
@@ -45,6 +46,7 @@ def fit_notes(
     return (
         *_about_progress(experiments, left_out),
         *_about_workloads(experiments),
+        *_about_rates(experiments),
         *_about_span(rows, form),
         "Intervals: residual bootstrap over runs, percentiles stretched by t; they hold if the form does.",
     )
@@ -113,6 +115,13 @@ def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:
     if len({each.evaluation.sequences for each in workloads}) > 1:
         found.append("The experiments are evaluated on different numbers of sequences.")
     return found
+
+
+def _about_rates(experiments: Sequence[ExperimentRecord]) -> list[str]:
+    """What a law that is fitted at rates from elsewhere does not say."""
+    specs = [each.spec for each in experiments if isinstance(each.spec, ComparisonSpec)]
+    origins = dict.fromkeys(origin for spec in specs if (origin := spec.origin_of_rates()) is not None)
+    return [f"{origin} An optimizer whose best rate moves with size is at a disadvantage." for origin in origins]
 
 
 def _about_span(rows: Sequence[CandidateFit], form: Form) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, distinct, expand
+from orchestrator.scaling_tuning import ScalingTuning, TransferredSpec
 from worker import presets
 from worker.data import catalog as data_catalog
 from worker.sizes import parameter_count
@@ -71,6 +72,8 @@ class Cell:
     """One size at one budget: a comparison by itself."""
 
     size: Size
+    budget: int
+    """Its place among the budgets."""
     steps: int
     parameters: int
 
@@ -92,8 +95,8 @@ class ScalingSpec(ComparisonSpec):
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
     warmup_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Warm-up as a share of each run's steps; null: `workload.schedule.warmup_steps` of every run."""
-    tuning: None = None
-    """Each cell runs every seed at every rate: laws are fitted at each cell's best rate."""
+    tuning: ScalingTuning | None = None
+    """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
 
     @model_validator(mode="before")
     @classmethod
@@ -127,6 +130,11 @@ class ScalingSpec(ComparisonSpec):
             for name in size.learning_rates.keys() - names:
                 allowed = f"no candidate has that name; known: {', '.join(sorted(names))}"
                 faults.append((("sizes", position, "learning_rates", name), name, allowed))
+        smallest = self.smallest()
+        for position, size in enumerate(self.sizes):
+            if size.learning_rates and size is not smallest and self._transfers():
+                allowed = f"must be empty: rates are tuned at {smallest.model} alone, and taken over here"
+                faults.append((("sizes", position, "learning_rates"), sorted(size.learning_rates), allowed))
         if not self.workload.task.loss_unit:
             allowed = f"measures {self.workload.task.loss_name}, which has no scaling law in nats"
             faults.append((("workload", "task"), self.workload.task.kind, allowed))
@@ -155,13 +163,31 @@ class ScalingSpec(ComparisonSpec):
         return faults
 
     def run_count(self) -> int:
-        """How many runs there will be."""
-        rates = sum(
-            len(size.learning_rates.get(each.name(), each.learning_rates))
-            for size in self.sizes
-            for each in self.candidates
-        )
-        return rates * len(self.budgets) * len(self.seeds)
+        """How many runs there will be; with tuning, at most."""
+        return len(self.budgets) * sum(self._runs_of(size) for size in self.sizes)
+
+    def _runs_of(self, size: Size) -> int:
+        """Of one size at one budget."""
+        rates = sum(len(size.learning_rates.get(each.name(), each.learning_rates)) for each in self.candidates)
+        if self.tuning is None:
+            return rates * len(self.seeds)
+        final = len(self.candidates) * len(self.seeds)
+        if self._transfers() and size is not self.smallest():
+            return final
+        return (rates + self.tuning.extend_grid * len(self.candidates)) * len(self.tuning.seeds) + final
+
+    def _transfers(self) -> bool:
+        """Whether larger sizes take over the rates of the smallest."""
+        return self.tuning is not None and self.tuning.at == "smallest-size"
+
+    def smallest(self) -> Size:
+        """The size of the first cell."""
+        vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
+        return min(self.sizes, key=lambda size: (parameter_count(presets.preset(size.model), vocabulary), size.model))
+
+    def tries_rates(self, cell: Cell) -> bool:
+        """Whether the cell has grids of its own."""
+        return not self._transfers() or cell.size is self.smallest()
 
     def cells(self) -> tuple[Cell, ...]:
         """Every size at every budget, the smallest model first, each with its smallest budget first."""
@@ -171,13 +197,14 @@ class ScalingSpec(ComparisonSpec):
         for size in self.sizes:
             parameters = parameter_count(presets.preset(size.model), vocabulary)
             found += [
-                Cell(size=size, steps=round(budget.of(parameters) / step_tokens), parameters=parameters)
-                for budget in self.budgets
+                Cell(size=size, budget=place, steps=round(budget.of(parameters) / step_tokens), parameters=parameters)
+                for place, budget in enumerate(self.budgets)
             ]
         return tuple(sorted(found, key=lambda cell: (cell.parameters, cell.size.model, cell.steps)))
 
-    def comparison(self, cell: Cell) -> ComparisonSpec:
-        """The comparison at one size and budget."""
+    def comparison(self, cell: Cell, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
+        """The comparison at one size and budget. `rates`: what candidates have taken over, where the cell tries none
+        itself."""
         own, execution = self.workload, self.workload.execution
         if cell.size.micro_batch_sequences is not None:
             execution = Execution.model_validate(execution.model_dump() | {MICRO: cell.size.micro_batch_sequences})
@@ -188,26 +215,39 @@ class ScalingSpec(ComparisonSpec):
         fields = own.model_dump(mode="json") | {"model": cell.size.model, "schedule": schedule.model_dump()}
         fields |= {"budget": own.budget.model_dump() | {"steps": cell.steps}, "execution": execution.model_dump()}
         workload = Workload.model_validate(fields)
-        return ComparisonSpec(
-            name=f"{self.name[:60]} · {cell.size.model} · {workload.tokens():,} tokens",
-            workload=workload,
-            candidates=tuple(self._at(cell.size, candidate) for candidate in self.candidates),
-            seeds=self.seeds,
-            baseline=self.baseline,
-            unequal_grids=self.unequal_grids,
-            resources=self.resources,
-            priority=self.priority,
-        )
+        common: dict[str, Any] = {
+            "name": f"{self.name[:60]} · {cell.size.model} · {workload.tokens():,} tokens",
+            "workload": workload,
+            "seeds": self.seeds,
+            "baseline": self.baseline,
+            "unequal_grids": self.unequal_grids,
+            "resources": self.resources,
+            "priority": self.priority,
+        }
+        if self.tuning is None or self.tries_rates(cell):
+            candidates = tuple(self._at(cell.size, each) for each in self.candidates)
+            tuning = self.tuning and self.tuning.of_a_cell()
+            return ComparisonSpec(**common, candidates=candidates, tuning=tuning)
+        candidates = tuple(_at_one_rate(each, (rates or {}).get(each.name())) for each in self.candidates)
+        tuned = {"rates_from": self.smallest().model, "rule": self.tuning.transfer}
+        return TransferredSpec(**common, **tuned, candidates=candidates)
 
     def _at(self, size: Size, candidate: Candidate) -> Candidate:
         rates = size.learning_rates.get(candidate.name())
         return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
 
 
+def _at_one_rate(candidate: Candidate, rate: float | None) -> Candidate:
+    """At the rate that was taken over; before there is one, at the first one that may win."""
+    return candidate.model_copy(update={"learning_rates": (rate or candidate.learning_rates[0],)})
+
+
 def expand_cells(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
-    """Every run of every cell, seed by seed and small models first, so that early results already span the sizes."""
-    by_cell = [expand(spec.comparison(cell)) for cell in spec.cells()]
-    return tuple(run for seed in spec.seeds for runs in by_cell for run in runs if run.spec.seed == seed)
+    """The runs that it begins with, seed by seed and small models first, so that early results already span the sizes:
+    those of every cell, or of phase 1 of the cells that tune."""
+    by_cell = [expand(spec.comparison(cell)) for cell in spec.cells() if spec.tries_rates(cell)]
+    seeds = spec.tuning.seeds if spec.tuning else spec.seeds
+    return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
 
 
 def _whole(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.keyring import Keyring
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
+from orchestrator.store.remembered import EndedRuns
 from orchestrator.store.webhooks import Webhooks
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweeps import SweepSpec
@@ -107,6 +108,7 @@ class Bench(CurationVerbs):
         self.audit = AuditLog(database)
         self.webhooks = Webhooks(database, runs_folder.parent)
         self._curves: dict[str, ValidationCurve] = {}
+        self._ended = EndedRuns()
         self._needs = Needs()
         self.footprints = Footprints(runs_folder.parent / "footprints")
 
@@ -321,9 +323,7 @@ class Bench(CurationVerbs):
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
-            experiment = reads.experiment(connection, experiment_id)
-            where = RunFilter(experiment_id=experiment_id)
-            return experiment, reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+            return reads.experiment(connection, experiment_id), self._ended.of(connection, experiment_id)
 
     def _curves_of(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
         """The validation losses of ended runs: they never change again, so they are read once."""

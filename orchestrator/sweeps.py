@@ -15,11 +15,13 @@ from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.experiments import LimitSeconds
 from orchestrator.names import PLAIN_TEXT
-from orchestrator.spaces import Domain, FromCatalog, Range, contains, ends, grid, suggested, suggested_rates
+from orchestrator.rule_space import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
+from orchestrator.spaces import Choice, Domain, FromCatalog, Range, contains, ends, grid, suggested, suggested_rates
 from worker.spec import (
     Fault,
     LearningRate,
     Resources,
+    Rules,
     Seed,
     Spec,
     Workload,
@@ -56,9 +58,11 @@ class Searched(Spec):
     """The learning rate where the space does not have it; null is the centre of the catalog's grid."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that stay as they are."""
+    rules: Rules = left_out_at(())
+    """What some blocks keep in every trial instead of what the optimizer's plan says."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
-    """Hyperparameter → where to look: `lr`, `warmup_steps`, or an option of the optimizer. Default: `lr`, around the
-    centre of the catalog's grid."""
+    """Hyperparameter → where to look: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN`, what the
+    blocks of that pattern keep. Default: `lr`, around the centre of the catalog's grid."""
     label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
     """The name in tables; tells two candidates with the same optimizer apart."""
 
@@ -83,7 +87,7 @@ class Searched(Spec):
     def _fits_the_catalog(self) -> Self:
         if is_stored():
             return self
-        faults = option_faults(self.optimizer, self.options)
+        faults = option_faults(self.optimizer, self.options, self.rules)
         for name, domain in self.space.items():
             faults += [
                 (("space", name, *place), value, allowed) for place, value, allowed in self._misfits(name, domain)
@@ -92,9 +96,13 @@ class Searched(Spec):
         return self
 
     def _misfits(self, name: str, domain: Domain) -> list[Fault]:
+        if is_rule(name):
+            return self._rule_misfits(name, domain)
         option = catalog.entry(self.optimizer).option(name)
         if name not in (LR, WARMUP) and option is None:
-            known = ", ".join((LR, WARMUP, *(each.name for each in catalog.entry(self.optimizer).options)))
+            entry = catalog.entry(self.optimizer)
+            known = ", ".join((LR, WARMUP, *(each.name for each in entry.options)))
+            known += f", {PREFIX}PATTERN" if entry.planned else ""
             return [((), name, f"unknown hyperparameter of {self.optimizer}; known: {known}")]
         if name in self.options or (name == LR and self.lr is not None):
             return [((), name, "is held fixed as well; take it out of one of the two")]
@@ -102,6 +110,19 @@ class Searched(Spec):
             default = "none" if option is None else f"{option.default}"
             return [((), "catalog", f"has no range of its own in the catalog (its default is {default}); name one")]
         wrong = [(value, fault) for value in ends(domain) if (fault := self._fault(name, value))]
+        return [((), value, fault) for value, fault in wrong[:1]]
+
+    def _rule_misfits(self, name: str, domain: Domain) -> list[Fault]:
+        """What is wrong with a search for what some blocks should keep."""
+        if not catalog.entry(self.optimizer).planned:
+            return [((), name, f"cannot be searched: {self.optimizer} keeps to no block plan")]
+        if (fault := pattern_fault(name)) is not None:
+            return [((), name, fault)]
+        if values_of([name], self.rules)[name] != PLAN:
+            return [((), name, "is held fixed by rules as well; take it out of one of the two")]
+        if not isinstance(domain, Choice):
+            return [((), domain.kind, f"must be a choice of what the blocks keep, like {', '.join(SUGGESTED)}")]
+        wrong = [(value, fault) for value in domain.values if (fault := value_fault(name, value))]
         return [((), value, fault) for value, fault in wrong[:1]]
 
     def _fault(self, name: str, value: Scalar) -> str | None:
@@ -132,7 +153,7 @@ class Searched(Spec):
         """The hyperparameters that are looked for, at the values that they would have otherwise."""
         entry = catalog.entry(self.optimizer)
         usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
-        return {name: usual[name] for name in self.ranges()}
+        return {name: PLAN if is_rule(name) else usual[name] for name in self.ranges()}
 
     def includes_defaults(self, workload: Workload) -> bool:
         """Whether a trial at all of the defaults is possible."""
@@ -262,6 +283,10 @@ class SweepSpec(Spec):
         """Trials of all candidates."""
         return self.trials_each() * len(self.candidates)
 
+    def run_count(self) -> int:
+        """How many runs there will be, at most: a trial is a run."""
+        return self.trial_count()
+
     def grace_steps(self) -> int:
         """The first rung of early stopping."""
         given = self.early_stopping.grace_steps
@@ -282,6 +307,8 @@ def _written_out(entry: OptimizerEntry, name: object, domain: object) -> object:
         domain, FromCatalog
     ):
         return domain
+    if is_rule(name):
+        return Choice(values=SUGGESTED).model_dump()
     option = entry.option(str(name))
     found = suggested_rates(entry.learning_rate) if name == LR else suggested(option) if option else None
     return domain if found is None else found.model_dump()

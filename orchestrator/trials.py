@@ -12,6 +12,7 @@ from random import Random
 
 from optim.entries import Scalar
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
+from orchestrator.rule_space import is_rule, rules_of, values_of
 from orchestrator.spaces import draw, grid
 from orchestrator.sweeps import LR, WARMUP, Searched, SweepSpec
 from worker.spec import RunSpec, Workload
@@ -73,11 +74,14 @@ def as_candidate(searched: Searched, parameters: Mapping[str, Scalar]) -> Candid
     rate, warmup = parameters.get(LR, searched.default_rate()), parameters.get(WARMUP)
     assert isinstance(rate, int | float)  # spaces are checked at the border
     assert warmup is None or isinstance(warmup, int)
-    options = {name: value for name, value in parameters.items() if name not in (LR, WARMUP)}
+    options = {name: value for name, value in parameters.items() if name not in (LR, WARMUP) and not is_rule(name)}
+    # In the order of the space, whatever order TPE tells them in: later rules win.
+    stated = {name: parameters[name] for name in searched.ranges() if is_rule(name)}
     return Candidate(
         optimizer=searched.optimizer,
         learning_rates=(float(rate),),
         options=searched.options | options,
+        rules=(*searched.rules, *rules_of(stated)),
         warmup_steps=warmup,
         label=searched.label,
     )
@@ -86,6 +90,7 @@ def as_candidate(searched: Searched, parameters: Mapping[str, Scalar]) -> Candid
 def parameters_of(searched: Searched, run: RunSpec) -> Parameters:
     """The hyperparameters that a trial's run has."""
     known: Parameters = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
+    known |= values_of(searched.ranges(), run.optimizer.rules)
     return {name: known[name] for name in searched.ranges()}
 
 

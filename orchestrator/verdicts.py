@@ -177,6 +177,8 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
 
 
 def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+    if (origin := spec.origin_of_rates()) is not None:
+        yield origin
     if spec.tuning:
         chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
         yield f"Learning rates were chosen on {chosen} {_listed(spec.tuning.seeds)}; the losses are of other seeds."

@@ -133,6 +133,21 @@ def _llama(chosen: ModelPreset) -> PreTrainedModel:
     return LlamaForCausalLM(config)
 
 
+def _mixtral(chosen: ModelPreset) -> PreTrainedModel:
+    from transformers.models.mixtral.configuration_mixtral import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=chosen.vocabulary_size,
+        max_position_embeddings=chosen.max_positions,
+        hidden_size=chosen.hidden_size,
+        num_hidden_layers=chosen.layers,
+        num_attention_heads=chosen.heads,
+        **_common(chosen),
+    )
+    return MixtralForCausalLM(config)
+
+
 def _common(chosen: ModelPreset) -> dict[str, Any]:
     """Fields of every family: no key-value cache, and no special tokens (their default ids exceed 256)."""
     return {
@@ -145,4 +160,8 @@ def _common(chosen: ModelPreset) -> dict[str, Any]:
     }
 
 
-BUILDERS: Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]] = {"gpt2": _gpt2, "llama": _llama}
+BUILDERS: Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]] = {
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mixtral": _mixtral,
+}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from optim.nearest import unknown
 
-Family = Literal["gpt2", "llama"]
+Family = Literal["gpt2", "llama", "mixtral"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,23 @@ def _llama(name: str, *, layers: int, heads: int, hidden_size: int, intermediate
     )
 
 
+def _mixtral(name: str, *, layers: int, heads: int, hidden_size: int, source: str, **more: Any) -> ModelPreset:
+    """A mixture of experts in Mixtral's architecture: grouped key and value heads, a router and gated experts a layer,
+    two experts for each token, an untied head."""
+    return ModelPreset(
+        name=name,
+        family="mixtral",
+        layers=layers,
+        heads=heads,
+        hidden_size=hidden_size,
+        max_positions=more.pop("max_positions"),
+        vocabulary_size=more.pop("vocabulary_size"),
+        vocabulary_of_tokenizer=more.pop("vocabulary_of_tokenizer", False),
+        source=source,
+        extra={"num_experts_per_tok": 2, **more},
+    )
+
+
 PRESETS: tuple[ModelPreset, ...] = (
     ModelPreset(
         name="gpt2-tiny",
@@ -171,6 +188,31 @@ PRESETS: tuple[ModelPreset, ...] = (
             "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
             "tie_word_embeddings": False,
         },
+    ),
+    _mixtral(
+        "mixtral-tiny",
+        layers=3,
+        heads=4,
+        hidden_size=128,
+        max_positions=256,
+        vocabulary_size=256,
+        vocabulary_of_tokenizer=True,
+        source="ours: about 0.8 M parameters in four experts a layer, trains on a CPU in seconds",
+        intermediate_size=128,
+        num_key_value_heads=2,
+        num_local_experts=4,
+    ),
+    _mixtral(
+        "mixtral-300m",
+        layers=12,
+        heads=12,
+        hidden_size=768,
+        max_positions=1024,
+        vocabulary_size=50257,
+        source="ours: GPT-2 small's sizes in Mixtral's architecture (Jiang et al. 2024, arXiv 2401.04088)",
+        intermediate_size=1024,
+        num_key_value_heads=4,
+        num_local_experts=8,
     ),
 )
 """In the order of families and sizes."""

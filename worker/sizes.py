@@ -1,7 +1,8 @@
 """How many parameters a preset has, counted from its dimensions alone (no torch): what tokens per parameter rest on.
 
 GPT-2: learned positions, biases, a tied head. Llama: rotary positions, no biases, grouped key and value heads, a gated
-MLP. Tied weights count once. A test holds every preset against the model that `worker/models.py` makes of it.
+MLP. Mixtral: a router and several such MLPs instead of one. Tied weights count once. A test holds every preset against
+the model that `worker/models.py` makes of it.
 """
 
 from collections.abc import Callable
@@ -27,9 +28,18 @@ def _llama(preset: ModelPreset, vocabulary: int) -> int:
     width, shape = preset.hidden_size, preset.extra
     grouped = int(shape.get("num_key_value_heads", preset.heads)) * (width // preset.heads)
     attention = 2 * width * width + 2 * width * grouped
-    mlp = 3 * width * int(shape["intermediate_size"])
     heads = 1 if shape.get("tie_word_embeddings") else 2
-    return heads * vocabulary * width + preset.layers * (2 * width + attention + mlp) + width
+    return heads * vocabulary * width + preset.layers * (2 * width + attention + _gated_mlp(preset)) + width
 
 
-COUNTERS: dict[Family, Callable[[ModelPreset, int], int]] = {"gpt2": _gpt2, "llama": _llama}
+def _mixtral(preset: ModelPreset, vocabulary: int) -> int:
+    experts = int(preset.extra["num_local_experts"])
+    more = (experts - 1) * _gated_mlp(preset) + experts * preset.hidden_size
+    return _llama(preset, vocabulary) + preset.layers * more
+
+
+def _gated_mlp(preset: ModelPreset) -> int:
+    return 3 * preset.hidden_size * int(preset.extra["intermediate_size"])
+
+
+COUNTERS: dict[Family, Callable[[ModelPreset, int], int]] = {"gpt2": _gpt2, "llama": _llama, "mixtral": _mixtral}

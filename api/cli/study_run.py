@@ -47,6 +47,7 @@ class Runner:
                 follow(client, experiment_id, check)
             source = Source(
                 compare=client.compare,
+                sweep=client.sweep,
                 runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
                 observations=client.observations,
                 fit=lambda ids: _fit(client, ids),

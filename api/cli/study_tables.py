@@ -74,6 +74,8 @@ def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
         lines.append(Padding(_measures(finding, study.axis), (1, 0)))
     lines += [Text(f"Note: {plain(each)}") for each in finding.notes]
     lines += [Text(f"Deviates: {plain(each)}") for each in stored.deviations]
+    if stored.compared and not stored.deviations and finding.answer is not Answer.MISSING:
+        lines.append(Text("All of it lies within the published intervals."))
     lines += [Text(f"Measured on {plain(each)}", style="dim") for each in finding.machines]
     return Padding(Group(*lines), (1, 0, 0, 0))
 

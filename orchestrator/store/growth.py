@@ -1,6 +1,6 @@
-"""Growth: the runs that a tuned comparison gets while it goes, each once, in the transaction that ends a run.
+"""Growth: the runs that a tuned experiment gets while it goes, each once, in the transaction that ends a run.
 
-    a run ends ─► its experiment's row is locked ─► what follows from its candidate's runs (`tuning.py`) is queued
+    a run ends ─► its experiment's row is locked ─► what follows from its candidate's runs (`following.py`) is queued
 
 Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
 then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
@@ -15,7 +15,8 @@ from sqlalchemy.engine import Connection
 
 from orchestrator import kinds
 from orchestrator.errors import NotFoundError
-from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.following import Place, following
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
 from orchestrator.store.limits import RunLimits, run_limits
 from orchestrator.store.moves import RunRow, known_id
@@ -23,7 +24,7 @@ from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
 from orchestrator.store.trials import reopen_sweep
 from orchestrator.store.webhook_endings import note_endings
-from orchestrator.tuning import Trial, follow_up
+from orchestrator.tuning import Trial
 from worker.record import Verdict
 from worker.spec import as_stored
 
@@ -64,6 +65,8 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
 
 IS_SWEEP = experiments.c.kind == "sweep"
 """Its trials are added by its driver (`trials.py`), not by the transaction that ends a run."""
+PLACE = (runs.c.candidate, runs.c.model, runs.c.steps_total)
+"""Whose runs are tuned together, as `Place` has it."""
 HEEDED: dict[Wish, dict[str, object]] = {
     Wish.CANCEL: {"growing": False, "paused": False},
     Wish.PAUSE: {"paused": experiments.c.growing},
@@ -88,12 +91,7 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
     spec = _tunable(row)
     trials = _trials(connection, row.number, ended)
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
-        planned = [
-            run
-            for candidate in spec.candidates
-            if candidate.name() in trials
-            for run in _following(spec, candidate, trials[candidate.name()])
-        ]
+        planned = [run for place in trials for run in following(spec, place, trials[place])]
     if planned:
         insert_runs(
             connection,
@@ -123,41 +121,38 @@ def _limits(
     return {**limits, "deadline_at": None}
 
 
-def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> dict[str, list[Trial]]:
-    """All runs of the candidates of these runs, as of now: asked after the lock, so that no end is missed."""
-    concerned = sa.select(runs.c.candidate).where(runs.c.id.in_(ended))
+def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> dict[Place, list[Trial]]:
+    """All runs of the places of these runs, as of now: asked after the lock, so that no end is missed."""
+    concerned = sa.select(*PLACE).where(runs.c.id.in_(ended))
     query = (
-        sa.select(runs.c.candidate, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
+        sa.select(*PLACE, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
         .select_from(runs.outerjoin(results, results.c.run_id == runs.c.id))
-        .where(runs.c.experiment_number == number, runs.c.candidate.in_(concerned))
+        .where(runs.c.experiment_number == number, sa.tuple_(*PLACE).in_(concerned))
+        .order_by(runs.c.position)
     )
-    found: dict[str, list[Trial]] = {}
+    found: dict[Place, list[Trial]] = {}
     for row in connection.execute(query):
         verdict = None if row.verdict is None else Verdict(row.verdict)
         trial = Trial(lr=row.lr, seed=row.seed, ended=row.status in TERMINAL, verdict=verdict, loss=row.final_val_loss)
-        found.setdefault(row.candidate, []).append(trial)
+        found.setdefault(Place(candidate=row.candidate, model=row.model, steps=row.steps_total), []).append(trial)
     return found
 
 
 def _is_tuned_still(connection: Connection, number: int, spec: ComparisonSpec) -> bool:
-    """Whether anything can follow by itself: a run of phase 1 has not ended, and its candidate has no phase 2 yet.
+    """Whether anything can follow by itself: a run of phase 1 has not ended, and its place has no phase 2 yet.
 
-    A candidate whose runs have all ended gets more only in the transaction that ended the last of them.
+    A place whose runs have all ended gets more only in the transaction that ended the last of them.
     """
     mine, in_phase_two = runs.c.experiment_number == number, runs.c.seed.in_(spec.seeds)
     waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
-    done = sa.select(runs.c.candidate).where(mine, in_phase_two)
-    query = sa.select(runs.c.id).where(waiting, runs.c.candidate.not_in(done)).limit(1)
+    done = sa.select(*PLACE).where(mine, in_phase_two)
+    query = sa.select(runs.c.id).where(waiting, sa.tuple_(*PLACE).not_in(done)).limit(1)
     return connection.execute(query).first() is not None
 
 
 def _next_position(connection: Connection, number: int) -> int:
     query = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == number)
     return int(connection.execute(query).scalar_one()) + 1
-
-
-def _following(spec: ComparisonSpec, candidate: Candidate, trials: list[Trial]) -> list[PlannedRun]:
-    return [planned_run(spec, candidate, lr, seed) for lr, seed in follow_up(spec, candidate, trials)]
 
 
 def _tunable(row: sa.Row[Any]) -> ComparisonSpec:

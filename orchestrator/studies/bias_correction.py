@@ -1,8 +1,9 @@
 """`bias-correction`: AdaPM with and without the correction of the low-rank momentum, at two ranks."""
 
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer, Judgement, better, differences, incomplete, measure, missing
+from orchestrator.studies.shapes import Variant, ablation
 from orchestrator.studies.study import Part, Plan, Study
 
 CLAIMED = 1.96
@@ -10,21 +11,11 @@ WITH, WITHOUT = "corrected", "uncorrected"
 RATIOS = {"r = 5 %": 0.05, "r = 50 %": 0.5}
 
 
-def _parts(scale: Scale) -> tuple[Part, ...]:
-    parts = []
-    for name, ratio in RATIOS.items():
-        options = {label: {"rank_ratio": ratio, "bias_correction": label == WITH} for label in (WITHOUT, WITH)}
-        if scale is Scale.TINY:
-            chosen = [tiny_setting.candidate("adapm", label, dict(each)) for label, each in options.items()]
-            spec = tiny_setting.comparison(f"bias-correction {name}", tiny_setting.workload(), chosen, baseline=WITHOUT)
-        else:
-            model = "gpt2-124m"
-            chosen = [paper_setting.candidate(model, "adapm", label, dict(each)) for label, each in options.items()]
-            spec = paper_setting.comparison(
-                f"bias-correction {name}", paper_setting.workload(model), chosen, baseline=WITHOUT
-            )
-        parts.append(Part(name=name, spec=spec))
-    return tuple(parts)
+def _part(scale: Scale, name: str, ratio: float) -> Part:
+    variants = {
+        label: Variant(options={"rank_ratio": ratio, "bias_correction": label == WITH}) for label in (WITHOUT, WITH)
+    }
+    return ablation(f"bias-correction {name}", variants, scale, baseline=WITHOUT, part=name)
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -63,7 +54,7 @@ STUDY = Study(
     question="How much does the correction of the low-rank momentum matter?",
     claim="Without it convergence is about 1.96 times slower, even at r = 50 %.",
     source="figure 4a",
-    plans={scale: Plan(parts=_parts(scale)) for scale in Scale},
+    plans={scale: Plan(parts=tuple(_part(scale, *each) for each in RATIOS.items())) for scale in Scale},
     judge=judge,
     caveats=(
         paper_setting.NO_STEPS,

@@ -1,6 +1,6 @@
 """`block-partition`: table 1, which blocks keep full, low-rank or no momentum, by rules on AdaPM's plan."""
 
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     Answer,
@@ -13,7 +13,8 @@ from orchestrator.studies.findings import (
     said,
     worse,
 )
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.shapes import PART, Variant, ablations
+from orchestrator.studies.study import Study
 
 FULL, NO_EM_O, ADAPM, V_LOW = "all full", "Em, O none", "AdaPM: Q, K, MLP low", "V low too"
 RULES: dict[str, tuple[str, ...]] = {
@@ -24,18 +25,6 @@ RULES: dict[str, tuple[str, ...]] = {
 }
 """In the words of `adapm-bench plan --rule`; what no rule speaks of is as in AdaPM's own plan."""
 CLAIMED = {FULL: 2.962, NO_EM_O: 2.964, ADAPM: 2.997, V_LOW: 3.143}
-PART = "GPT-2"
-
-
-def _plan(scale: Scale) -> Plan:
-    if scale is Scale.TINY:
-        chosen = [tiny_setting.candidate("adapm", label, rules=rules) for label, rules in RULES.items()]
-        spec = tiny_setting.comparison("block-partition", tiny_setting.workload(), chosen, baseline=FULL)
-    else:
-        model = "gpt2-124m"
-        chosen = [paper_setting.candidate(model, "adapm", label, rules=rules) for label, rules in RULES.items()]
-        spec = paper_setting.comparison("block-partition", paper_setting.workload(model), chosen, baseline=FULL)
-    return Plan(parts=(Part(name=PART, spec=spec),))
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -68,7 +57,7 @@ STUDY = Study(
     claim="GPT-2 124M: all full 2.962; Em, O without momentum 2.964; Q, K, MLP low rank besides 2.997; V low rank too "
     "3.143.",
     source="table 1",
-    plans={scale: _plan(scale) for scale in Scale},
+    plans=ablations("block-partition", {label: Variant(rules=rules) for label, rules in RULES.items()}, baseline=FULL),
     judge=judge,
     caveats=(paper_setting.NO_STEPS,),
     axis="validation loss and its change, nats",

@@ -6,6 +6,7 @@ The rates are what one device achieves in such trainings: good for "minutes or d
 """
 
 from orchestrator.experiments import ComparisonSpec
+from orchestrator.sweeps import SweepSpec
 from worker import presets
 from worker.spec import Workload
 from worker.tasks.specs import RegressionTask, RlhfTask
@@ -22,8 +23,8 @@ GENERATION_FACTOR = 8.0
 """A step of `rlhf` by one of `sft` on as many tokens: two answers are generated token by token and scored; measured."""
 
 
-def device_seconds(spec: ComparisonSpec) -> float:
-    """Of all runs of a comparison, one after another."""
+def device_seconds(spec: ComparisonSpec | SweepSpec) -> float:
+    """Of all runs of an experiment, one after another."""
     return spec.run_count() * (START_SECONDS + _training_seconds(spec.workload, on_gpu=spec.resources.gpus > 0))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from orchestrator.records import Interval
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence
+from orchestrator.studies.findings import Answer, Finding, Measure
 
 COMPUTED_TOLERANCE = 1e-3
 """Relative: what is computed without training repeats to rounding."""
@@ -12,6 +13,30 @@ COMPUTED_TOLERANCE = 1e-3
 def deviations(own: Evidence, published: Evidence) -> tuple[str, ...]:
     """Every part and figure that both have is compared; what cannot be is said to be so."""
     return (*_of_parts(own, published), *_of_figures(own, published))
+
+
+def comparable(own: Evidence, published: Evidence) -> bool:
+    """Whether both are of the same specifications and the same computation, so that their figures are."""
+    hashes = [{part.name: part.spec_hash for part in each.parts} for each in (own, published)]
+    return hashes[0] == hashes[1] and own.computed_by == published.computed_by
+
+
+def finding_deviations(own: Finding, published: Finding) -> tuple[str, ...]:
+    """Another verdict, and every figure of it that lies outside of its published interval."""
+    if Answer.MISSING in (own.measured, published.measured):
+        return ()
+    known = {each.name: each for each in published.measures}
+    verdict = f"The verdict on what was run is {own.measured}, published: {published.measured}."
+    figures = (_outside(each, known[each.name]) for each in own.measures if each.name in known)
+    return (*([verdict] if own.measured is not published.measured else []), *filter(None, figures))
+
+
+def _outside(own: Measure, published: Measure) -> str | None:
+    if own.value is None or published.low is None or published.high is None:
+        return None
+    if published.low <= own.value <= published.high:
+        return None
+    return f"{own.name}: {own.value:.4g}, outside of the published {published.low:.4g} to {published.high:.4g}."
 
 
 def _of_parts(own: Evidence, published: Evidence) -> Iterator[str]:

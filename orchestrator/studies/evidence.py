@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from optim.entries import Scalar
 from orchestrator.fit_records import FitReport
 from orchestrator.records import Difference, Interval
 from worker.record import Finite, Record
@@ -33,10 +34,12 @@ class RunOutcome(Record):
     spec_hash: str | None = None
     observed: dict[str, Finite] = Field(default_factory=dict)
     """What the study took from the run's probes, or from its result."""
+    hyperparameters: dict[str, Scalar] = Field(default_factory=dict)
+    """Of a sweep's trial: those that were looked for."""
 
 
 class CandidateOutcome(Record):
-    """One candidate at its best learning rate, as the comparison has it."""
+    """One candidate at its best learning rate, as the comparison has it; of a sweep, its best trial."""
 
     candidate: str
     title: str

@@ -1,32 +1,18 @@
 """`field` (beyond the paper): AdaPM and AdaPM-mini against the field, at equal tuning."""
 
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer, Judgement, differences, incomplete, worse
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.shapes import PART, one_part, tuned
+from orchestrator.studies.study import Study
 
 OPTIMIZERS = (
     "adamw", "adapm", "adapm-mini", "muon", "soap", "lion", "apollo", "scale", "fira", "adamw-8bit", "adamw-4bit",
     "schedule-free-adamw",
 )  # fmt: skip
-PART = "GPT-2"
 NEEDS_TORCHAO = frozenset({"adamw-8bit", "adamw-4bit"})
 
-
-def _plan(scale: Scale) -> Plan:
-    if scale is Scale.TINY:
-        chosen = [tiny_setting.tuned(name) for name in OPTIMIZERS if name not in NEEDS_TORCHAO]
-        spec = tiny_setting.comparison(
-            "field", tiny_setting.workload(), chosen, baseline="adamw", tuning=tiny_setting.TUNING
-        )
-    else:
-        model = "gpt2-124m"
-        chosen = [paper_setting.tuned(model, name) for name in OPTIMIZERS]
-        spec = paper_setting.comparison(
-            "field", paper_setting.workload(model), chosen, baseline="adamw", seeds=(1, 2, 3),
-            tuning=paper_setting.TUNING,
-        )  # fmt: skip
-    return Plan(parts=(Part(name=PART, spec=spec),))
+ON_A_CPU = tuple(name for name in OPTIMIZERS if name not in NEEDS_TORCHAO)
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -61,7 +47,10 @@ STUDY = Study(
     question="Is there a memory-efficient optimizer that is better and smaller than AdaPM?",
     claim="Ours to ask: no optimizer with as little state ends at a lower loss than AdaPM.",
     source="beyond the paper",
-    plans={scale: _plan(scale) for scale in Scale},
+    plans=one_part(
+        tuned("field", ON_A_CPU, Scale.TINY, model="gpt2-tiny"),
+        tuned("field", OPTIMIZERS, Scale.PAPER, model="gpt2-124m", seeds=(1, 2, 3)),
+    ),
     judge=judge,
     caveats=(
         paper_setting.NO_STEPS,

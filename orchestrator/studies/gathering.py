@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from orchestrator.fit_records import FitReport
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import CandidateRow, Comparison, RunRecord
+from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, Scale
 from orchestrator.studies.study import Part, Study
+from orchestrator.sweep_records import Finding, SweepReport
+from orchestrator.sweeps import SweepSpec
+from orchestrator.trials import parameters_of
 from worker.record import Environment, Observation
 
 DIGITS = 10
@@ -19,6 +22,7 @@ class Source:
     """What evidence is read from."""
 
     compare: Callable[[str], Comparison]
+    sweep: Callable[[str], SweepReport]
     runs: Callable[[str], Iterable[RunRecord]]
     """All runs of an experiment."""
     observations: Callable[[str], Sequence[Observation]]
@@ -34,7 +38,7 @@ def gather(study: Study, scale: Scale, experiments: Mapping[str, str], source: S
     for part in study.plans[scale].parts:
         if (experiment_id := experiments.get(part.name)) is not None:
             runs = tuple(source.runs(experiment_id))
-            parts.append(_part(study, part, source.compare(experiment_id), runs, source))
+            parts.append(_part(study, part, experiment_id, runs, source))
             machines |= {machine(run.result.environment): None for run in runs if run.result}
     complete = len(parts) == len(study.plans[scale].parts) and all(part.complete for part in parts)
     fit = source.fit(tuple(experiments.values())) if study.fits and complete else None
@@ -51,21 +55,29 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _part(study: Study, part: Part, comparison: Comparison, runs: Sequence[RunRecord], source: Source) -> PartEvidence:
+def _part(study: Study, part: Part, experiment_id: str, runs: Sequence[RunRecord], source: Source) -> PartEvidence:
+    answer: Comparison | SweepReport
+    if isinstance(part.spec, SweepSpec):
+        answer = source.sweep(experiment_id)
+        candidates = tuple(_best_trial(each) for each in answer.findings)
+    else:
+        answer = source.compare(experiment_id)
+        candidates = tuple(_candidate(row) for row in answer.rows)
     return PartEvidence(
         name=part.name,
         spec_hash=part.spec.content_hash(),
-        complete=comparison.complete,
-        loss_unit=comparison.loss_unit,
-        candidates=tuple(_candidate(row) for row in comparison.rows),
-        runs=tuple(_run(study, run, source) for run in runs),
+        complete=answer.complete,
+        loss_unit=answer.loss_unit,
+        candidates=candidates,
+        runs=tuple(_run(study, part, run, source) for run in runs),
     )
 
 
-def _run(study: Study, run: RunRecord, source: Source) -> RunOutcome:
+def _run(study: Study, part: Part, run: RunRecord, source: Source) -> RunOutcome:
     result = run.result
     if result is None:
         return RunOutcome(candidate=run.candidate, lr=run.lr, seed=run.seed, ended=run.status.value)
+    searched = part.spec.candidate_of(run.position) if isinstance(part.spec, SweepSpec) else None
     observed = study.extract(result) if study.extract else {}
     if study.observe and run.status in TERMINAL:
         observed = observed | study.observe(source.observations(run.id))
@@ -79,6 +91,19 @@ def _run(study: Study, run: RunRecord, source: Source) -> RunOutcome:
         tokens=result.tokens,
         spec_hash=result.spec_hash[:16],
         observed={name: rounded(value) for name, value in observed.items()},
+        hyperparameters=parameters_of(searched, run.spec) if searched else {},
+    )
+
+
+def _best_trial(finding: Finding) -> CandidateOutcome:
+    best = finding.best
+    loss = best.objective if best else None
+    return CandidateOutcome(
+        candidate=finding.candidate,
+        title=finding.title,
+        loss=None if loss is None else Interval(mean=loss, low=None, high=None, n=1),
+        lost=finding.diverged + finding.out_of_memory,
+        state_bytes=best.optimizer_state_bytes if best else None,
     )
 
 

@@ -1,6 +1,6 @@
 """`loss-curves`: AdaPM against AdamW, Adam-mini, Adafactor and GaLore in pretraining, at equal tuning."""
 
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     Answer,
@@ -13,35 +13,15 @@ from orchestrator.studies.findings import (
     said,
     worse,
 )
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.shapes import tuned
+from orchestrator.studies.study import Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm", "adam-mini", "adafactor", "galore")
 SLOWER = ("adam-mini", "adafactor", "galore")
-TINY_MODELS = ("gpt2-tiny", "llama-tiny")
-PAPER_MODELS = ("gpt2-124m", "gpt2-355m", "gpt2-1.5b", "llama-130m", "llama-340m")
-
-
-def _tiny(model: str) -> Part:
-    work = tiny_setting.workload(model=model)
-    spec = tiny_setting.comparison(
-        f"loss-curves {model}",
-        work,
-        [tiny_setting.tuned(name) for name in OPTIMIZERS],
-        baseline="adamw",
-        tuning=tiny_setting.TUNING,
-    )
-    return Part(name=model, spec=spec)
-
-
-def _paper(model: str) -> Part:
-    spec = paper_setting.comparison(
-        f"loss-curves {model}",
-        paper_setting.workload(model),
-        [paper_setting.tuned(model, name) for name in OPTIMIZERS],
-        baseline="adamw",
-        tuning=paper_setting.TUNING,
-    )
-    return Part(name=model, spec=spec)
+MODELS = {
+    Scale.TINY: ("gpt2-tiny", "llama-tiny"),
+    Scale.PAPER: ("gpt2-124m", "gpt2-355m", "gpt2-1.5b", "llama-130m", "llama-340m"),
+}
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -76,8 +56,10 @@ STUDY = Study(
     "Adafactor and GaLore are slower.",
     source="figures 1a and 2",
     plans={
-        Scale.TINY: Plan(parts=tuple(_tiny(model) for model in TINY_MODELS)),
-        Scale.PAPER: Plan(parts=tuple(_paper(model) for model in PAPER_MODELS)),
+        scale: Plan(
+            parts=tuple(tuned(f"loss-curves {model}", OPTIMIZERS, scale, model=model, part=model) for model in models)
+        )
+        for scale, models in MODELS.items()
     },
     judge=judge,
     caveats=(

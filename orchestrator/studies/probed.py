@@ -48,6 +48,15 @@ def plan(scale: Scale, optimizer: str, kinds: tuple[ProbeName, ...], *, window_s
     return Plan(parts=(Part(name=PART, spec=spec),))
 
 
+SHARED_KINDS: tuple[ProbeName, ...] = ("gradient-sparsity", "momentum-spectrum")
+"""Of the studies that watch the same runs of AdamW."""
+
+
+def plans(optimizer: str, kinds: tuple[ProbeName, ...], *, window_steps: int = 1) -> dict[Scale, Plan]:
+    """The same at both scales."""
+    return {scale: plan(scale, optimizer, kinds, window_steps=window_steps) for scale in Scale}
+
+
 def by_role(
     observations: Sequence[Observation], probe: str, read: Callable[[Mapping[str, float]], float]
 ) -> dict[str, float]:

@@ -1,28 +1,21 @@
 """`rank-and-interval`: how much AdaPM depends on the rank of its momentum and on how often it is drawn anew."""
 
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import MARGIN_NATS, Judgement, all_of, differences, incomplete, on_par
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.shapes import PART, Variant, ablation
+from orchestrator.studies.study import Plan, Study
 
 DEFAULT = "r = 5 %, T = 100"
 RATIOS = (0.02, 0.10, 0.50)
 INTERVALS = {Scale.TINY: (5, 20, 50), Scale.PAPER: (10, 50, 1000, 5000)}
-PART = "GPT-2"
 
 
 def _plan(scale: Scale) -> Plan:
-    options: dict[str, dict[str, float | int]] = {DEFAULT: {}}
-    options |= {f"r = {ratio:.0%}".replace("%", " %"): {"rank_ratio": ratio} for ratio in RATIOS}
-    options |= {f"T = {interval}": {"refresh_interval": interval} for interval in INTERVALS[scale]}
-    if scale is Scale.TINY:
-        chosen = [tiny_setting.candidate("adapm", label, dict(each)) for label, each in options.items()]
-        spec = tiny_setting.comparison("rank-and-interval", tiny_setting.workload(), chosen, baseline=DEFAULT)
-    else:
-        model = "gpt2-1.5b"
-        chosen = [paper_setting.candidate(model, "adapm", label, dict(each)) for label, each in options.items()]
-        spec = paper_setting.comparison("rank-and-interval", paper_setting.workload(model), chosen, baseline=DEFAULT)
-    return Plan(parts=(Part(name=PART, spec=spec),))
+    variants = {DEFAULT: Variant()}
+    variants |= {f"r = {ratio:.0%}".replace("%", " %"): Variant(options={"rank_ratio": ratio}) for ratio in RATIOS}
+    variants |= {f"T = {each}": Variant(options={"refresh_interval": each}) for each in INTERVALS[scale]}
+    return Plan(parts=(ablation("rank-and-interval", variants, scale, baseline=DEFAULT, model="gpt2-1.5b"),))
 
 
 def judge(evidence: Evidence) -> Judgement:

@@ -10,11 +10,11 @@ from orchestrator.fit_records import FitReport
 from orchestrator.fits import FitError
 from orchestrator.records import ExperimentRecord
 from orchestrator.service import Bench
-from orchestrator.studies.deviations import deviations
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.evidence_files import PUBLISHED, EvidenceError, read_evidence
-from orchestrator.studies.findings import Finding, finding, unreadable
+from orchestrator.studies.findings import unreadable
 from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.judging import judged
 from orchestrator.studies.registry import all_studies, study
 from orchestrator.studies.study import Study
 from orchestrator.studies.study_records import ScaleReport, StudyExperiment, StudySummary
@@ -57,7 +57,7 @@ class Studies:
             own = self._own_evidence(each, scale, there)
         except EvidenceError as error:
             fault = unreadable(str(error))
-        published = read_evidence(PUBLISHED, each.name, scale)
+        found_out = judged(each, own, read_evidence(PUBLISHED, each.name, scale))
         return ScaleReport(
             scale=scale,
             runs=plan.run_count(),
@@ -73,9 +73,9 @@ class Studies:
                 )
                 for part in plan.parts
             ),
-            own=fault or judged(each, own),
-            published=judged(each, published),
-            deviations=deviations(own, published) if own and published else (),
+            own=fault or found_out.own,
+            published=found_out.published,
+            deviations=found_out.deviations,
         )
 
     def _own_evidence(self, each: Study, scale: Scale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
@@ -94,17 +94,16 @@ class Studies:
 
     def _source(self) -> Source:
         bench = self._bench
-        return Source(compare=bench.compare, runs=bench.all_runs, observations=bench.observations, fit=self._fit)
+        return Source(
+            compare=bench.compare,
+            sweep=bench.sweep,
+            runs=bench.all_runs,
+            observations=bench.observations,
+            fit=self._fit,
+        )
 
     def _fit(self, experiment_ids: Sequence[str]) -> FitReport | None:
         try:
             return self._bench.fit(experiment_ids)
         except FitError:
             return None
-
-
-def judged(each: Study, evidence: Evidence | None) -> Finding | None:
-    """What evidence says about a study."""
-    if evidence is None:
-        return None
-    return finding(each.judge(evidence), evidence, about_large_models=each.about_large_models)

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from statistics import fmean
 
 from orchestrator.studies import probed
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence
 from orchestrator.studies.findings import Answer, Judgement, above, all_of, incomplete, missing, said
-from orchestrator.studies.study import Numbers, Plan, Study
+from orchestrator.studies.study import Numbers, Study
 from worker.record import Observation
 
 WINDOW_STEPS = 20
@@ -44,10 +44,6 @@ def _log(observation: Observation, role: str, quantile: str) -> float:
     return fmean(math.log(max(value, 1e-30)) for value in values) if values else 0.0
 
 
-def _plan(scale: Scale) -> Plan:
-    return probed.plan(scale, "adapm", ("residual",), window_steps=WINDOW_STEPS)
-
-
 def judge(evidence: Evidence) -> Judgement:
     """In every role no quantile drifts by more than a tenth."""
     if lacking := incomplete(evidence, [probed.PART]):
@@ -78,7 +74,7 @@ STUDY = Study(
     question="Do the residuals of the low-rank momentum keep their distribution over short horizons?",
     claim="The distributions of r_t agree over windows of 20 steps.",
     source="assumption 1, figure 4b",
-    plans={scale: _plan(scale) for scale in Scale},
+    plans=probed.plans("adapm", ("residual",), window_steps=WINDOW_STEPS),
     judge=judge,
     observe=observe,
     axis="relative drift of a quantile",

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from orchestrator.studies.deviations import deviations
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.evidence_files import PUBLISHED, EvidenceError, read_evidence
-from orchestrator.studies.findings import Answer, Finding, finding, unreadable
+from orchestrator.studies.findings import Answer, Finding, unreadable
+from orchestrator.studies.judging import judged
 from orchestrator.studies.study import Study
 from worker.record import Record
 
@@ -19,6 +19,8 @@ class StoredFinding(Record):
     finding: Finding
     deviations: tuple[str, ...] = ()
     """Where it lies outside of the published intervals; empty for the published one itself."""
+    compared: bool = False
+    """Whether it is held against a published one."""
 
 
 def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
@@ -31,12 +33,18 @@ def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
         except EvidenceError as error:
             found.append(StoredFinding(scale=scale, published=False, finding=unreadable(str(error))))
             continue
-        evidence = own or published
-        if evidence is None:
+        both = judged(study, own, published)
+        if (said := both.own or both.published) is None:
             continue
-        judged = finding(study.judge(evidence), evidence, about_large_models=study.about_large_models)
-        apart = deviations(own, published) if own and published else ()
-        found.append(StoredFinding(scale=scale, published=own is None, finding=judged, deviations=apart))
+        found.append(
+            StoredFinding(
+                scale=scale,
+                published=own is None,
+                finding=said,
+                deviations=both.deviations,
+                compared=both.own is not None and both.published is not None,
+            )
+        )
     return tuple(found)
 
 

@@ -1,53 +1,24 @@
 """`rlhf`: reinforcement learning from a reward (ReMax) with AdaPM against AdamW."""
 
-from orchestrator.experiments import Candidate, ComparisonSpec
-from orchestrator.studies import tiny_setting
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence
 from orchestrator.studies.findings import Answer, Judgement, difference, differences, incomplete, missing, said
-from orchestrator.studies.study import Part, Plan, Study
-from worker.spec import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
+from orchestrator.studies.fine_tuning import Setting, both, plans
+from orchestrator.studies.study import Study
 from worker.tasks.specs import RlhfTask
 
 PART = "rewards"
-OPTIMIZERS = ("adamw", "adapm")
 MARGIN_REWARD = 0.05
 """How much less reward still counts as similar, of a reward between 0 and 1; the paper shows curves only."""
 
-
-def _tiny() -> Part:
-    work = Workload(
-        task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
-        model="gpt2-tiny",
-        data=DataSpec(dataset="chats", sequence_length_tokens=24),
-        budget=Budget(steps=40, batch_sequences=16),
-        schedule=Schedule(warmup_steps=4),
-        evaluation=Evaluation(every_steps=20, sequences=64),
-    )
-    chosen = [tiny_setting.candidate(name, learning_rates=(1e-3,)) for name in OPTIMIZERS]
-    return Part(name=PART, spec=tiny_setting.comparison("rlhf", work, chosen, baseline="adamw"))
-
-
-def _paper() -> Part:
-    work = Workload(
-        task=RlhfTask(answer_tokens=512, reward="model", kl_weight=0.05),
-        model="llama3-8b",
-        initial_weights="meta-llama/Meta-Llama-3-8B",
-        data=DataSpec(dataset="ultrafeedback", tokenizer="llama3", sequence_length_tokens=1024),
-        budget=Budget(steps=500, batch_sequences=64),
-        schedule=Schedule(warmup_steps=20),
-        evaluation=Evaluation(every_steps=50, sequences=256),
-        precision="bf16",
-        execution=Execution(micro_batch_sequences="auto", activation_checkpointing=True),
-    )
-    spec = ComparisonSpec(
-        name="study rlhf, paper",
-        workload=work,
-        candidates=tuple(Candidate(optimizer=name, learning_rates=(5e-7, 1e-6, 2e-6)) for name in OPTIMIZERS),
-        seeds=(1, 2, 3),
-        baseline="adamw",
-        resources=Resources(cpus=8, gpus=1),
-    )
-    return Part(name=PART, spec=spec)
+TINY = Setting(
+    task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
+    length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20, candidates=both((1e-3,)),
+)  # fmt: skip
+PAPER = Setting(
+    task=RlhfTask(answer_tokens=512, reward="model", kl_weight=0.05),
+    length_tokens=1024, steps=500, batch_sequences=64, warmup_steps=20, every_steps=50,
+    candidates=both((5e-7, 1e-6, 2e-6)),
+)  # fmt: skip
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -75,7 +46,7 @@ STUDY = Study(
     question="Does AdaPM reach AdamW's reward in ReMax?",
     claim="Llama3-8B with ReMax: a reward like AdamW's with 43 % less memory.",
     source="figure 5c",
-    plans={Scale.TINY: Plan(parts=(_tiny(),)), Scale.PAPER: Plan(parts=(_paper(),))},
+    plans=plans("rlhf", PART, tiny=TINY, paper=PAPER),
     judge=judge,
     caveats=(
         "The paper names neither its reward model nor its setting; ours has a reward model of drawn weights, at the "

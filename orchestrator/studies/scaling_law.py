@@ -4,6 +4,7 @@ from orchestrator.fit_records import FitReport
 from orchestrator.studies import paper_setting, tiny_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer, Judgement, Measure, incomplete, missing
+from orchestrator.studies.shapes import tuned
 from orchestrator.studies.study import Part, Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm")
@@ -25,17 +26,6 @@ def _tiny(steps: int) -> Part:
         baseline="adamw",
     )
     return Part(name=f"{steps} steps", spec=spec)
-
-
-def _paper(model: str) -> Part:
-    spec = paper_setting.comparison(
-        f"scaling-law {model}",
-        paper_setting.workload(model),
-        [paper_setting.tuned(model, name) for name in OPTIMIZERS],
-        baseline="adamw",
-        tuning=paper_setting.TUNING,
-    )
-    return Part(name=model, spec=spec)
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -87,7 +77,11 @@ STUDY = Study(
     source="figure 5a",
     plans={
         Scale.TINY: Plan(parts=tuple(_tiny(steps) for steps in BUDGETS)),
-        Scale.PAPER: Plan(parts=tuple(_paper(model) for model in MODELS)),
+        Scale.PAPER: Plan(
+            parts=tuple(
+                tuned(f"scaling-law {model}", OPTIMIZERS, Scale.PAPER, model=model, part=model) for model in MODELS
+            )
+        ),
     },
     judge=judge,
     fits=True,

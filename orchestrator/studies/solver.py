@@ -1,26 +1,12 @@
 """`solver` (beyond the paper): algorithm 2 as printed against solvers of the low-rank problem that work."""
 
-from orchestrator.studies import paper_setting, tiny_setting
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies import paper_setting
+from orchestrator.studies.evidence import Evidence
 from orchestrator.studies.findings import Answer, Judgement, difference, differences, incomplete, on_par, said
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.shapes import PART, Variant, ablations
+from orchestrator.studies.study import Study
 
-SOLVERS = ("svd", "subspace", "scaled_gd", "gd")
-PART = "GPT-2"
-
-
-def _plan(scale: Scale) -> Plan:
-    options = {name: {"solver": name} for name in SOLVERS}
-    if scale is Scale.TINY:
-        chosen = [tiny_setting.candidate("adapm", label, dict(each)) for label, each in options.items()]
-        spec = tiny_setting.comparison("solver", tiny_setting.workload(), chosen, baseline="svd")
-    else:
-        model = "gpt2-124m"
-        chosen = [paper_setting.candidate(model, "adapm", label, dict(each)) for label, each in options.items()]
-        spec = paper_setting.comparison(
-            "solver", paper_setting.workload(model), chosen, baseline="svd", seeds=(1, 2, 3)
-        )
-    return Plan(parts=(Part(name=PART, spec=spec),))
+SOLVERS = {name: Variant(options={"solver": name}) for name in ("svd", "subspace", "scaled_gd", "gd")}
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -46,7 +32,7 @@ STUDY = Study(
     question="Does it matter how the low-rank momentum is found?",
     claim="Five steps of gradient descent on the factors, warm-started, are accurate enough.",
     source="section 4.2, algorithm 2",
-    plans={scale: _plan(scale) for scale in Scale},
+    plans=ablations("solver", SOLVERS, baseline="svd", seeds=(1, 2, 3)),
     judge=judge,
     caveats=(paper_setting.NO_STEPS,),
     axis="loss minus the exact solver's, nats",

@@ -1,6 +1,6 @@
 """`Study`: one claim of the paper (or of ours) as data: what to run at which scale, and a pure function to its verdict.
 
-    plans ─► experiments (comparisons) ─► records ─► `gathering.py` ─► Evidence ─► `judge` ─► Finding
+    plans ─► experiments (comparisons, sweeps) ─► records ─► `gathering.py` ─► Evidence ─► `judge` ─► Finding
 
 A study has no training code of its own. A new one is one file in this folder with a `STUDY`; `registry.py` finds it.
 """
@@ -12,6 +12,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.studies.cost import device_seconds
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Judgement
+from orchestrator.sweeps import SweepSpec
 from worker.record import Observation, Result
 
 Numbers = dict[str, float]
@@ -23,7 +24,7 @@ class Part:
     """One experiment of a study."""
 
     name: str
-    spec: ComparisonSpec
+    spec: ComparisonSpec | SweepSpec
 
     def key(self) -> str:
         """Its idempotency key: by content, so that studies share experiments and a re-run finds what there is."""

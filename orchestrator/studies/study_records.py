@@ -1,6 +1,6 @@
 """What the service tells about studies: frozen records that the api, the client and the pages share."""
 
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.kinds import ExperimentSpec
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import Answer, Finding
 from worker.record import Record
@@ -12,7 +12,7 @@ class StudyExperiment(Record):
     part: str
     key: str
     """Submit `spec` under this idempotency key, and the study finds it."""
-    spec: ComparisonSpec
+    spec: ExperimentSpec
     experiment_id: str | None
     """The newest one under the key; null where there is none."""
     done: bool

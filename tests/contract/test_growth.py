@@ -11,10 +11,12 @@ from orchestrator.errors import NotFoundError
 from orchestrator.experiments import ComparisonSpec, Tuning
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus, Wish
 from orchestrator.records import RunRecord
+from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
 from orchestrator.store.queue import Queue
 from tests.contract.conftest import Store, sqlite_file
 from tests.contract.test_queue_races import ROUNDS, together
+from tests.reference.made_scaling import scaling_spec
 from tests.stores import comparison_spec, result
 
 RATES = (1e-3, 2e-3, 4e-3)
@@ -24,6 +26,12 @@ def tuned(extend_grid: int = 0, optimizers: tuple[str, ...] = ("adamw",)) -> Com
     return comparison_spec(
         optimizers=optimizers, learning_rates=RATES, seeds=(1, 2), tuning=Tuning(extend_grid=extend_grid)
     )
+
+
+def scaled(at: str, transfer: str | None) -> ScalingSpec:
+    """One candidate at three rates, tuned at the smallest of three sizes or at each."""
+    candidate = {"optimizer": "adamw", "learning_rates": RATES}
+    return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "at": at, "transfer": transfer})
 
 
 def loss(lease: Lease) -> float:
@@ -45,6 +53,10 @@ def finish(store: Store, lease: Lease) -> None:
 
 def grid_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
     return [(run.candidate, run.lr, run.seed) for run in found]
+
+
+def cells_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
+    return [(run.model, run.lr, run.seed) for run in found]
 
 
 def test_a_tuned_comparison_begins_with_the_grid_and_goes_on_with_the_winners(store: Store) -> None:
@@ -158,10 +170,11 @@ while leases := claim(queue, cpus=1, limit=1):
 
 
 def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Two processes end the runs of ten tuned comparisons, one of them dies by kill -9; the other one ends all."""
+    """Two processes end the runs of tuned experiments, one of them dies by kill -9; the other one ends all."""
     with sqlite_file(tmp_path) as database:
         bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
-        ids = [bench.submit(tuned()).experiment.id for _ in range(10)]
+        ids = [bench.submit(tuned()).experiment.id for _ in range(8)]
+        law = bench.submit(scaled("smallest-size", "kept")).experiment.id
         (file,) = tmp_path.glob("*.sqlite3")
         command = [sys.executable, "-c", FINISHER, f"sqlite:///{file}"]
         start = partial(
@@ -185,6 +198,35 @@ def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(t
             assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 5}
             assert experiment.counts.done()
             assert grid_of(bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 1e-3, 1), ("adamw", 1e-3, 2)]
+        assert bench.experiment(law).counts.by_status == {RunStatus.SUCCEEDED: 3 + 3 * 2}
+        assert bench.experiment(law).counts.done()
+        assert cells_of(bench.runs(experiment_id=law))[3:] == [
+            (model, 1e-3, seed) for model in ("gpt2-nano", "gpt2-micro", "gpt2-tiny") for seed in (1, 2)
+        ]
+
+
+@pytest.mark.parametrize(("at", "transfer"), [("each-size", None), ("smallest-size", "inverse-width")])
+def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store, at: str, transfer: str | None) -> None:
+    """A cell waits for no other one; what is taken over comes with the winner, and once."""
+    experiment = store.bench.submit(scaled(at, transfer)).experiment
+    assert experiment.counts.growing
+    leases = begin(store, 9)
+    assert len(leases) == (9 if at == "each-size" else 3)
+    for lease in (*leases[:3], *leases[:3]):
+        finish(store, lease)
+    found = cells_of(store.bench.runs(experiment_id=experiment.id))[len(leases) :]
+    nano = [("gpt2-nano", 2e-3, 1), ("gpt2-nano", 2e-3, 2)]
+    assert found[:2] == nano
+    assert found[2:] == ([] if transfer is None else [
+        (model, lr, seed) for model, lr in (("gpt2-micro", 1.2e-3), ("gpt2-tiny", 7.5e-4)) for seed in (1, 2)
+    ])  # fmt: skip
+    assert store.bench.experiment(experiment.id).counts.growing is (at == "each-size")
+    while more := (*leases[3:], *begin(store, 9)):
+        leases = leases[:3]
+        for lease in more:
+            finish(store, lease)
+    ended = store.bench.experiment(experiment.id).counts
+    assert ended.done() and ended.total == (15 if at == "each-size" else 9)
 
 
 def test_a_cancelled_tuning_that_is_retried_goes_on_to_phase_two(store: Store) -> None:

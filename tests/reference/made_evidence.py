@@ -10,6 +10,7 @@ from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.gathering import Source, gather
 from orchestrator.studies.study import Study
+from orchestrator.sweep_records import SweepReport
 from tests.reference.made_comparison import Outcome, falling, records, second_phase
 from tests.stores import result
 from worker.record import Observation, Result, Verdict
@@ -32,6 +33,7 @@ def made_evidence(
     """The study's own plan, every part of which ended as `ends` says; with `only`, those parts alone."""
     measured = {}
     for part in study.plans[scale].parts:
+        assert isinstance(part.spec, ComparisonSpec)
         if only is not None and part.name not in only:
             continue
         measured[part.name] = _ended(part.spec, ends, experiment=part.name)
@@ -42,11 +44,16 @@ def made_evidence(
         {name: name for name in measured},
         Source(
             compare=lambda name: _compared(*measured[name]),
+            sweep=_no_sweep,
             runs=lambda name: measured[name][1],
             observations=lambda run_id: observations if runs[run_id].result else (),
             fit=lambda names: fit,
         ),
     )
+
+
+def _no_sweep(experiment_id: str) -> SweepReport:
+    raise AssertionError("no part is a sweep")
 
 
 def with_tokens(loss: float, tokens: int) -> Result:

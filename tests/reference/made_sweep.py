@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from orchestrator.jobs import RunStatus
 from orchestrator.kinds import read_spec
+from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.sweeps import SweepSpec
 from worker.spec_base import canonical_json
 
@@ -30,3 +32,18 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     spec = read_spec(canonical_json(sweep_fields(**changes)))
     assert isinstance(spec, SweepSpec)
     return spec
+
+
+def sweep_record(spec: SweepSpec, count: int, *, done: bool = True) -> ExperimentRecord:
+    """A sweep with so many trials, as the store tells of it."""
+    return ExperimentRecord(
+        id="s0",
+        name=spec.name,
+        kind="sweep",
+        spec=spec,
+        spec_hash=spec.content_hash(),
+        created_at=0.0,
+        ended_at=9.0 if done else None,
+        counts=StateCounts(total=count, by_status={RunStatus.SUCCEEDED: count}, growing=not done),
+        progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
+    )

@@ -6,7 +6,8 @@ PaLM's definition (Chowdhery et al. 2022, arXiv 2204.02311, appendix B): a forwa
 
 with N weights that multiply, L layers of H heads of dimension Q, and T tokens a sequence. Causality is not deducted and
 nothing recomputed is added. Embedding look-ups multiply nothing; a tied embedding does as the head. Of the 6, 2 are the
-forward pass, 2 the gradient of a map's input, and 2 that of its weight, which a frozen weight saves.
+forward pass, 2 the gradient of a map's input, and 2 that of its weight, which a frozen weight saves. Of a layer's
+experts those count that a token is sent to; routers, some thousandths, are left out.
 """
 
 from typing import Final
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from optim.modules import expert_stacks
 from worker.pretrained_model import PreTrainedModel
 from worker.spec import Precision
 
@@ -46,6 +48,10 @@ def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | No
     weights = [map_.weight for map_ in model.modules() if isinstance(map_, nn.Linear | Conv1D)]
     multiplied = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in weights)
     config = model.config
+    for module in model.modules():
+        for stack in expert_stacks(module) or ():
+            share = int(config.num_experts_per_tok) / stack.shape[0]
+            multiplied += round(share * (6 if stack.requires_grad else 4) * stack.numel())
     heads = int(config.num_attention_heads)
     head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     return float(multiplied + 12 * int(config.num_hidden_layers) * heads * head_size * sequence_length_tokens)

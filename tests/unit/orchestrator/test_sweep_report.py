@@ -9,31 +9,17 @@ from optim.entries import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.importance import FEWEST_TRIALS, importances
 from orchestrator.jobs import RunStatus
-from orchestrator.records import ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.records import RunRecord
 from orchestrator.spaces import draw
 from orchestrator.sweep_report import best_so_far, comparison_of_the_best, outline, report
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import trial_run
-from tests.reference.made_sweep import RATES, sweep_spec
+from tests.reference.made_sweep import RATES, sweep_record, sweep_spec
 from tests.stores import comparison_spec, result
 from worker.record import Result, Verdict
 
 EARLY = result(final_val_loss=None, verdict=Verdict.STOPPED_EARLY, steps=4)
 DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2)
-
-
-def experiment(spec: SweepSpec, count: int, *, done: bool = True) -> ExperimentRecord:
-    return ExperimentRecord(
-        id="s0",
-        name=spec.name,
-        kind="sweep",
-        spec=spec,
-        spec_hash=spec.content_hash(),
-        created_at=0.0,
-        ended_at=9.0 if done else None,
-        counts=StateCounts(total=count, by_status={RunStatus.SUCCEEDED: count}, growing=not done),
-        progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
-    )
 
 
 def run(spec: SweepSpec, number: int, parameters: dict[str, Scalar], outcome: Result | None) -> RunRecord:
@@ -72,7 +58,7 @@ def four(*outcomes: Result | None) -> tuple[RunRecord, ...]:
 
 def test_only_trials_that_ran_their_budget_and_learned_rank():
     """The one stopped early has the lowest loss so far, and is not the best."""
-    found = report(experiment(ONE, 4), four(result(final_val_loss=2.6), EARLY, result(final_val_loss=2.4), DIVERGED))
+    found = report(sweep_record(ONE, 4), four(result(final_val_loss=2.6), EARLY, result(final_val_loss=2.4), DIVERGED))
     (finding,) = found.findings
     assert finding.best == found.trials[2] == found.best()
     assert [trial.objective for trial in found.trials] == [2.6, None, 2.4, None]
@@ -84,7 +70,7 @@ def test_only_trials_that_ran_their_budget_and_learned_rank():
 
 
 def test_a_best_value_at_the_end_of_its_range_is_said():
-    found = report(experiment(ONE, 4), four(EARLY, EARLY, EARLY, result(final_val_loss=2.4)))
+    found = report(sweep_record(ONE, 4), four(EARLY, EARLY, EARLY, result(final_val_loss=2.4)))
     assert found.findings[0].at_edge == ("lr",)
     assert "AdamW: the best lr lies at an end of its range, a better one may lie outside." in found.notes
 
@@ -93,20 +79,20 @@ def test_a_space_without_the_defaults_is_said():
     spec = sweep_spec(
         candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}}]
     )
-    notes = report(experiment(spec, 0, done=False), ()).notes
+    notes = report(sweep_record(spec, 0, done=False), ()).notes
     assert "The space of adamw excludes the defaults (lr 0.0006): nothing says how much was gained." in notes
 
 
 def test_a_sweep_that_its_budget_ended_says_so():
     spec = ONE.model_copy(update={"device_hours": 0.02})
-    found = report(experiment(spec, 2), four(result(), result())[:2])
+    found = report(sweep_record(spec, 2), four(result(), result())[:2])
     assert found.notes[0] == (
         "The sweep ended after 2 of 4 trials: one more would not have fitted into its 0.02 device-hours."
     )
 
 
 def test_nothing_to_choose_from_is_a_sentence():
-    found = report(experiment(ONE, 4), four(DIVERGED, DIVERGED, EARLY, DIVERGED))
+    found = report(sweep_record(ONE, 4), four(DIVERGED, DIVERGED, EARLY, DIVERGED))
     assert found.best() is None
     assert "No trial ran its whole budget and learned: there is nothing to choose from." in found.notes
     with pytest.raises(ConflictError, match="no trial of AdamW in sweep s0 has run its budget"):
@@ -121,7 +107,7 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
         run(spec, 0, {"lr": 1e-3}, result(final_val_loss=2.5)),
         run(spec, 1, {"lr": 2e-3, "rank_ratio": 0.1, "warmup_steps": 3}, result(final_val_loss=2.4)),
     )
-    found = report(experiment(spec, 2), runs)
+    found = report(sweep_record(spec, 2), runs)
     assert [finding.candidate for finding in found.findings] == ["adapm", "adamw"]
     made = comparison_of_the_best(found, spec, 3)
     assert [(each.optimizer, each.learning_rates, each.options, each.warmup_steps) for each in made.candidates] == [
@@ -133,7 +119,7 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
 
 
 def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():
-    record = experiment(ONE, 4)
+    record = sweep_record(ONE, 4)
     shown = outline(record, report(record, four(result(final_val_loss=2.6), EARLY, EARLY, EARLY)))
     (row,) = shown.rows
     assert (row.candidate, row.best_lr, row.difference) == ("adamw", 6e-4, None)
@@ -141,7 +127,7 @@ def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():
 
 
 def test_a_comparison_is_no_sweep():
-    record = experiment(ONE, 0).model_copy(update={"spec": comparison_spec(), "kind": "comparison"})
+    record = sweep_record(ONE, 0).model_copy(update={"spec": comparison_spec(), "kind": "comparison"})
     with pytest.raises(ConflictError, match="is a comparison and no sweep"):
         report(record, ())
 

@@ -8,7 +8,7 @@ import torch
 from worker.models import build_model, parameter_counts
 
 
-@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny"])
+@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
 def test_the_seed_alone_determines_the_weights(name: str) -> None:
     """Equal seeds give equal weights whatever the global generator was doing; other seeds give others."""
     torch.manual_seed(1)
@@ -45,7 +45,7 @@ def test_a_model_has_the_parameters_of_its_formula(name: str, parameters: int) -
     assert parameter_counts(build_model(name, 0)) == (parameters, 4 * parameters)
 
 
-@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny"])
+@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
 def test_a_forward_pass_is_repeatable_and_uses_sdpa(name: str) -> None:
     """In training mode too: no dropout."""
     model = build_model(name, 0)

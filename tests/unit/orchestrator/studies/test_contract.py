@@ -7,7 +7,7 @@ import pytest
 
 from optim import catalog
 from orchestrator.errors import NotFoundError
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.kinds import read_spec
 from orchestrator.studies import paper_setting
 from orchestrator.studies.cost import device_seconds
 from orchestrator.studies.evidence import Evidence, Scale
@@ -33,7 +33,7 @@ def test_every_study_of_the_paper_is_there() -> None:
     assert set(names()) >= {
         "loss-curves", "memory-table", "gpu-hours", "block-partition", "momentum-spectrum", "gradient-sparsity",
         "bias-correction", "rank-and-interval", "adapm-mini", "residual-stationarity", "debias-theorem",
-        "momentum-theory", "scaling-law", "sft", "rlhf", "solver", "field",
+        "momentum-theory", "scaling-law", "sft", "rlhf", "solver", "field", "partition-search",
     }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_specs_survive_the_border(one: Study) -> None:
     """Each is what a user could send: written out and read again it is the same experiment."""
     for plan in one.plans.values():
         for part in plan.parts:
-            assert ComparisonSpec.model_validate_json(part.spec.model_dump_json()) == part.spec
+            assert read_spec(part.spec.model_dump_json()) == part.spec
 
 
 @STUDIES

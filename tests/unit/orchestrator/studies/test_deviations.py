@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from api.cli import main
 from orchestrator.studies.deviations import deviations
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.evidence_files import EvidenceError, evidence_path, read_evidence, write_evidence
+from orchestrator.studies.judging import judged
 from orchestrator.studies.registry import study
 from orchestrator.studies.results import stored_findings
 from tests.reference.made_comparison import Outcome
@@ -63,3 +66,33 @@ def test_evidence_survives_its_file_and_a_broken_file_is_named(tmp_path: Path) -
 def test_evidence_names_no_host() -> None:
     """Published files say what machine it was, not whose."""
     assert "here" not in evidence().model_dump_json()
+
+
+def test_a_figure_outside_of_its_interval_and_another_verdict_are_named() -> None:
+    """What the judge says is compared as well as the means: probes, laws and effects have nothing else."""
+    one = study("adapm-mini")
+    same = judged(one, evidence(), evidence())
+    assert same.own == same.published and same.deviations == ()
+    apart = judged(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence()).deviations
+    assert "The verdict on what was run is does not hold, published: holds." in apart
+    assert any(each.startswith("AdaPM-mini: 0.5333, outside of the published ") for each in apart)
+    other = evidence()
+    changed = other.model_copy(update={"parts": (other.parts[0].model_copy(update={"spec_hash": "0" * 64}),)})
+    (sentence,) = judged(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), changed).deviations
+    assert "not comparable" in sentence
+    assert judged(one, evidence(), None).deviations == ()
+
+
+def test_a_re_run_says_whether_it_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the command line, beside the published result."""
+    published = tmp_path / "published"
+    monkeypatch.setattr("orchestrator.studies.results.PUBLISHED", published)
+    write_evidence(published, evidence())
+
+    def told(losses: Sequence[Outcome]) -> str:
+        write_evidence(tmp_path / "studies", evidence(losses))
+        return CliRunner().invoke(main, ["study", "show", "adapm-mini", "--data", str(tmp_path)]).stdout
+
+    assert "All of it lies within the published intervals." in told(ENDS["adapm-mini"])
+    deviating = told((3.0, 3.0, 3.1))
+    assert "own result, deviates" in deviating and "Deviates: The verdict on what was run" in deviating

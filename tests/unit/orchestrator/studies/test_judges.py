@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import CandidateFit, Estimate, ExponentDifference, FitReport
 from orchestrator.studies import debias_theorem, memory_table, momentum_theory, residual_stationarity
 from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
@@ -87,6 +88,7 @@ def test_the_partition_of_table_1() -> None:
 
 def test_ranks_and_intervals_overlap_or_not() -> None:
     plan = study("rank-and-interval").plans[Scale.TINY].parts[0].spec
+    assert isinstance(plan, ComparisonSpec)
     ends = {each.name(): near(0.005 * place) for place, each in enumerate(plan.candidates)}
     ends["r = 5 %, T = 100"] = BASE
     assert judged("rank-and-interval", ends).measured is Answer.HOLDS

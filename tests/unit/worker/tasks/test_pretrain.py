@@ -19,7 +19,7 @@ def task_of(spec: RunSpec, dataset_folder: Path) -> Pretraining:
     return Pretraining(build_model(spec.workload.model, spec.seed), dataset, spec)
 
 
-@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny"])
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
 def test_the_training_loss_is_the_mean_cross_entropy_of_the_next_tokens(model: str, dataset_folder: Path) -> None:
     """Every one of the sequence's tokens is predicted, none is lost to shifting; transformers' own loss agrees."""
     spec = made_spec(model=model)
