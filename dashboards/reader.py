@@ -4,7 +4,6 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -158,12 +157,12 @@ class Reader:
                 shelf.popitem(last=False)
 
     def _read_snapshot(self, experiment_id: str, version: int, cell: str | None) -> Snapshot:
-        experiment = self.bench.experiment(experiment_id)
-        runs: Sequence[RunRecord] = tuple(self.bench.all_runs(experiment_id))
+        whole = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        experiment, runs = whole
         swept = self.bench.sweep(experiment_id) if experiment.kind == "sweep" else None
         if swept is None:
-            experiment, runs = one_comparison(experiment, runs, cell)
-        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell)
+            experiment, runs = one_comparison(*whole, cell)
+        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)
         return Snapshot(
             version=version,
             experiment=experiment,

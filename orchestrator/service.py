@@ -13,7 +13,7 @@ import numpy as np
 
 from orchestrator import comparison, previews, sweep_report
 from orchestrator.activity import Activity, Stint
-from orchestrator.cells import cell_records, comparisons, one_comparison
+from orchestrator.cells import Measured, cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.disk import shortage
@@ -264,10 +264,10 @@ class Bench:
             reads.require_run(connection, run_id)
             return observations.read(connection, run_id, after_step=after_step, most_steps=most_steps)
 
-    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
-        """The leaderboard of an experiment, from all of its runs; of a scaling experiment that of one cell, by its key,
-        or of its largest model."""
-        experiment, runs = one_comparison(*self._measured(experiment_id), cell)
+    def compare(self, experiment_id: str, cell: str | None = None, *, of: Measured | None = None) -> Comparison:
+        """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
+        experiment that of one cell, by its key, or of its largest model."""
+        experiment, runs = one_comparison(*(of or self._measured(experiment_id)), cell)
         return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
