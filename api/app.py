@@ -1,6 +1,6 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → routes → Bench (the verbs)
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Compressed → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -34,6 +34,7 @@ from api.routes import (
     studies,
     sweeps,
 )
+from dashboards.compressed import Compressed
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
@@ -76,6 +77,7 @@ def create_app(
     app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
+    app.add_middleware(Compressed)
     app.add_middleware(Guard, doors=app.state.doors)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)

@@ -5,6 +5,7 @@
   const CONFIG = { responsive: true, displayModeBar: false, displaylogo: false };
   const SLOW_MILLISECONDS = 5000;  // so often figures that are out of sight follow what happens
   const LIBRARY = document.currentScript.dataset.plotly;
+  const PHONE = matchMedia("(max-width: 640px)");
   const states = new WeakMap();
   let library = null;
   let turn = Promise.resolve();
@@ -54,6 +55,7 @@
   async function update(figure, state) {
     const url = new URL(figure.dataset.figure, location.href);
     url.searchParams.set("theme", theme());
+    if (PHONE.matches) url.searchParams.set("narrow", "true");
     const loaded = plotly();
     loaded.catch(() => {});  // is told below, where it is waited for
     const answer = await fetch(url);
@@ -88,5 +90,6 @@
   const every = (act) => document.querySelectorAll("[data-figure]").forEach(act);
   document.addEventListener("bench:refresh", () => every(follow));
   document.addEventListener("bench:theme", () => every(draw));
+  PHONE.addEventListener("change", () => every(draw));
   every(draw);
 })();

@@ -1,32 +1,111 @@
 """axe-core finds nothing serious on any page, in light and in dark: contrast, names, roles, order."""
 
 import pytest
+from playwright.sync_api import Page, expect
 
+from orchestrator.footprints import Question
+from orchestrator.jobs import LeasePolicy
+from orchestrator.store import trials
+from orchestrator.store.queue import Queue
 from orchestrator.studies.demo import DEMO
+from orchestrator.trials import planned, trial_run
+from tests.browser.serving import Site
+from tests.reference.made_scaling import scaling_spec
+from tests.reference.made_sweep import sweep_spec
+from tests.stores import claim, result
+from worker.footprint_records import Footprint, OptimizerFootprint
 
 pytestmark = pytest.mark.browser
 axe = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
 
 SERIOUS = ("serious", "critical")
+COUNTED = Footprint(
+    model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, baseline_bytes=8000,
+    notes=("A note.",),
+    optimizers=(
+        OptimizerFootprint(
+            optimizer="adapm", title="AdaPM", options={"rank": 4}, state_bytes=5_000, state_by_block={"head": 5_000}
+        ),
+    ),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_page_has_a_serious_fault(eyes, site, theme):
+def test_no_page_has_a_serious_fault(eyes, site, monkeypatch):
+    monkeypatch.setattr(site.bench.footprints, "known", lambda question: COUNTED if question == ASKED else None)
+    experiment, scaling, sweep = _half_done(site), _scaling(site), _sweep(site)
+    first, second = (run.id for run in site.bench.runs(experiment_id=experiment, limit=2))
+    pages = (
+        ("/", 0), ("/?q=nothing+like+it", 0), ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment}", 7),
+        (f"/experiments/{scaling}", None), (f"/experiments/{sweep}", 3), (f"/runs/{first}", 2),
+        (f"/compare?runs={first},{second}", 1), (f"/fits?experiments={scaling}", None),
+        (f"/profiles?experiments={experiment}", None), ("/studies", 0), ("/studies/memory-table", None), ("/queue", 0),
+        ("/memory", 0), ("/login", 0), ("/docs", 0), ("/experiments/nothing", 0), ("/fits", 0),
+    )  # fmt: skip
+    found = []
+    for path, figures in pages:
+        page = eyes.look().page
+        page.goto(site.url + path)
+        _drawn(page, figures)
+        found += _faults(page, path, "light")
+        page.emulate_media(color_scheme="dark")
+        found += _faults(page, path, "dark")
+        page.close()
+    assert found == []
+
+
+def test_an_empty_service_has_no_serious_fault(eyes, site):
+    page = eyes.look().open(site.url + "/")
+    assert _faults(page, "/", "light") == []
+
+
+ASKED = Question(model="gpt2-124m")
+
+
+def _half_done(site: Site) -> str:
+    """A comparison with ended runs and one at work."""
     experiment = site.bench.submit(DEMO).experiment
     site.player.finish(7)
     site.player.begin().report(60)
-    run = site.bench.runs(limit=1)[0]
-    pages = (("/", 0), ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment.id}", 7), (f"/runs/{run.id}", 2),
-             (f"/compare?runs={run.id}", 1), ("/queue", 0), ("/experiments/nothing", 0))  # fmt: skip
-    found = []
-    for path, figures in pages:
-        page = eyes.look(theme=theme).open(site.url + path, figures=figures)
-        page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
-        answer = page.evaluate("axe.run()")
-        found += [
-            (path, one["id"], node["target"], node["failureSummary"])
-            for one in answer["violations"]
-            if one["impact"] in SERIOUS
-            for node in one["nodes"][:3]
-        ]
-    assert found == []
+    site.bench.cancel_experiment(experiment.id)
+    return str(experiment.id)
+
+
+def _scaling(site: Site) -> str:
+    """A scaling experiment that has ended."""
+    candidates = [{"optimizer": each, "learning_rates": [0.004]} for each in ("adamw", "adapm")]
+    experiment = site.bench.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
+    site.player.finish()
+    return str(experiment.id)
+
+
+def _sweep(site: Site) -> str:
+    """A sweep of which three trials have ended."""
+    spec = sweep_spec(trials=4)
+    sweep_id = site.bench.submit(spec).experiment.id
+    database = site.bench._database
+    for number in range(3):
+        parameters = planned(spec, number)
+        assert parameters is not None
+        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
+        identity = lease.run_id, lease.attempt, lease.token
+        site.bench.hello(*identity)
+        site.bench.finish(*identity, result(final_val_loss=2.5 + number / 10))
+    return str(sweep_id)
+
+
+def _drawn(page: Page, figures: int | None) -> None:
+    """Wait until so many figures are drawn, or all that there are."""
+    every = page.locator("[data-figure]")
+    expect(page.locator("[data-drawn]")).to_have_count(every.count() if figures is None else figures)
+
+
+def _faults(page: Page, path: str, theme: str) -> list[tuple[str, ...]]:
+    page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
+    answer = page.evaluate("axe.run()")
+    return [
+        (path, theme, one["id"], str(node["target"]), node["failureSummary"])
+        for one in answer["violations"]
+        if one["impact"] in SERIOUS
+        for node in one["nodes"][:3]
+    ]
