@@ -124,7 +124,10 @@ class Reader:
         with self._lock:
             known = self._bests.get(experiment.id)
         if known is None or known[0] < version:
-            snapshot = self.snapshot(experiment.id)
+            swept = experiment.kind == "sweep"
+            snapshot = (
+                self._read_snapshot(experiment.id, version, brief=True) if swept else self.snapshot(experiment.id)
+            )
             rows = snapshot.comparison.rows
             baseline_bytes = next((row.optimizer_state_bytes for row in rows if row.is_baseline), None)
             bests = (BestOf.of(row, snapshot.styles[row.candidate], baseline_bytes) for row in rows)
@@ -175,10 +178,13 @@ class Reader:
             while len(shelf) > max(most, 1):
                 shelf.popitem(last=False)
 
-    def _read_snapshot(self, experiment_id: str, version: int, cell: str | None) -> Snapshot:
+    def _read_snapshot(
+        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False
+    ) -> Snapshot:
+        """`brief`: without what a line of the first page does not tell, and what takes seconds."""
         whole = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
-        swept = self.bench.sweep(experiment_id) if experiment.kind == "sweep" else None
+        swept = self.bench.sweep(experiment_id, importance=not brief) if experiment.kind == "sweep" else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
         comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)

@@ -275,9 +275,9 @@ class Bench:
         baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
         return cell_records(*self._measured(experiment_id))
 
-    def sweep(self, experiment_id: str) -> SweepReport:
+    def sweep(self, experiment_id: str, *, importance: bool = True) -> SweepReport:
         """What a sweep found so far; raises `ConflictError` where the experiment is none."""
-        return sweep_report.report(*self._measured(experiment_id))
+        return sweep_report.report(*self._measured(experiment_id), importance=importance)
 
     def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
         """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
