@@ -9,8 +9,9 @@ from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
 from dashboards.viewstate import ViewState
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
+from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, RunRecord, StateCounts
 from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.verdicts import SIGNIFICANCE
 from worker.record import Verdict
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -151,6 +152,15 @@ def speed_words(row: CandidateRow) -> str:
         return f"reached by {found.reached} of {found.n} seeds"
     ratio = found.speed_up.mean
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
+
+
+def told_apart(difference: Difference) -> Literal["better", "worse", ""]:
+    """Whether a difference is more than chance: by its p-value, corrected where it is one of several."""
+    p_value = difference.p_value_holm if difference.p_value_holm is not None else difference.p_value
+    sure = p_value is not None and p_value < SIGNIFICANCE
+    if not sure or difference.mean == 0:
+        return ""
+    return "better" if difference.mean < 0 else "worse"
 
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
