@@ -8,6 +8,7 @@ from dashboards import formats
 from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
 from dashboards.viewstate import ViewState
+from optim import catalog
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
 from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, RunRecord, StateCounts
 from orchestrator.scaling_spec import ScalingSpec
@@ -171,6 +172,11 @@ def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]])
 def best(comparison: Comparison) -> CandidateRow | None:
     """The candidate with the lowest mean so far; None before the first result."""
     return next((row for row in comparison.rows if row.val_loss is not None), None)
+
+
+def candidate_title(candidate: str, optimizer: str) -> str:
+    """What a candidate is called everywhere: its label, else its optimizer's title."""
+    return catalog.entry(optimizer).title if candidate == optimizer and catalog.knows(optimizer) else candidate
 
 
 def loss_title(comparison: Comparison) -> str:

@@ -9,6 +9,7 @@ from orchestrator.store import trials
 from orchestrator.store.queue import Queue
 from orchestrator.studies.demo import DEMO
 from orchestrator.trials import planned, trial_run
+from tests.browser.conftest import Eyes
 from tests.browser.serving import Site
 from tests.reference.made_scaling import scaling_spec
 from tests.reference.made_sweep import sweep_spec
@@ -30,32 +31,24 @@ COUNTED = Footprint(
 )  # fmt: skip
 
 
-def test_no_page_has_a_serious_fault(eyes, site, monkeypatch):
-    monkeypatch.setattr(site.bench.footprints, "known", lambda question: COUNTED if question == ASKED else None)
-    experiment, scaling, sweep = _half_done(site), _scaling(site), _sweep(site)
+def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
+    experiment = _half_done(site)
     first, second = (run.id for run in site.bench.runs(experiment_id=experiment, limit=2))
-    pages = (
-        ("/", 0), ("/?q=nothing+like+it", 0), ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment}", 7),
-        (f"/experiments/{scaling}", None), (f"/experiments/{sweep}", 3), (f"/runs/{first}", 2),
-        (f"/compare?runs={first},{second}", 1), (f"/fits?experiments={scaling}", None),
-        (f"/profiles?experiments={experiment}", None), ("/studies", 0), ("/studies/memory-table", None), ("/queue", 0),
-        ("/memory", 0), ("/login", 0), ("/docs", 0), ("/experiments/nothing", 0), ("/fits", 0),
-    )  # fmt: skip
-    found = []
-    for path, figures in pages:
-        page = eyes.look().page
-        page.goto(site.url + path)
-        _drawn(page, figures)
-        found += _faults(page, path, "light")
-        page.emulate_media(color_scheme="dark")
-        found += _faults(page, path, "dark")
-        page.close()
-    assert found == []
+    compared = f"/compare?runs={first},{second}"
+    paths = ("/", "/?q=nothing+like+it", f"/experiments/{experiment}", f"/runs/{first}", compared, "/queue")
+    assert _faults_of(eyes, site, *paths) == []
 
 
-def test_an_empty_service_has_no_serious_fault(eyes, site):
-    page = eyes.look().open(site.url + "/")
-    assert _faults(page, "/", "light") == []
+def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
+    scaling, sweep = _scaling(site), _sweep(site)
+    paths = (f"/experiments/{scaling}", f"/fits?experiments={scaling}", f"/experiments/{sweep}")
+    assert _faults_of(eyes, site, *paths, f"/profiles?experiments={scaling}", "/studies", "/studies/memory-table") == []
+
+
+def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
+    monkeypatch.setattr(site.bench.footprints, "known", lambda question: COUNTED if question == ASKED else None)
+    paths = ("/", "/new", "/new?as=yaml", "/memory", "/login", "/docs", "/experiments/nothing", "/fits")
+    assert _faults_of(eyes, site, *paths) == []
 
 
 ASKED = Question(model="gpt2-124m")
@@ -94,10 +87,18 @@ def _sweep(site: Site) -> str:
     return str(sweep_id)
 
 
-def _drawn(page: Page, figures: int | None) -> None:
-    """Wait until so many figures are drawn, or all that there are."""
-    every = page.locator("[data-figure]")
-    expect(page.locator("[data-drawn]")).to_have_count(every.count() if figures is None else figures)
+def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
+    """What axe finds on these pages once their figures are drawn, in light, then in dark."""
+    found = []
+    for path in paths:
+        page = eyes.look().page
+        page.goto(site.url + path)
+        expect(page.locator("[data-drawn]")).to_have_count(page.locator("[data-figure]").count())
+        found += _faults(page, path, "light")
+        page.emulate_media(color_scheme="dark")
+        found += _faults(page, path, "dark")
+        page.close()
+    return found
 
 
 def _faults(page: Page, path: str, theme: str) -> list[tuple[str, ...]]:
