@@ -16,7 +16,8 @@
   }
 
   const pause = () => new Promise((done) => setTimeout(done));
-  const painted = () => new Promise((done) => (document.hidden ? done() : requestAnimationFrame(() => setTimeout(done))));
+  // A frame, but never long for it: hidden pages have none.
+  const painted = () => new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); setTimeout(done, 300); });
 
   function plotly() {
     if (window.Plotly) return Promise.resolve();
