@@ -123,7 +123,7 @@ def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
 
 
 def test_a_run_that_is_evaluated_all_the_time_is_drawn_in_few_points():
-    losses = [3.0 - place / 4_000 + (place == 2_222) for place in range(4_000)]
+    losses: list[float | None] = [3.0 - place / 4_000 + (place == 2_222) for place in range(4_000)]
     one = made(losses, every=5)
     assert gridded(one, 20_000).steps.size <= MAX_POINTS + 2
     drawn = spiky(
