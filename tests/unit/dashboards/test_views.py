@@ -145,3 +145,9 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
 def test_only_a_difference_that_is_more_than_chance_has_a_colour(mean, p_value, corrected, told):
     difference = Difference(mean=mean, low=mean - 0.01, high=mean + 0.01, n=3, p_value=p_value, p_value_holm=corrected)
     assert views.told_apart(difference) == told
+
+
+def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
+    assert views.candidate_title("adapm-mini", "adapm-mini") == "AdaPM-mini"
+    assert views.candidate_title("rank 20 %", "adapm") == "rank 20 %"
+    assert views.candidate_title("gone", "gone") == "gone", "a package that is no longer installed"
