@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from dashboards.palette import Style, styles
 from dashboards.series import FIELDS, Series, gridded, series, spiky
-from orchestrator.cells import one_comparison
+from orchestrator.cells import Measured, one_comparison
 from orchestrator.columns import Columns, joined
 from orchestrator.comparison import SECONDS_PER_HOUR
 from orchestrator.jobs import TERMINAL
@@ -182,7 +182,7 @@ class Reader:
         self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds."""
-        whole = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
         swept = self.bench.sweep(experiment_id, importance=not brief) if experiment.kind == "sweep" else None
         if swept is None:
