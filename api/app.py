@@ -1,6 +1,7 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Tagged → routes → Bench
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Tagged → Compressed
+    → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -37,6 +38,7 @@ from api.routes import (
     webhooks,
 )
 from api.tags import Tagged
+from dashboards.compressed import Compressed
 from dashboards.live import Pulse
 from dashboards.routes import pages
 from orchestrator.service import Bench
@@ -79,6 +81,7 @@ def create_app(
     app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
+    app.add_middleware(Compressed)
     app.add_middleware(Tagged)
     app.add_middleware(Guard, doors=app.state.doors)
     app.add_middleware(BodyLimit)

@@ -2,12 +2,14 @@
 
 import gc
 import socket
+from threading import Thread
 
 import uvicorn
 
 from api.app import create_app
 from api.lifetime import stop_with_parent
 from api.open_door import require_keys
+from dashboards.assets import PLOTLY, asset
 from orchestrator.jobs import LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.service import Bench
@@ -44,6 +46,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         stopping=lambda: server.should_exit,
         requests_a_second=settings.requests_a_second,
     )
+    Thread(target=lambda: asset(PLOTLY).compressed, daemon=True).start()  # before the first browser waits for it
     # What lives as long as the process is never garbage: looking through its 150,000 objects stopped every thread for
     # a tenth of a second, now and then.
     gc.collect()

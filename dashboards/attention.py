@@ -1,13 +1,16 @@
 """What needs somebody: sentences about what stands in the way of runs, each with the way out. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dashboards import formats
 from dashboards.views import Tone
-from orchestrator.activity import DISPATCHER, Activity, Leader
+from orchestrator.activity import DISPATCHER, Activity, Leader, RunAtWork
 
 SILENT_SECONDS = 60.0
 """Twice a lease: a worker that has said nothing for so long will be given up."""
+SILENT_EACH = 2
+"""So many of them are named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +32,25 @@ def concerns(activity: Activity, hindrance: str | None) -> tuple[Concern, ...]:
     if unplaceable:
         text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any machine of the cluster has."
         found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
-    for one in activity.at_work:
-        if one.silent_seconds is not None and one.silent_seconds > SILENT_SECONDS:
-            text = f"Run {one.run_id} has said nothing for {formats.duration(one.silent_seconds)}; its lease will end."
-            found.append(Concern(text=text, link=f"/runs/{one.run_id}"))
+    found += _silences([one for one in activity.at_work if (one.silent_seconds or 0.0) > SILENT_SECONDS])
     if activity.failed_runs:
         number = activity.failed_runs
         text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; retry, or read why."
         found.append(Concern(text=text, tone="bad", link="/queue#failures"))
     return tuple(found)
+
+
+def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
+    """A line for each run that says nothing; one line where it is many: then it is not about the runs."""
+    if len(silent) > SILENT_EACH:
+        longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
+        text = f"{len(silent)} runs have said nothing, the longest for {longest}; their leases will end."
+        return [Concern(text=text, link="/queue#at-work")]
+    told = "Run {} has said nothing for {}; its lease will end."
+    return [
+        Concern(text=told.format(one.run_id, formats.duration(one.silent_seconds)), link=f"/runs/{one.run_id}")
+        for one in silent
+    ]
 
 
 def dispatcher(activity: Activity) -> Leader | None:

@@ -5,10 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
+import numpy as np
+
 from dashboards import formats
+from dashboards.curves import HEADROOM
 from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, line, plain
 from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, style
 from dashboards.series import Series
+from dashboards.views import candidate_title
 from orchestrator.columns import Array
 from orchestrator.exports import leaves
 from orchestrator.records import RunRecord
@@ -90,7 +94,8 @@ def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
 
 def run_title(run: RunRecord) -> str:
     """What tells a run from its neighbours."""
-    return f"{run.candidate} · lr {formats.rate(run.lr)} · seed {run.seed}"
+    title = candidate_title(run.candidate, run.optimizer)
+    return f"{title} · lr {formats.rate(run.lr)} · seed {run.seed}"
 
 
 def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareView, theme: ThemeName) -> Figure:
@@ -109,8 +114,23 @@ def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareVi
     layout["uirevision"] = view.query()
     if view.log:
         layout["yaxis"] |= {"type": "log", "nticks": 6}
+    elif view.metric == "loss" and (bounds := _loss_bounds(series)):
+        layout["yaxis"]["range"] = list(bounds)
     shown = any(one.steps.size for one in series)
     return figure(data if shown else [], layout, theme, empty="None of these runs has reported a step yet.")
+
+
+def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
+    """From the lowest loss to a little above the highest that a run begins with: one that diverges leaves the figure
+    instead of flattening the others. None where none of them does."""
+    losses = [one.smoothed[np.isfinite(one.smoothed)] for one in series]
+    known = [each for each in losses if each.size]
+    if not known:
+        return None
+    first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
+    if max(float(each.max()) for each in known) <= HEADROOM * first:
+        return None
+    return low - 0.05 * (first - low), HEADROOM * first
 
 
 def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from dashboards import formats
 from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, plain, transparent
 from dashboards.palette import Style, ThemeName
-from dashboards.series import Band, LossColumn, Series, XColumn, across_seeds, numbers, thinned
+from dashboards.series import Band, LossColumn, Series, XColumn, across_seeds, evenly, numbers, thinned
 from dashboards.viewstate import Smoothing, ViewState
 from orchestrator.columns import Array
 
@@ -24,6 +24,8 @@ SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothe
 HEADROOM = 1.05
 """Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
+SEED_POINTS, SEED_POINTS_LEAST = 60_000, 100
+"""Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
 PART_STARTS = {"whole": 0.0, "main": 0.06, "half": 0.5}
 """Share of the budget after which losses set the loss axis; by 6 % the first steep fall is over."""
 
@@ -59,7 +61,8 @@ def loss_curves(
         return figure([], layout_of(theme, x_title="", y_title=""), theme, empty=NO_FLOPS)
     across = _Across(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
-    data = [trace for curve in shown for trace in _curve_traces(curve, view, across, theme)]
+    most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
+    data = [trace for curve in shown for trace in _curve_traces(curve, view, across, theme, most)]
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, across, budget)
@@ -83,7 +86,7 @@ class _Across:
         return replace(found, x=self.scale * found.x)
 
 
-def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName) -> list[Any]:
+def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName, most: int) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
     colour = curve.style.colour(theme)
@@ -92,15 +95,16 @@ def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeNa
         return lines
     column = SMOOTHED[view.smooth]
     if view.each_seed:
-        return [*(_seed_line(curve, across.of(one), getattr(one, column), colour) for one in curve.seeds), *lines]
+        return [*(_seed_line(curve, across.of(one), getattr(one, column), colour, most) for one in curve.seeds), *lines]
     return [*_band_traces(curve, thinned(across.band(curve.seeds, column)), colour), *lines]
 
 
-def _seed_line(curve: Curve, x: Array, losses: Array, colour: str) -> dict[str, Any]:
-    """The training loss of one seed; it tells nothing on hover, where the means stand."""
+def _seed_line(curve: Curve, x: Array, losses: Array, colour: str, most: int) -> dict[str, Any]:
+    """The training loss of one seed in at most so many points; it tells nothing on hover, where the means stand."""
+    kept = evenly(x.size, most)
     return {
-        "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6, "hoverinfo": "skip",
-        "showlegend": False, "legendgroup": plain(curve.candidate),
+        "type": "scatter", "mode": "lines", "x": numbers(x[kept]), "y": numbers(losses[kept]), "opacity": 0.6,
+        "hoverinfo": "skip", "showlegend": False, "legendgroup": plain(curve.candidate),
         "line": {"width": 1, "color": colour, "dash": curve.style.dash},
     }  # fmt: skip
 

@@ -72,10 +72,10 @@ def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict
     }
 
 
-def heading(text: str, left: float, theme: ThemeName) -> dict[str, Any]:
-    """The title of a small plot in the lower row."""
+def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:
+    """The title of a small plot: its lower left corner as shares of the figure."""
     return {
-        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": 0.25, "xanchor": "left", "yanchor": "bottom",
+        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": low, "xanchor": "left", "yanchor": "bottom",
         "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
     }  # fmt: skip
 

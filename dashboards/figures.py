@@ -72,8 +72,17 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
     return figure([bars] if rows else [], layout, theme, empty="Bytes are measured on each finished run.")
 
 
-def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName, *, title: str = LOSS_IN_NATS) -> Figure:
-    """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below."""
+def run_series(
+    one: Series,
+    style: Style,
+    steps_total: int,
+    theme: ThemeName,
+    *,
+    title: str = LOSS_IN_NATS,
+    narrow: bool = False,
+) -> Figure:
+    """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below them, beside
+    each other or, where it is `narrow`, each below the other."""
     colour, muted = style.colour(theme), THEMES[theme].muted
     data = [
         line(one.steps, one.train_loss, "training loss, each step", muted, width=1) | {"opacity": 0.45},
@@ -84,18 +93,19 @@ def run_series(one: Series, style: Style, steps_total: int, theme: ThemeName, *,
         line(one.steps, 1000 * one.step_seconds, "step time, ms", colour) | {"xaxis": "x4", "yaxis": "y4"},
     ]
     layout = layout_of(theme, x_title="", y_title=title)
-    layout["yaxis"] |= {"domain": [0.42, 1.0]}
+    layout["yaxis"] |= {"domain": [0.6 if narrow else 0.42, 1.0]}
     layout["xaxis"] |= {"range": [0, 1.015 * steps_total], "anchor": "y"}
     titles = ("learning rate", "gradient norm", "step time, ms")
-    for place, (left, title) in enumerate(zip((0.0, 0.36, 0.72), titles, strict=True), start=2):
-        domain = [left, left + 0.28]
-        layout[f"xaxis{place}"] = axis(theme, "step") | {
-            "domain": domain, "anchor": f"y{place}", "range": [0, 1.015 * steps_total], "nticks": 4,
+    for place, title in enumerate(titles, start=2):
+        left, low = (0.0, 0.18 * (4 - place)) if narrow else (0.36 * (place - 2), 0.0)
+        right, high = (1.0, low + 0.11) if narrow else (left + 0.28, 0.24)
+        layout[f"xaxis{place}"] = axis(theme, "" if narrow else "step") | {
+            "domain": [left, right], "anchor": f"y{place}", "range": [0, 1.015 * steps_total], "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{place}"] = axis(theme, "") | {
-            "domain": [0.0, 0.24], "anchor": f"x{place}", "nticks": 4, "rangemode": "tozero",
+            "domain": [low, high], "anchor": f"x{place}", "nticks": 3 if narrow else 4, "rangemode": "tozero",
         }  # fmt: skip
-        layout["annotations"].append(heading(title, left, theme))
+        layout["annotations"].append(heading(title, left, high + 0.01, theme))
     if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
         data = [each | {"mode": "lines+markers"} for each in data]  # a line of one point shows nothing
     return figure(data if one.steps.size else [], layout, theme, empty="This run has reported no step yet.")

@@ -4,17 +4,17 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
 from dashboards.palette import Style, styles
 from dashboards.series import FIELDS, Series, gridded, series, spiky
-from orchestrator.cells import one_comparison
+from orchestrator.cells import Measured, one_comparison
 from orchestrator.columns import Columns, joined
+from orchestrator.comparison import SECONDS_PER_HOUR
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import Comparison, ExperimentRecord, Interval, RunRecord
+from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, Interval, RunRecord
 from orchestrator.service import Bench
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweep_report import outline
@@ -43,18 +43,43 @@ class Snapshot:
     """By candidate name."""
     titles: dict[str, str]
     """By candidate name."""
+    device_hours: float
+    """Of all runs of the experiment, those of other cells too."""
     sweep: SweepReport | None = None
     """Where the experiment is one; `comparison` is then its outline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestOf:
-    """A candidate's best mean so far."""
+    """A candidate's best mean so far, how sure it is, and what it costs."""
 
-    candidate: str
     title: str
     style: Style
     val_loss: Interval
+    is_baseline: bool
+    difference: Difference | None
+    """To the baseline's; None for the baseline, and where there is nothing to compare."""
+    state_bytes: int | None
+    state_share: float | None
+    """Of the baseline's optimizer state."""
+    run_device_hours: float | None
+
+    @classmethod
+    def of(cls, row: CandidateRow, style: Style, baseline_bytes: int | None) -> "BestOf | None":
+        """From a line of a leaderboard; None where it has no finite loss."""
+        if row.val_loss is None:
+            return None
+        held = row.optimizer_state_bytes
+        return cls(
+            title=row.title,
+            style=style,
+            val_loss=row.val_loss,
+            is_baseline=row.is_baseline,
+            difference=row.difference,
+            state_bytes=held,
+            state_share=held / baseline_bytes if held is not None and baseline_bytes else None,
+            run_device_hours=row.run_device_hours,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +89,8 @@ class Brief:
     experiment: ExperimentRecord
     rows: tuple[BestOf, ...]
     """Candidates with a result, best first."""
+    device_hours: float
+    """Of all runs."""
 
 
 class Reader:
@@ -72,7 +99,7 @@ class Reader:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
-        self._bests: OrderedDict[str, tuple[int, tuple[BestOf, ...]]] = OrderedDict()
+        self._bests: OrderedDict[str, tuple[int, tuple[BestOf, ...], float]] = OrderedDict()
         self._live: OrderedDict[str, Columns] = OrderedDict()
         self._finished: OrderedDict[str, Series] = OrderedDict()
         self._lock = Lock()
@@ -97,22 +124,16 @@ class Reader:
         with self._lock:
             known = self._bests.get(experiment.id)
         if known is None or known[0] < version:
-            snapshot = self.snapshot(experiment.id)
-            known = (
-                snapshot.version,
-                tuple(
-                    BestOf(
-                        candidate=row.candidate,
-                        title=row.title,
-                        style=snapshot.styles[row.candidate],
-                        val_loss=row.val_loss,
-                    )
-                    for row in snapshot.comparison.rows
-                    if row.val_loss is not None
-                ),
+            swept = experiment.kind == "sweep"
+            snapshot = (
+                self._read_snapshot(experiment.id, version, brief=True) if swept else self.snapshot(experiment.id)
             )
+            rows = snapshot.comparison.rows
+            baseline_bytes = next((row.optimizer_state_bytes for row in rows if row.is_baseline), None)
+            bests = (BestOf.of(row, snapshot.styles[row.candidate], baseline_bytes) for row in rows)
+            known = snapshot.version, tuple(one for one in bests if one is not None), snapshot.device_hours
             self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
-        return Brief(experiment=experiment, rows=known[1])
+        return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
 
     def series(self, run: RunRecord) -> Series:
         """The run's rows for a figure of several; those of an ended attempt never change again and are kept."""
@@ -157,19 +178,23 @@ class Reader:
             while len(shelf) > max(most, 1):
                 shelf.popitem(last=False)
 
-    def _read_snapshot(self, experiment_id: str, version: int, cell: str | None) -> Snapshot:
-        experiment = self.bench.experiment(experiment_id)
-        runs: Sequence[RunRecord] = tuple(self.bench.all_runs(experiment_id))
-        swept = self.bench.sweep(experiment_id) if experiment.kind == "sweep" else None
+    def _read_snapshot(
+        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False
+    ) -> Snapshot:
+        """`brief`: without what a line of the first page does not tell, and what takes seconds."""
+        whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        experiment, runs = whole
+        swept = self.bench.sweep(experiment_id, importance=not brief) if experiment.kind == "sweep" else None
         if swept is None:
-            experiment, runs = one_comparison(experiment, runs, cell)
-        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell)
+            experiment, runs = one_comparison(*whole, cell)
+        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)
         return Snapshot(
             version=version,
             experiment=experiment,
             comparison=comparison,
             runs=tuple(runs),
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
+            device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
             sweep=swept,
             titles={row.candidate: row.title for row in comparison.rows},
         )

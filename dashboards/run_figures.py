@@ -23,7 +23,7 @@ METERS = {
 }
 """Field of a point → what its small plot is called; those that the main figure shows are left out."""
 SCALES = {"_seconds": 1e3, "_bytes": 1e-6}
-COLUMNS = 4
+COLUMNS, NARROW_COLUMNS = 4, 2
 RANGES = 150
 """Ranges of steps of a small plot, of each of which the lowest and the highest point are drawn."""
 MOST_STEPS = 80
@@ -55,15 +55,16 @@ def probed(observations: Sequence[Observation]) -> Probed:
     return Probed(quantities={probe: tuple(names) for probe, names in found.items() if names})
 
 
-def meters(columns: Columns, style: Style, theme: ThemeName) -> Figure:
-    """A small plot for every series that has values, four in a row."""
+def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
+    """A small plot for every series that has values, four in a row; two where it is `narrow`."""
+    across = NARROW_COLUMNS if narrow else COLUMNS
     names = [name for name in METERS if np.isfinite(columns.column(name)).any()]
-    rows = -(-len(names) // COLUMNS) or 1
+    rows = -(-len(names) // across) or 1
     layout = layout_of(theme, x_title="", y_title="")
     data: list[Any] = []
     for place, name in enumerate(names):
-        row, column = divmod(place, COLUMNS)
-        left, top = column * (1 / COLUMNS), 1 - row / rows
+        row, column = divmod(place, across)
+        left, top = column * (1 / across), 1 - row / rows
         number = "" if place == 0 else str(place + 1)
         chosen = columns.rows(spikes(columns, (name,), RANGES))
         known = chosen.rows(np.isfinite(chosen.column(name)))
@@ -72,10 +73,10 @@ def meters(columns: Columns, style: Style, theme: ThemeName) -> Figure:
         data.append(drawn | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
         domain = [top - 0.78 / rows, top - 0.1 / rows]
         layout[f"xaxis{number}"] = axis(theme, "") | {
-            "domain": [left + 0.03, left + 0.235], "anchor": f"y{number}", "nticks": 4,
+            "domain": [left + 0.12 / across, left + 0.94 / across], "anchor": f"y{number}", "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{number}"] = axis(theme, "") | {"domain": domain, "anchor": f"x{number}", "nticks": 4}
-        layout["annotations"].append(_title(METERS[name], left + 0.03, top - 0.07 / rows, theme))
+        layout["annotations"].append(_title(METERS[name], left + 0.12 / across, top - 0.07 / rows, theme))
     if "yaxis2" in layout and len(names) < 2:
         del layout["yaxis2"]
     return figure(data, layout, theme, empty="This run has reported nothing else yet.")

@@ -65,21 +65,22 @@ class RunHandlers:
             observed=run_figures.last_observed(seen, chosen[0]) if chosen else None,
         )
 
-    def series(self, run_id: str, theme: ThemeName = "light") -> Response:
+    def series(self, run_id: str, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Losses, learning rate, gradient norm and step time."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         one = self._reader.own_series(run)
         title = views.loss_title(snapshot.comparison)
-        drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title)
+        drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
         return figure_answer(drawn, snapshot.version)
 
-    def meters(self, run_id: str, theme: ThemeName = "light") -> Response:
+    def meters(self, run_id: str, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Every other series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         columns = self._reader.bench.series(run_id, tuple(METERS))
-        return figure_answer(run_figures.meters(columns, snapshot.styles[run.candidate], theme), snapshot.version)
+        drawn = run_figures.meters(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
+        return figure_answer(drawn, snapshot.version)
 
     def probe(self, run_id: str, theme: ThemeName = "light", probe: Chosen = None, quantity: Chosen = None) -> Response:
         """What a probe saw of every block."""

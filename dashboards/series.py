@@ -25,6 +25,8 @@ MAX_POINTS = 800
 """Points drawn of one line: about one for each pixel of a wide figure."""
 SPIKE_RANGES = MAX_POINTS // 2
 """Ranges of steps of a run's own figure, of each of which the lowest and the highest point are drawn."""
+SPIKY = ("train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
+"""The lines of that figure."""
 FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
 """What figures show of a point; the rest is not read."""
 
@@ -83,24 +85,30 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
 
 def gridded(one: Series, steps_total: int) -> Series:
     """The rows for a figure of several seeds: evenly spread over the budget, at the same steps in every seed, and all
-    evaluations. Every row of a short run."""
+    evaluations where they are no more than `MAX_POINTS`. Every row of a short run."""
     if steps_total <= 2 * MAX_POINTS:
         return one
     place = np.floor(one.steps * MAX_POINTS / steps_total)
-    return _rows(one, np.diff(place, prepend=-1.0) > 0)
+    chosen = np.diff(place, prepend=-1.0) > 0
+    evaluated = np.flatnonzero(np.isfinite(one.val_loss))
+    if evaluated.size > MAX_POINTS:
+        evaluated = evaluated[np.diff(place[evaluated], prepend=-1.0) > 0]
+    chosen[evaluated] = True
+    return _rows(one, chosen)
 
 
 def spiky(one: Series, columns: Columns) -> Series:
-    """The rows for a run's own figure, in which no spike may be lost: extremes of every line, and all evaluations."""
-    chosen = np.zeros(one.steps.size, dtype=bool)
-    chosen[spikes(columns, ("train_loss", "lr", "grad_norm", "step_seconds"), SPIKE_RANGES)] = True
+    """The rows for a run's own figure, in which no spike may be lost: extremes of every line, and all evaluations
+    where they are no more than `MAX_POINTS`."""
+    known = np.isfinite(one.val_loss)
+    chosen = known if np.count_nonzero(known) <= MAX_POINTS else np.zeros(one.steps.size, dtype=bool)
+    chosen[spikes(columns, SPIKY, SPIKE_RANGES)] = True
     return _rows(one, chosen)
 
 
 def _rows(one: Series, chosen: NDArray[np.bool_]) -> Series:
     if one.steps.size == 0:
         return one
-    chosen = chosen | np.isfinite(one.val_loss)
     chosen[-1] = True
     arrays = {each.name: getattr(one, each.name)[chosen] for each in fields(one) if each.name != "ended"}
     return Series(**arrays, ended=one.ended)
@@ -154,10 +162,15 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Ban
 
 def thinned(band: Band) -> Band:
     """At most `MAX_POINTS` of a band, evenly spread, both ends kept."""
-    if band.x.size <= MAX_POINTS:
-        return band
-    kept = np.unique(np.linspace(0, band.x.size - 1, MAX_POINTS).round().astype(int))
+    kept = evenly(band.x.size, MAX_POINTS)
     return Band(x=band.x[kept], mean=band.mean[kept], low=band.low[kept], high=band.high[kept])
+
+
+def evenly(length: int, most: int) -> NDArray[np.int64]:
+    """Indices of at most `most` of so many points, evenly spread, both ends kept."""
+    if length <= most:
+        return np.arange(length)
+    return np.unique(np.linspace(0, length - 1, most).round().astype(np.int64))
 
 
 def numbers(values: Array) -> list[float | None]:

@@ -8,9 +8,11 @@ from dashboards import formats
 from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
 from dashboards.viewstate import ViewState
+from optim import catalog
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord, StateCounts
+from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, RunRecord, StateCounts
 from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.verdicts import SIGNIFICANCE
 from worker.record import Verdict
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -153,6 +155,15 @@ def speed_words(row: CandidateRow) -> str:
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
+def told_apart(difference: Difference) -> Literal["better", "worse", ""]:
+    """Whether a difference is more than chance: by its p-value, corrected where it is one of several."""
+    p_value = difference.p_value_holm if difference.p_value_holm is not None else difference.p_value
+    sure = p_value is not None and p_value < SIGNIFICANCE
+    if not sure or difference.mean == 0:
+        return ""
+    return "better" if difference.mean < 0 else "worse"
+
+
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """(query, text, is it chosen) for each value that a field of the view may have."""
     return [(view.changed(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
@@ -161,6 +172,11 @@ def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]])
 def best(comparison: Comparison) -> CandidateRow | None:
     """The candidate with the lowest mean so far; None before the first result."""
     return next((row for row in comparison.rows if row.val_loss is not None), None)
+
+
+def candidate_title(candidate: str, optimizer: str) -> str:
+    """What a candidate is called everywhere: its label, else its optimizer's title."""
+    return catalog.entry(optimizer).title if candidate == optimizer and catalog.knows(optimizer) else candidate
 
 
 def loss_title(comparison: Comparison) -> str:

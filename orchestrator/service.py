@@ -13,7 +13,7 @@ import numpy as np
 
 from orchestrator import comparison, previews, sweep_report
 from orchestrator.activity import Activity, Stint
-from orchestrator.cells import cell_records, comparisons, one_comparison
+from orchestrator.cells import Measured, cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.curation import MAX_PAGE, CurationVerbs
@@ -265,10 +265,10 @@ class Bench(CurationVerbs):
             reads.require_run(connection, run_id)
             return observations.read(connection, run_id, after_step=after_step, most_steps=most_steps)
 
-    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
-        """The leaderboard of an experiment, from all of its runs; of a scaling experiment that of one cell, by its key,
-        or of its largest model."""
-        experiment, runs = one_comparison(*self._measured(experiment_id), cell)
+    def compare(self, experiment_id: str, cell: str | None = None, *, of: Measured | None = None) -> Comparison:
+        """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
+        experiment that of one cell, by its key, or of its largest model."""
+        experiment, runs = one_comparison(*(of or self._measured(experiment_id)), cell)
         return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
@@ -276,9 +276,9 @@ class Bench(CurationVerbs):
         baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
         return cell_records(*self._measured(experiment_id))
 
-    def sweep(self, experiment_id: str) -> SweepReport:
+    def sweep(self, experiment_id: str, *, importance: bool = True) -> SweepReport:
         """What a sweep found so far; raises `ConflictError` where the experiment is none."""
-        return sweep_report.report(*self._measured(experiment_id))
+        return sweep_report.report(*self._measured(experiment_id), importance=importance)
 
     def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
         """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""

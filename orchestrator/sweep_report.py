@@ -48,12 +48,13 @@ def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
     )
 
 
-def report(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> SweepReport:
-    """What a sweep found so far."""
+def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importance: bool = True) -> SweepReport:
+    """What a sweep found so far; without `importance` in no time: Optuna alone takes seconds to import."""
     spec = sweep_spec(experiment)
     runs = tuple(runs)
     trials = tuple(_trial(spec, run) for run in runs)
-    findings = sorted((_finding(spec, place, trials) for place in range(len(spec.candidates))), key=_rank)
+    numbers = range(len(spec.candidates))
+    findings = sorted((_finding(spec, place, trials, importance=importance) for place in numbers), key=_rank)
     task = spec.workload.task
     results = [run.result for run in runs if run.result]
     return SweepReport(
@@ -156,7 +157,7 @@ def _device(results: Sequence[Result]) -> str | None:
     return environment.device if environment.device == "cpu" else environment.device_name
 
 
-def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow]) -> Finding:
+def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importance: bool) -> Finding:
     searched = spec.candidates[place]
     mine = [trial for trial in trials if trial.number % len(spec.candidates) == place]
     verdicts = Counter(trial.verdict for trial in mine)
@@ -173,7 +174,7 @@ def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow]) -> Finding
         diverged=verdicts[Verdict.DIVERGED],
         out_of_memory=verdicts[Verdict.OUT_OF_MEMORY],
         at_edge=_edges(searched, best) if best else (),
-        importance=_importance(searched, mine),
+        importance=_importance(searched, mine) if importance else (),
     )
 
 

@@ -1,12 +1,41 @@
 // Draws every [data-figure] from its JSON address: at the start, after each refresh, and when the theme changes.
+// Plotly is five megabytes of script: it is loaded once the page's text stands, while the figures' points are on their way.
 (() => {
   "use strict";
   const CONFIG = { responsive: true, displayModeBar: false, displaylogo: false };
+  const SLOW_MILLISECONDS = 5000;  // so often figures that are out of sight follow what happens
+  const LIBRARY = document.currentScript.dataset.plotly;
+  const PHONE = matchMedia("(max-width: 640px)");
   const states = new WeakMap();
+  let library = null;
+  let turn = Promise.resolve();
 
   function theme() {
     const chosen = document.documentElement.dataset.theme;
     return chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  }
+
+  const pause = () => new Promise((done) => setTimeout(done));
+  // A frame, but never long for it: hidden pages have none.
+  const painted = () => new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); setTimeout(done, 300); });
+
+  function plotly() {
+    if (window.Plotly) return Promise.resolve();
+    library ??= painted().then(() => new Promise((done, failed) => {
+      const script = document.createElement("script");
+      script.src = LIBRARY;
+      script.onload = done;
+      script.onerror = () => { library = null; failed(new Error("Plotly was not loaded")); };
+      document.head.append(script);
+    }));
+    return library;
+  }
+
+  // One after the other, with a breath between: a click is answered after one figure, not after all of them.
+  function inTurn(work) {
+    const mine = turn.then(pause).then(work);
+    turn = mine.catch(() => {});
+    return mine;
   }
 
   async function draw(figure) {
@@ -27,20 +56,41 @@
   async function update(figure, state) {
     const url = new URL(figure.dataset.figure, location.href);
     url.searchParams.set("theme", theme());
+    if (PHONE.matches) url.searchParams.set("narrow", "true");
+    const loaded = plotly();
+    loaded.catch(() => {});  // is told below, where it is waited for
     const answer = await fetch(url);
     if (!answer.ok) throw new Error(`${answer.status} ${url.pathname}`);
     const etag = answer.headers.get("ETag");
     const tag = etag && url.search + etag; // without a tag it may always be another one
     if (tag && tag === state.tag) return;
     const { data, layout } = await answer.json();
-    await Plotly.react(figure, data, layout, CONFIG);
+    await loaded;
+    await inTurn(() => Plotly.react(figure, data, layout, CONFIG));
     state.tag = tag;
+    state.drawn = performance.now();
+    state.address = figure.dataset.figure;
     figure.dataset.drawn = "true";
     delete figure.dataset.failed;
   }
 
-  const drawAll = () => document.querySelectorAll("[data-figure]").forEach(draw);
-  document.addEventListener("bench:refresh", drawAll);
-  document.addEventListener("bench:theme", drawAll);
-  drawAll();
+  function inSight(figure) {
+    const { top, bottom } = figure.getBoundingClientRect();
+    return bottom > -200 && top < innerHeight + 200;
+  }
+
+  // What nobody sees need not follow every report at once; another view is drawn at once, wherever it stands.
+  function follow(figure) {
+    const state = states.get(figure);
+    const prompt = !state || state.address !== figure.dataset.figure || inSight(figure);
+    const wait = prompt ? 0 : state.drawn + SLOW_MILLISECONDS - performance.now();
+    if (wait <= 0) { draw(figure); return; }
+    state.later ??= setTimeout(() => { state.later = null; draw(figure); }, wait);
+  }
+
+  const every = (act) => document.querySelectorAll("[data-figure]").forEach(act);
+  document.addEventListener("bench:refresh", () => every(follow));
+  document.addEventListener("bench:theme", () => every(draw));
+  PHONE.addEventListener("change", () => every(draw));
+  every(draw);
 })();

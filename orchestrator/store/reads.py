@@ -115,7 +115,7 @@ def run_page(
 
 def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
     """Run → version, of every run of an experiment by position. Raises `NotFoundError`."""
-    number = _experiment_number(connection, experiment_id)
+    number = _kept_experiment(connection, experiment_id).number
     query = sa.select(runs.c.id, runs.c.version).where(runs.c.experiment_number == number).order_by(runs.c.position)
     return {row.id: row.version for row in connection.execute(query)}
 
@@ -278,13 +278,28 @@ def _checked_spec(text: str) -> RunSpec:
     own, between, workload = text.partition(',"workload":{')
     if not between:
         return RunSpec.model_validate_json(text)
-    rest = _Rest.model_validate_json(f"{own}}}")
+    rest = _own_part(f"{own}}}")
     return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
 
 
 _OWN_FIELDS: Any = {name: (each.annotation, each) for name, each in RunSpec.model_fields.items() if name != "workload"}
 _Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
 """A run's specification without its workload."""
+
+
+RECORDS_KEPT = 4_096
+"""Of what was read last: a page of an experiment of 1,000 runs is asked for again with each of their reports, and of
+most of them nothing has changed. Some kilobytes each."""
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _own_part(text: str) -> Any:
+    return _Rest.model_validate_json(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _result(text: str) -> Result:
+    return Result.model_validate_json(text)
 
 
 @lru_cache(maxsize=256)
@@ -296,7 +311,7 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
     values = dict(row._mapping)
     values["spec"] = stored_spec(values["spec"])
     if values["result"] is not None:
-        values["result"] = Result.model_validate_json(values["result"])
+        values["result"] = _result(values["result"])
     return RunRecord(**values)
 
 

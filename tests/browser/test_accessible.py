@@ -1,39 +1,120 @@
 """axe-core finds nothing serious on any page, in light and in dark: contrast, names, roles, order."""
 
 import pytest
+from playwright.sync_api import Page, expect
 
 from orchestrator.annotations import AnnotationChange
+from orchestrator.footprints import Question
+from orchestrator.jobs import LeasePolicy
+from orchestrator.store import trials
+from orchestrator.store.queue import Queue
 from orchestrator.studies.demo import DEMO
+from orchestrator.trials import planned, trial_run
+from tests.browser.conftest import Eyes
+from tests.browser.serving import Site
+from tests.reference.made_scaling import scaling_spec
+from tests.reference.made_sweep import sweep_spec
+from tests.stores import claim, result
+from worker.footprint_records import Footprint, OptimizerFootprint
 
 pytestmark = pytest.mark.browser
 axe = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
 
 SERIOUS = ("serious", "critical")
+COUNTED = Footprint(
+    model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, baseline_bytes=8000,
+    notes=("A note.",),
+    optimizers=(
+        OptimizerFootprint(
+            optimizer="adapm", title="AdaPM", options={"rank": 4}, state_bytes=5_000, state_by_block={"head": 5_000}
+        ),
+    ),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_page_has_a_serious_fault(eyes, site, theme):
+def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
+    experiment = _half_done(site)
+    first, second = (run.id for run in site.bench.runs(experiment_id=experiment, limit=2))
+    compared = f"/compare?runs={first},{second}"
+    paths = ("/", "/?q=nothing+like+it", f"/experiments/{experiment}", f"/runs/{first}", compared, "/queue")
+    assert _faults_of(eyes, site, *paths) == []
+
+    site.bench.annotate(experiment, AnnotationChange(labels=("paper",), note="words"))
+    other = site.bench.clone_experiment(experiment).experiment.id
+    site.bench.cancel_experiment(other)
+    site.bench.delete_experiment(other)
+    kept = f"/experiments/{experiment}"
+    assert _faults_of(eyes, site, f"/?label=paper&deleted={other}", "/deleted", f"{kept}/edit", f"{kept}/delete") == []
+
+
+def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
+    scaling, sweep = _scaling(site), _sweep(site)
+    paths = (f"/experiments/{scaling}", f"/fits?experiments={scaling}", f"/experiments/{sweep}")
+    assert _faults_of(eyes, site, *paths, f"/profiles?experiments={scaling}", "/studies", "/studies/memory-table") == []
+
+
+def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
+    monkeypatch.setattr(site.bench.footprints, "known", lambda question: COUNTED if question == ASKED else None)
+    paths = ("/", "/new", "/new?as=yaml", "/memory", "/login", "/docs", "/experiments/nothing", "/fits")
+    assert _faults_of(eyes, site, *paths) == []
+
+
+ASKED = Question(model="gpt2-124m")
+
+
+def _half_done(site: Site) -> str:
+    """A comparison with ended runs and one at work."""
     experiment = site.bench.submit(DEMO).experiment
     site.player.finish(7)
     site.player.begin().report(60)
-    run = site.bench.runs(limit=1)[0]
-    site.bench.annotate(experiment.id, AnnotationChange(labels=("paper",), note="words"))
-    other = site.bench.clone_experiment(experiment.id).experiment.id
-    site.bench.cancel_experiment(other)
-    site.bench.delete_experiment(other)
-    pages = (("/?label=paper", 0), ("/deleted", 0), (f"/experiments/{experiment.id}/edit", 0),
-             (f"/experiments/{experiment.id}/delete", 0), (f"/?deleted={other}", 0),
-             ("/new", 0), ("/new?as=yaml", 0), (f"/experiments/{experiment.id}", 7), (f"/runs/{run.id}", 2),
-             (f"/compare?runs={run.id}", 1), ("/queue", 0), ("/experiments/nothing", 0))  # fmt: skip
+    site.bench.cancel_experiment(experiment.id)
+    return str(experiment.id)
+
+
+def _scaling(site: Site) -> str:
+    """A scaling experiment that has ended."""
+    candidates = [{"optimizer": each, "learning_rates": [0.004]} for each in ("adamw", "adapm")]
+    experiment = site.bench.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
+    site.player.finish()
+    return str(experiment.id)
+
+
+def _sweep(site: Site) -> str:
+    """A sweep of which three trials have ended."""
+    spec = sweep_spec(trials=4)
+    sweep_id = site.bench.submit(spec).experiment.id
+    database = site.bench._database
+    for number in range(3):
+        parameters = planned(spec, number)
+        assert parameters is not None
+        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
+        identity = lease.run_id, lease.attempt, lease.token
+        site.bench.hello(*identity)
+        site.bench.finish(*identity, result(final_val_loss=2.5 + number / 10))
+    return str(sweep_id)
+
+
+def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
+    """What axe finds on these pages once their figures are drawn, in light, then in dark."""
     found = []
-    for path, figures in pages:
-        page = eyes.look(theme=theme).open(site.url + path, figures=figures)
-        page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
-        answer = page.evaluate("axe.run()")
-        found += [
-            (path, one["id"], node["target"], node["failureSummary"])
-            for one in answer["violations"]
-            if one["impact"] in SERIOUS
-            for node in one["nodes"][:3]
-        ]
-    assert found == []
+    for path in paths:
+        page = eyes.look().page
+        page.goto(site.url + path)
+        expect(page.locator("[data-drawn]")).to_have_count(page.locator("[data-figure]").count())
+        found += _faults(page, path, "light")
+        page.emulate_media(color_scheme="dark")
+        found += _faults(page, path, "dark")
+        page.close()
+    return found
+
+
+def _faults(page: Page, path: str, theme: str) -> list[tuple[str, ...]]:
+    page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
+    answer = page.evaluate("axe.run()")
+    return [
+        (path, theme, one["id"], str(node["target"]), node["failureSummary"])
+        for one in answer["violations"]
+        if one["impact"] in SERIOUS
+        for node in one["nodes"][:3]
+    ]

@@ -56,3 +56,14 @@ def test_the_page_names_what_it_does_not_know(client, finished, bench):
     assert "There is no run <bdi>&lt;b&gt;none</bdi>" in page
     assert run.id in page
     assert "No runs chosen" in client.get("/compare").text
+
+
+def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(bench, runs):
+    reader = Reader(bench)
+    hot = next(run for run in runs if run.result and run.result.final_val_loss is None)
+    calm = next(run for run in runs if run.result and run.result.final_val_loss is not None)
+    view = CompareView(runs=(calm.id, hot.id))
+    layout = overlay([calm, hot], [reader.own_series(calm), reader.own_series(hot)], view, "light")["layout"]
+    low, high = layout["yaxis"]["range"]
+    assert low < calm.result.final_val_loss < high < 10
+    assert "range" not in overlay([calm], [reader.own_series(calm)], view, "light")["layout"]["yaxis"]

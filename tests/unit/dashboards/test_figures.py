@@ -65,6 +65,19 @@ def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
     assert made["data"][2]["x"] == [60, 120, 180, 240]
 
 
+def test_on_a_phone_the_small_plots_stand_below_each_other(reader, bench, finished):
+    run = bench.runs(experiment_id=finished)[0]
+    for narrow, columns in ((False, 3), (True, 1)):
+        layout = figures.run_series(reader.series(run), style("adamw"), 240, "light", narrow=narrow)["layout"]
+        small = [(layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"]) for place in (2, 3, 4)]
+        assert len({tuple(across) for across, _ in small}) == columns
+        boxes = [*small, (layout["xaxis"].get("domain", [0, 1]), layout["yaxis"]["domain"])]
+        for place, (across, up) in enumerate(boxes):
+            for other_across, other_up in boxes[place + 1 :]:
+                apart = across[1] < other_across[0] or other_across[1] < across[0]
+                assert apart or up[1] + 0.05 < other_up[0] or other_up[1] + 0.05 < up[0]
+
+
 def test_a_snapshot_is_read_once_for_each_version(reader, bench, finished):
     assert reader.snapshot(finished) is reader.snapshot(finished)
 

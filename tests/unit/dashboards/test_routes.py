@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from dashboards import formats
 from dashboards.assets import PLOTLY
 from orchestrator.jobs import RunStatus
 from orchestrator.studies.demo import DEMO
@@ -23,6 +24,19 @@ def test_home_lists_experiments_newest_first(client, bench):
     page = client.get("/").text
     assert page.index("second one") < page.index("first one")
     assert page.count("0/12") == 2
+
+
+def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, bench, player):
+    experiment = bench.submit(DEMO).experiment
+    player.finish()
+    text = " ".join(re.sub(r"<[^>]+>", " ", client.get("/").text).replace("&nbsp;", " ").split())
+    for row in bench.compare(experiment.id).rows:
+        assert row.val_loss is not None
+        assert f"{row.title} {formats.loss(row.val_loss.mean)} ±" in text
+        if row.difference is not None:
+            told = f"{formats.signed(row.difference.mean)} {formats.p_value(row.difference.p_value_holm)}"
+            assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
+    assert f"{formats.hours(sum(run.device_seconds for run in bench.all_runs(experiment.id)) / 3600)} device-h" in text
 
 
 def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):

@@ -122,6 +122,17 @@ def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
     assert (drawn.steps[0], drawn.steps[-1]) == (0, 20_000)
 
 
+def test_a_run_that_is_evaluated_all_the_time_is_drawn_in_few_points():
+    losses: list[float | None] = [3.0 - place / 4_000 + (place == 2_222) for place in range(4_000)]
+    one = made(losses, every=5)
+    assert gridded(one, 20_000).steps.size <= MAX_POINTS + 2
+    drawn = spiky(
+        one, columns_of([Point(step=5 * place, tokens=0, val_loss=value) for place, value in enumerate(losses)])
+    )
+    assert drawn.steps.size <= 2 * MAX_POINTS
+    assert drawn.val_loss.max() == one.val_loss.max(), "the spike is an evaluation"
+
+
 def test_seeds_of_a_long_run_are_drawn_at_the_same_steps_wherever_their_spikes_are():
     first, second = (gridded(long_run(spike_at=place)[1], 20_000) for place in (1_111, 7_777))
     assert first.steps.size <= MAX_POINTS + 6

@@ -8,7 +8,7 @@ from dashboards import views
 from dashboards.palette import style
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
-from orchestrator.records import CandidateRow, Comparison, Interval, StateCounts
+from orchestrator.records import CandidateRow, Comparison, Difference, Interval, StateCounts
 
 
 def row(name: str, mean: float | None, *, half: float | None = 0.02, state_bytes: int = 100, **fields) -> CandidateRow:
@@ -129,3 +129,25 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
     record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
     facts = views.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
     assert facts[3:] == ("100 samples a run", "1 seed", "float64")
+
+
+@pytest.mark.parametrize(
+    ("mean", "p_value", "corrected", "told"),
+    [
+        (-0.03, 0.01, 0.02, "better"),
+        (0.03, 0.01, 0.02, "worse"),
+        (-0.03, 0.04, 0.08, ""),  # by itself it would be told apart; as one of several it is not
+        (-0.03, 0.01, None, "better"),
+        (-0.03, None, None, ""),  # one seed
+        (0.0, 0.0, 0.0, ""),
+    ],
+)
+def test_only_a_difference_that_is_more_than_chance_has_a_colour(mean, p_value, corrected, told):
+    difference = Difference(mean=mean, low=mean - 0.01, high=mean + 0.01, n=3, p_value=p_value, p_value_holm=corrected)
+    assert views.told_apart(difference) == told
+
+
+def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
+    assert views.candidate_title("adapm-mini", "adapm-mini") == "AdaPM-mini"
+    assert views.candidate_title("rank 20 %", "adapm") == "rank 20 %"
+    assert views.candidate_title("gone", "gone") == "gone", "a package that is no longer installed"

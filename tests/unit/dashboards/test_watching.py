@@ -94,3 +94,17 @@ def test_search_finds_by_every_word_and_by_state(bench, player):
     assert ids(state="active") == [second]
     assert ids(q="nothing") == ids(state="failed") == []
     assert found(bench, Search(text="beta"), 1)[0].id == second
+
+
+def test_a_few_silent_runs_are_named_and_many_are_told_together(bench, player):
+    bench.submit(DEMO)
+    at_work = [
+        player.begin() and bench.activity().at_work[0].model_copy(update={"silent_seconds": 90.0}) for _ in "123"
+    ]
+
+    def texts(number: int) -> list[str]:
+        activity = bench.activity().model_copy(update={"at_work": tuple(at_work[:number]), "waiting_total": 0})
+        return [one.text for one in concerns(activity, None)]
+
+    assert len(texts(2)) == 2 and all("has said nothing for 1 min 30 s" in one for one in texts(2))
+    assert texts(3) == ["3 runs have said nothing, the longest for 1 min 30 s; their leases will end."]
