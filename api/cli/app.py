@@ -31,6 +31,7 @@ from api.cli import (
     submit,
     sweep,
     up,
+    validate,
     watch,
     wishes,
 )
@@ -73,7 +74,7 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, logs, fit, sweep, study, export, report, mlflow)
+USING = (demo, up, validate, submit, look, watch, wishes, logs, fit, sweep, study, export, report, mlflow)
 BESIDE = (init, run, schema, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)
