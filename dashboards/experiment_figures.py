@@ -8,7 +8,6 @@ from dashboards import figures, tradeoffs
 from dashboards.curves import Curve, loss_curves
 from dashboards.drawing import Figure
 from dashboards.palette import ThemeName
-from dashboards.pareto import pareto
 from dashboards.reader import Reader, Snapshot
 from dashboards.timeline import attempts_timeline
 from dashboards.views import loss_title
@@ -18,6 +17,7 @@ from orchestrator.records import CandidateRow, RunRecord
 FigureName = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
 ]
+"""`pareto` is what `loss-memory` was called once, so that old addresses still lead to it."""
 
 
 def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName) -> Figure:
@@ -37,13 +37,11 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
             return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
         case "memory":
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
-        case "pareto":
-            return pareto(snapshot.comparison, snapshot.styles, theme)
         case "breakdown":
             title = "bytes of tensors at the highest moment of a step"
             return tradeoffs.memory_breakdown(snapshot.comparison, snapshot.runs, view, theme, title=title)
-        case "loss-memory" | "loss-hours":
-            price: tradeoffs.Price = "memory" if name == "loss-memory" else "hours"
+        case "loss-memory" | "pareto" | "loss-hours":
+            price: tradeoffs.Price = "hours" if name == "loss-hours" else "memory"
             title = f"final {snapshot.comparison.loss_name}"
             return tradeoffs.loss_by_price(snapshot.comparison, snapshot.styles, view, theme, price, title=title)
         case "timeline":

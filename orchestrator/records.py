@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
 from orchestrator.kinds import ExperimentSpec
+from orchestrator.sweeps import SweepSpec
 from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
@@ -54,6 +55,12 @@ class ExperimentRecord(Record):
     progress: Progress
     key_id: str | None = None
     """The key that submitted it; null where the service had none."""
+
+    def runs_planned(self) -> int:
+        """How many runs there will be: of a sweep that goes on all of its trials, those not begun yet among them."""
+        if isinstance(self.spec, SweepSpec) and not self.counts.done():
+            return self.spec.trial_count()
+        return self.counts.total
 
 
 class Submission(Record):

@@ -108,7 +108,9 @@ def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, bench, na
     made = bench.submit(spec_of(parse(example(name), name))).experiment
     page = client.get(f"/new?from={made.id}").text
     assert '<span class="chip good">valid</span>' in page
-    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)[1])
+    found = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+    assert found
+    text = html.unescape(found[1])
     assert spec_of(parse(text, "the copy")) == made.spec
     answer = client.post("/new", data={"yaml": text, "action": "submit", "nonce": "abc"}, follow_redirects=False)
     assert answer.status_code == 303

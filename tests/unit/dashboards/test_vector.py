@@ -10,8 +10,10 @@ import pytest
 from dashboards.figure_files import Picture, figure_csv, figure_html, script_hash
 from dashboards.fit_figures import law, log_ticks, residuals
 from dashboards.palette import styles
-from dashboards.pareto import pareto
-from dashboards.vector import FigureError, VectorFormat, letters, vector
+from dashboards.tradeoffs import loss_by_price
+from dashboards.vector import FigureError, VectorFormat, vector
+from dashboards.vector_text import letters
+from dashboards.viewstate import ViewState
 from orchestrator.cells import comparisons
 from orchestrator.comparison import compare
 from orchestrator.fit_records import FitReport
@@ -63,8 +65,8 @@ def test_an_svg_is_well_formed_and_holds_nothing_that_runs(report: FitReport) ->
 def test_bars_and_marks_of_a_comparison_are_drawn() -> None:
     comparison = made_comparison(label=HOSTILE)
     own = styles((row.candidate, row.optimizer) for row in comparison.rows)
-    figure = pareto(comparison, own, "light")
-    assert [trace["x"] for trace in figure["data"][1:]] == [[row.optimizer_state_bytes] for row in comparison.rows]
+    figure = loss_by_price(comparison, own, ViewState(), "light", "memory", title="loss")
+    assert [trace["x"] for trace in figure["data"]] == [[row.optimizer_state_bytes] for row in comparison.rows]
     assert vector(figure, "svg").startswith(b"<?xml")
 
 
