@@ -124,20 +124,39 @@ def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes
     return vector(picture.figure, _vector(form), title=picture.title, theme=theme)
 
 
+CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "x_plus", "label", "text")
+
+
 def figure_csv(figure: Figure) -> str:
-    """A line a point: the name of what is drawn, x, y, and error bars where there are any."""
+    """A line a point: the name of what is drawn, x, y, error bars and words where there are any."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(("trace", "name", "mode", "x", "y", "y_minus", "y_plus"))
+    writer.writerow(CSV_HEAD)
     for number, trace in enumerate(figure["data"]):
-        error = trace.get("error_y") or {}
         count = len(trace["x"])
-        low, high = error.get("arrayminus") or [None] * count, error.get("array") or [None] * count
         kind = "band edge" if trace.get("line", {}).get("width") == 0 else trace.get("mode", trace["type"])
         name = spreadsheet_safe(letters(str(trace.get("name", ""))))
-        for x, y, minus, plus in zip(trace["x"], trace["y"], low, high, strict=True):
-            writer.writerow((number, name, kind, _cell(x), _cell(y), minus, plus))
+        columns = (
+            trace["x"],
+            trace["y"],
+            *_spread(trace.get("error_y"), count),
+            *_spread(trace.get("error_x"), count),
+            _each(trace.get("customdata"), count),
+            _each(trace.get("text"), count),
+        )
+        for row in zip(*columns, strict=True):
+            writer.writerow((number, name, kind, *map(_cell, row)))
     return out.getvalue()
+
+
+def _spread(error: dict[str, Any] | None, count: int) -> tuple[list[Any], list[Any]]:
+    """(below, above) of each point; one that is given once lies to both sides."""
+    above = error["array"] if error else [None] * count
+    return (error or {}).get("arrayminus", above), above
+
+
+def _each(words: Any, count: int) -> list[Any]:
+    return list(words) if isinstance(words, list | tuple) else [words] * count
 
 
 def figure_html(picture: Picture, theme: ThemeName) -> str:

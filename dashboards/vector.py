@@ -154,7 +154,8 @@ class Sheet:
         self._drawn.canvas.draw()
         widest = max((label.get_window_extent().width for label in axes.get_yticklabels()), default=0.0)
         left, bottom, width, height = axes.get_position().bounds
-        wanted = min(0.45, (widest + 24) / self._drawn.bbox.width)
+        beside = 24 + 16 * bool(axes.get_ylabel())
+        wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
         axes.set_position((wanted, bottom, left + width - wanted, height))
 
     def _notes(self, axes: Any) -> None:

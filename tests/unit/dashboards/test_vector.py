@@ -105,6 +105,14 @@ def test_the_csv_is_safe_for_spreadsheets() -> None:
     assert [(row["name"], row["x"], row["y"]) for row in rows] == [("'=1+1", "1", "3.5"), ("'=1+1", "2", "")]
 
 
+def test_the_csv_has_whiskers_and_what_stands_in_cells() -> None:
+    marks = {"type": "scatter", "mode": "markers", "x": [1], "y": ["a"], "error_x": {"array": [0.5]}}
+    cells = {"type": "bar", "x": [0], "y": [1], "base": [2], "customdata": ["block, step 3"], "text": ["0.7"]}
+    rows = list(csv.DictReader(io.StringIO(figure_csv({"data": [marks, cells], "layout": {}}))))
+    assert (rows[0]["x_minus"], rows[0]["x_plus"], rows[0]["y_minus"]) == ("0.5", "0.5", "")
+    assert (rows[1]["label"], rows[1]["text"]) == ("block, step 3", "0.7")
+
+
 def test_an_html_figure_runs_only_its_own_two_scripts(report: FitReport) -> None:
     text = figure_html(Picture(name="law", title=HOSTILE, figure=law(report, STYLES, "light")), "light")
     scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
