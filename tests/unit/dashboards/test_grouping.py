@@ -61,7 +61,7 @@ def test_a_group_is_of_all_of_its_runs_and_looks_like_no_optimizer(client, bench
     runs = [run for run in bench.runs(experiment_id=experiment) if run.optimizer == "adapm"]
     best = {row.candidate: row.best_lr for row in bench.compare(experiment).rows}
     losses = [run.result.final_val_loss for run in runs if run.result and run.lr == best[run.candidate]]
-    assert adapm["y"][-1] == pytest.approx(sum(losses) / len(losses))
+    assert adapm["y"][-1] == pytest.approx(sum(losses) / len(losses), abs=1e-3)
 
 
 def test_rates_are_grouped_over_all_of_them_and_the_table_stays(client, experiment):
