@@ -62,7 +62,7 @@ def grouped(runs: Iterable[RunRecord], grouping: Grouping) -> list[tuple[str, Se
     found: dict[str, list[RunRecord]] = {}
     for run in runs:
         found.setdefault(grouping.value(run), []).append(run)
-    return sorted(found.items(), key=lambda item: _order(item[0]))[:MOST_GROUPS]
+    return [(value, found[value]) for value in sorted(found, key=_order)[:MOST_GROUPS]]
 
 
 def _by_option(name: str) -> Grouping:
