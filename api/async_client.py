@@ -99,6 +99,7 @@ class AsyncClient:
 
     health = _awaited(Client.health)
     submit = _awaited(Client.submit)
+    validate = _awaited(Client.validate)
     experiments = _awaited(Client.experiments)
     experiment = _awaited(Client.experiment)
     compare = _awaited(Client.compare)

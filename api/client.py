@@ -31,6 +31,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.key_records import AuditRecord, KeyRecord, KeyRequest, NewKey
+from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.records import (
     AttemptRecord,
@@ -112,6 +113,13 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
             lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
         )
         return read(response, Submission)
+
+    def validate(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any]) -> Preview:
+        """What submitting this would mean, or what is wrong with it; nothing is stored."""
+        content = spec.model_dump_json() if isinstance(spec, BaseModel) else json.dumps(dict(spec), default=str)
+        path, headers = "/v1/experiments/validate", {"Content-Type": "application/json"}
+        response = self._send(lambda: self._http.post(path, content=content, headers=headers), tries=self._retries + 1)
+        return read(response, Preview)
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False

@@ -86,10 +86,13 @@ def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
     """By run: its optimizer's own style; where an optimizer stands twice, a hue for each run instead."""
     if len({run.optimizer for run in runs}) == len(runs):
         return {run.id: style(run.optimizer) for run in runs}
-    return {
-        run.id: Style(hue=BY_RUN[place % len(BY_RUN)], dash=DASHES[place // len(BY_RUN)], symbol=SYMBOLS[place % 8])
-        for place, run in enumerate(runs)
-    }
+    return {run.id: numbered_style(place) for place, run in enumerate(runs)}
+
+
+def numbered_style(place: int) -> Style:
+    """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
+    dash = DASHES[place // len(BY_RUN) % len(DASHES)]
+    return Style(hue=BY_RUN[place % len(BY_RUN)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
 
 
 def run_title(run: RunRecord) -> str:

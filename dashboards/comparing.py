@@ -3,10 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 
 from dashboards import compare
 from dashboards.compare import METRICS, X_TITLES, CompareView
+from dashboards.figure_answers import figure_answer
+from dashboards.figure_files import FileForm
 from dashboards.palette import ThemeName
 from dashboards.reader import Reader
 from dashboards.render import page
@@ -38,9 +40,12 @@ def compare_pages(reader: Reader) -> APIRouter:
             most=compare.MOST_RUNS,
         )
 
-    @router.get("/compare/figures/overlay.json")
+    @router.get("/compare/figures/overlay.{form}")
     def overlay(
-        request: Request, theme: ThemeName = "light", if_none_match: Annotated[str | None, Header()] = None
+        form: FileForm,
+        request: Request,
+        theme: ThemeName = "light",
+        if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         view = CompareView.parse(request.query_params.multi_items())
         tag = _tag(reader, view)
@@ -48,7 +53,8 @@ def compare_pages(reader: Reader) -> APIRouter:
             return Response(status_code=304, headers={"ETag": tag})
         runs, _ = _runs(reader, view)
         figure = compare.overlay(runs, [reader.own_series(run) for run in runs], view, theme)
-        return JSONResponse(figure, headers={"ETag": tag, "Cache-Control": "no-cache"})
+        title = f"{len(runs)} runs beside each other: {METRICS[view.metric]}"
+        return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
 
     return router
 

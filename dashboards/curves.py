@@ -36,7 +36,8 @@ class Curve:
 
     candidate: str
     title: str
-    lr: float
+    lr: float | None
+    """None where it is a group of runs, at whatever rates."""
     is_best: bool
     """The candidate's best learning rate so far: drawn in full."""
     style: Style
@@ -66,6 +67,10 @@ def loss_curves(
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, across, budget)
+    if any(curve.lr is None for curve in shown):  # the page's own legend is of candidates
+        layout["showlegend"] = True
+        layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
+        layout["margin"] |= {"t": 40}
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
@@ -129,14 +134,14 @@ def _validation_line(curve: Curve, band: Band, colour: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": f"{plain(curve.title)} · lr {formats.rate(curve.lr)}",
+        "name": plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
         "x": numbers(band.x[trained]),
         "y": numbers(band.mean[trained]),
         "opacity": 1.0 if curve.is_best else 0.5,
         "line": {"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
         "marker": {"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
         "hovertemplate": "%{y:.4f}",
-        "showlegend": False,
+        "showlegend": curve.lr is None,
     }
 
 

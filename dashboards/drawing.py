@@ -4,6 +4,7 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 """
 
 import html
+from textwrap import wrap
 from typing import Any
 
 from dashboards.palette import THEMES, ThemeName
@@ -14,6 +15,8 @@ Figure = dict[str, Any]
 """`{"data": [...], "layout": {...}}`, as Plotly.react takes it."""
 
 FONT = 'Inter, -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial'
+LINE_LETTERS = 36
+"""Of the sentence in an empty figure: Plotly cuts a line that is wider than a phone."""
 LOSS_IN_NATS = "loss, nats per token"
 """The title of a language task's loss axis."""
 
@@ -85,7 +88,8 @@ def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: 
     if any(len(trace["x"]) for trace in data):
         return {"data": data, "layout": layout}
     bare = {key: layout[key] for key in ("font", "paper_bgcolor", "plot_bgcolor", "margin")}
-    note = {"text": empty, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    text = "<br>".join(wrap(empty, LINE_LETTERS))
+    note = {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
     hidden = {"visible": False, "fixedrange": True}
     muted = {"font": {"size": 13, "color": THEMES[theme].muted}}
     return {"data": [], "layout": bare | {"xaxis": hidden, "yaxis": hidden, "annotations": [note | muted]}}

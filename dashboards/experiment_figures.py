@@ -1,14 +1,15 @@
 """The figures of an experiment's page by name: reads the series that a figure needs and hands them to `figures`."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, assert_never
 
 from dashboards import figures, tradeoffs
+from dashboards.compare import numbered_style
 from dashboards.curves import Curve, loss_curves
 from dashboards.drawing import Figure
-from dashboards.palette import ThemeName
-from dashboards.pareto import pareto
+from dashboards.grouping import chosen, grouped
+from dashboards.palette import Style, ThemeName
 from dashboards.reader import Reader, Snapshot
 from dashboards.timeline import attempts_timeline
 from dashboards.views import loss_title
@@ -18,6 +19,7 @@ from orchestrator.records import CandidateRow, RunRecord
 FigureName = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
 ]
+"""`pareto` is what `loss-memory` was called once, so that old addresses still lead to it."""
 
 
 def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName) -> Figure:
@@ -37,13 +39,11 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
             return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
         case "memory":
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
-        case "pareto":
-            return pareto(snapshot.comparison, snapshot.styles, theme)
         case "breakdown":
             title = "bytes of tensors at the highest moment of a step"
             return tradeoffs.memory_breakdown(snapshot.comparison, snapshot.runs, view, theme, title=title)
-        case "loss-memory" | "loss-hours":
-            price: tradeoffs.Price = "memory" if name == "loss-memory" else "hours"
+        case "loss-memory" | "pareto" | "loss-hours":
+            price: tradeoffs.Price = "hours" if name == "loss-hours" else "memory"
             title = f"final {snapshot.comparison.loss_name}"
             return tradeoffs.loss_by_price(snapshot.comparison, snapshot.styles, view, theme, price, title=title)
         case "timeline":
@@ -62,29 +62,49 @@ def best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
 
 
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
-    """One curve for each candidate and learning rate that the view shows; points of the others are not read."""
+    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by;
+    points of the others are not read."""
+    grouping = chosen(snapshot.experiment.spec, view.group)
+    shown = list(_shown(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates)))
+    if grouping is None:
+        for row, lr, is_best in shown:
+            runs = _runs(snapshot, row, lr, is_best=is_best)
+            yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
+        return
+    every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
+    for place, (value, runs) in enumerate(grouped(every, grouping)):
+        yield _curve(reader, value, f"{grouping.title} {value}", None, numbered_style(place), runs, is_best=True)
+
+
+def _shown(snapshot: Snapshot, view: ViewState, *, all_rates: bool) -> Iterator[tuple[CandidateRow, float, bool]]:
+    """(candidate, learning rate, is it its best one) of every curve that is shown."""
     for row in snapshot.comparison.rows:
         best = best_rate(row, snapshot.runs)
         rates = sorted({run.lr for run in snapshot.runs if run.candidate == row.candidate})
         for lr in rates:
-            if row.candidate in view.hidden or not (view.all_rates or lr == best):
-                continue
-            yield _curve(reader, snapshot, row, lr, is_best=lr == best)
+            if row.candidate not in view.hidden and (all_rates or lr == best):
+                yield row, lr, lr == best
 
 
-def _curve(reader: Reader, snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> Curve:
+def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> list[RunRecord]:
     # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
     final = row.final.run_ids if is_best and row.final else None
     mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
-    seeds = [run for run in mine if final is None or run.id in final]
-    return Curve(
-        candidate=row.candidate,
-        title=row.title,
-        lr=lr,
-        is_best=is_best,
-        style=snapshot.styles[row.candidate],
-        seeds=tuple(reader.series(run) for run in seeds),
-    )
+    return [run for run in mine if final is None or run.id in final]
+
+
+def _curve(
+    reader: Reader,
+    name: str,
+    title: str,
+    lr: float | None,
+    style: Style,
+    runs: Iterable[RunRecord],
+    *,
+    is_best: bool,
+) -> Curve:
+    seeds = tuple(reader.series(run) for run in runs)
+    return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
 
 
 def flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:

@@ -1,4 +1,4 @@
-"""An experiment's figures as files: SVG, PNG and PDF (`vector.py`), HTML that needs nothing else, CSV, JSON.
+"""Figures as files: SVG, PNG and PDF (`vector.py`), HTML that needs nothing else, CSV, JSON.
 
 a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
 """
@@ -22,7 +22,8 @@ from dashboards.reader import Reader
 from dashboards.render import environment
 from dashboards.sweep_page import SWEEP_FIGURES, SweepFigureName, sweep_figure
 from dashboards.vector import MEDIA_TYPES as VECTOR_TYPES
-from dashboards.vector import FigureError, VectorFormat, letters, vector
+from dashboards.vector import FigureError, VectorFormat, vector
+from dashboards.vector_text import letters
 from dashboards.viewstate import ViewState
 from orchestrator.cells import one_comparison
 from orchestrator.records import ExperimentRecord
@@ -47,13 +48,19 @@ TITLES: dict[str, str] = {
     "learning-rates": "Learning-rate sensitivity",
     "memory": "Optimizer state",
     "pareto": "Loss and optimizer state",
+    "loss-memory": "Loss and optimizer state",
+    "loss-hours": "Loss and device-hours",
+    "breakdown": "What the peak memory is made of",
+    "timeline": "Attempts over time",
     "law": "Scaling law",
     "residuals": "Residuals of the law",
     "objective": "Objective over trials",
     "parallel": "Hyperparameters of all trials",
     "importance": "Importance of hyperparameters",
 }
-COMPARISON_FIGURES: tuple[FigureName, ...] = ("curves", "learning-rates", "memory", "pareto")
+COMPARISON_FIGURES: tuple[FigureName, ...] = (
+    "curves", "learning-rates", "memory", "loss-memory", "loss-hours", "breakdown", "timeline",
+)  # fmt: skip
 LAW_FIGURES: tuple[LawName, ...] = ("law", "residuals")
 
 
@@ -94,11 +101,6 @@ class FigureFiles:
             figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
         elif isinstance(experiment.spec, SweepSpec) is not (name in SWEEP_FIGURES):
             raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
-        elif not isinstance(experiment.spec, SweepSpec) and name not in COMPARISON_FIGURES:
-            # The page draws these four with what `vector.py` does not know: dates, and bars that lie.
-            raise FigureError(
-                f"the figure {name!r} is drawn on the page only; files are {', '.join(COMPARISON_FIGURES)}"
-            )
         elif name == "objective" or name == "parallel" or name == "importance":
             snapshot = self.reader.snapshot(experiment_id)
             figure, of = sweep_figure(snapshot, name, None, theme), experiment.name
@@ -122,20 +124,39 @@ def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes
     return vector(picture.figure, _vector(form), title=picture.title, theme=theme)
 
 
+CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "x_plus", "label", "text")
+
+
 def figure_csv(figure: Figure) -> str:
-    """A line a point: the name of what is drawn, x, y, and error bars where there are any."""
+    """A line a point: the name of what is drawn, x, y, error bars and words where there are any."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(("trace", "name", "mode", "x", "y", "y_minus", "y_plus"))
+    writer.writerow(CSV_HEAD)
     for number, trace in enumerate(figure["data"]):
-        error = trace.get("error_y") or {}
         count = len(trace["x"])
-        low, high = error.get("arrayminus") or [None] * count, error.get("array") or [None] * count
         kind = "band edge" if trace.get("line", {}).get("width") == 0 else trace.get("mode", trace["type"])
         name = spreadsheet_safe(letters(str(trace.get("name", ""))))
-        for x, y, minus, plus in zip(trace["x"], trace["y"], low, high, strict=True):
-            writer.writerow((number, name, kind, _cell(x), _cell(y), minus, plus))
+        columns = (
+            trace["x"],
+            trace["y"],
+            *_spread(trace.get("error_y"), count),
+            *_spread(trace.get("error_x"), count),
+            _each(trace.get("customdata"), count),
+            _each(trace.get("text"), count),
+        )
+        for row in zip(*columns, strict=True):
+            writer.writerow((number, name, kind, *map(_cell, row)))
     return out.getvalue()
+
+
+def _spread(error: dict[str, Any] | None, count: int) -> tuple[list[Any], list[Any]]:
+    """(below, above) of each point; one that is given once lies to both sides."""
+    above = error["array"] if error else [None] * count
+    return (error or {}).get("arrayminus", above), above
+
+
+def _each(words: Any, count: int) -> list[Any]:
+    return list(words) if isinstance(words, list | tuple) else [words] * count
 
 
 def figure_html(picture: Picture, theme: ThemeName) -> str:

@@ -1,11 +1,11 @@
 """Pages of scaling laws and performance profiles.
 
 /experiments/{id}                        of a scaling experiment: law, predictions, a comparison for each size
-/experiments/{id}/figures/law.json       and residuals.json
+/experiments/{id}/figures/law.{form}     and residuals.{form}
 /fits?experiments=a,b                    the laws over several experiments
-/fits/figures/{name}.json
+/fits/figures/{name}.{form}
 /profiles?experiments=a,b                performance profiles over several comparisons
-/profiles/figures/{by}.json
+/profiles/figures/{by}.{form}
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,11 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 
 from dashboards import fit_figures, fit_views
-from dashboards.drawing import Figure
+from dashboards.figure_answers import figure_answer
+from dashboards.figure_files import TITLES, FileForm
 from dashboards.fit_reader import FitReader, candidate_styles, default_targets
 from dashboards.palette import ThemeName
 from dashboards.render import page, refused_page
@@ -41,9 +42,9 @@ class FitPages:
         """The addresses of this file, but for those under an experiment."""
         router = APIRouter(include_in_schema=False)
         router.get("/fits")(self.fits)
-        router.get("/fits/figures/{name}.json")(self.fits_figure)
+        router.get("/fits/figures/{name}.{form}")(self.fits_figure)
         router.get("/profiles")(self.profiles)
-        router.get("/profiles/figures/{by}.json")(self.profile_figure)
+        router.get("/profiles/figures/{by}.{form}")(self.profile_figure)
         return router
 
     def scaling(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
@@ -75,17 +76,18 @@ class FitPages:
         except ConflictError as error:
             return refused_page(409, "No laws of these", str(error))
         law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
-        return page("fits.html", experiments=experiments, **law)
+        sentence = fit_views.headline(law["report"]) if law["report"] else law["refusal"]
+        return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
 
     def scaling_figure(
-        self, experiment: ExperimentRecord, name: FitFigure, request: Request, theme: ThemeName
+        self, experiment: ExperimentRecord, name: FitFigure, form: FileForm, request: Request, theme: ThemeName
     ) -> Response:
         """A figure of a scaling experiment."""
-        return self._figure([experiment], name, request, theme)
+        return self._figure([experiment], name, form, request, theme)
 
-    def fits_figure(self, name: FitFigure, request: Request, theme: ThemeName = "light") -> Response:
+    def fits_figure(self, name: FitFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure over the experiments that the query names."""
-        return self._figure(self._experiments(request), name, request, theme)
+        return self._figure(self._experiments(request), name, form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names."""
@@ -98,23 +100,32 @@ class FitPages:
         except ConflictError as error:
             return refused_page(409, "No profiles of these", str(error))
         return page(
-            "profiles.html",
+            "together.html",
+            heading="Performance profiles",
+            headline=fit_views.profile_headline(report),
             experiments=experiments,
-            report=report,
+            profile=report,
             styles=candidate_styles(experiments),
             query=Asked.address("", experiments),
         )
 
     def profile_figure(
-        self, by: Literal["tokens", "device_hours"], request: Request, theme: ThemeName = "light"
+        self, by: Literal["tokens", "device_hours"], form: FileForm, request: Request, theme: ThemeName = "light"
     ) -> Response:
         """The profile's curves."""
         experiments = self._experiments(request)
         report = self._reader.bench.profile([each.id for each in experiments])
-        return as_json(fit_figures.profile_curves(report, by, candidate_styles(experiments), theme))
+        drawn = fit_figures.profile_curves(report, by, candidate_styles(experiments), theme)
+        title = f"Performance profile by {by.replace('_', '-')}"
+        return figure_answer(drawn, form, theme, name=f"profile-{by}", title=title)
 
     def _figure(
-        self, experiments: Sequence[ExperimentRecord], name: FitFigure, request: Request, theme: ThemeName
+        self,
+        experiments: Sequence[ExperimentRecord],
+        name: FitFigure,
+        form: FileForm,
+        request: Request,
+        theme: ThemeName,
     ) -> Response:
         asked = Asked.of(request, experiments)
         try:
@@ -122,7 +133,9 @@ class FitPages:
         except FitError:
             report = EMPTY
         draw = fit_figures.law if name == "law" else fit_figures.residuals
-        return as_json(draw(report, candidate_styles(experiments), theme))
+        of = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} experiments"
+        drawn = draw(report, candidate_styles(experiments), theme)
+        return figure_answer(drawn, form, theme, name=name, title=f"{TITLES[name]} · {of}")
 
     def _law(
         self, experiments: Sequence[ExperimentRecord], asked: "Asked", form_url: Callable[[str], str]
@@ -184,11 +197,6 @@ EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fi
 def missing(what: str) -> HTMLResponse:
     """The 404 page."""
     return page("missing.html", status=404, what=what[:1].upper() + what[1:])
-
-
-def as_json(figure: Figure) -> JSONResponse:
-    """A figure for Plotly.react."""
-    return JSONResponse(figure, headers={"Cache-Control": "no-cache"})
 
 
 def _is_known(text: str) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dashboards import formats
 from orchestrator.fit_records import CandidateFit, FitReport, FormName, MemoryPrediction, Prediction
+from orchestrator.profile_records import ProfileReport
 from orchestrator.records import CandidateRow, CellRecord, Comparison
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
@@ -92,3 +93,14 @@ def row_of(comparison: Comparison, candidate: str) -> CandidateRow:
 def device_hours(cells: Sequence[CellRecord]) -> float:
     """Of every run of every cell."""
     return sum(row.device_hours for cell in cells for row in cell.comparison.rows)
+
+
+def profile_headline(report: ProfileReport) -> str:
+    """Who scores highest over the workloads; empty where no candidate is in all of them."""
+    if not report.rows:
+        return ""
+    first, count = report.rows[0], len(report.rows[0].times)
+    return (
+        f"{first.title} scores highest over {count} workload{'s' if count != 1 else ''}: {first.score_tokens:.3f} by "
+        "tokens to the baseline's loss."
+    )

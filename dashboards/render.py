@@ -8,7 +8,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dashboards import assets, fit_views, formats, measured, tables, views
+from dashboards import assets, fit_views, formats, grouping, measured, tables, views
 from dashboards.palette import style
 from dashboards.visitor import may_change, visitor
 
@@ -50,6 +50,7 @@ def environment() -> Environment:
     made.filters |= FILTERS
     made.filters["ago"] = lambda then: formats.ago(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    made.globals |= {"groupings": grouping.choices}
     made.globals |= {"view_choices": views.view_choices, "run_choices": tables.run_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": views, "measured": measured, "style": style}
     made.globals |= {"fits": fit_views}

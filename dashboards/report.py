@@ -30,6 +30,8 @@ from orchestrator.sweeps import SweepSpec
 
 MOST_RUNS = 1_000
 """Runs that the table at the end lists; the exports have all of them."""
+REPORTED: tuple[AnyName, ...] = ("curves", "learning-rates", "memory", "loss-memory")
+"""Figures of a comparison."""
 MOST_CELLS = 12
 """Leaderboards of a scaling experiment that a report holds; the law's table has all sizes."""
 
@@ -106,7 +108,7 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
 
 def of_a_comparison(subject: Subject) -> tuple[Section, ...]:
     """The leaderboard and its figures."""
-    return (_leaderboard(subject, "", 2), _figures(subject, ("curves", "learning-rates", "memory", "pareto"), ""))
+    return (_leaderboard(subject, "", 2), _figures(subject, REPORTED, ""))
 
 
 def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
@@ -118,7 +120,7 @@ def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
         return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
     cells = subject.files.bench.cells(subject.experiment.id)
     shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
-    largest = _figures(subject, ("curves", "learning-rates", "memory", "pareto"), cells[-1].key)
+    largest = _figures(subject, REPORTED, cells[-1].key)
     blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
     return (
         Section(title="Scaling law", blocks=blocks),
@@ -220,8 +222,8 @@ CAPTIONS = {
     "learning-rates": "Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "
     "diverged.",
     "memory": "Bytes of the real tensors of the optimizer's state, and their share of the baseline's.",
-    "pareto": "Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the dotted "
-    "line on both axes.",
+    "loss-memory": "Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the "
+    "dotted line on both axes.",
     "law": "Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; bands: its "
     "95 % bootstrap interval. Hollow marks were never trained.",
     "residuals": "How far the mean at each size lies above its law.",

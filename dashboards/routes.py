@@ -2,11 +2,11 @@
 
 /                                        experiments, newest first
 /experiments/{id}                        leaderboard, figures, runs
-/experiments/{id}/figures/{name}.json    a figure for Plotly.react
+/experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file (figure_answers.py)
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
 /studies, /studies/{name}                what the paper claims, and what was measured (study_pages.py)
-/runs/{id}/figures/{series,meters,probe}.json
+/runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
 /compare?runs=…                          any runs beside each other
 /new                                     the submit form, and the same as YAML
@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards import experiment_figures, tables, tradeoffs, views
@@ -28,8 +28,9 @@ from dashboards.attention import concerns
 from dashboards.comparing import compare_pages
 from dashboards.curation_pages import curation_pages, lost_page, undoable
 from dashboards.downloads import table_file
-from dashboards.drawing import Figure
 from dashboards.experiment_figures import FigureName
+from dashboards.figure_answers import figure_answer
+from dashboards.figure_files import TITLES, FileForm
 from dashboards.fit_pages import FitFigure, FitPages
 from dashboards.fit_reader import FitReader
 from dashboards.live import Pulse, changes
@@ -65,7 +66,7 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
-    router.get("/experiments/{experiment_id}/figures/{name}.json")(data.experiment)
+    router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
     router.include_router(study_pages(bench))
     router.include_router(run_pages(reader))
@@ -130,7 +131,7 @@ class PageHandlers:
 
 
 class FigureHandlers:
-    """What answers with figures as JSON; an unchanged figure is answered with 304 and nothing else."""
+    """What answers with figures and tables; an unchanged figure is answered with 304 and nothing else."""
 
     def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
@@ -140,6 +141,7 @@ class FigureHandlers:
         self,
         experiment_id: str,
         name: FigureName | FitFigure | SweepFigureName,
+        form: FileForm,
         request: Request,
         theme: ThemeName = "light",
         if_none_match: Annotated[str | None, Header()] = None,
@@ -147,14 +149,17 @@ class FigureHandlers:
         """A figure of an experiment, as the view in the query asks for it."""
         view = ViewState.parse(request.query_params.multi_items())
         if name == "law" or name == "residuals":
-            return self._laws.scaling_figure(self._reader.bench.experiment(experiment_id), name, request, theme)
+            return self._laws.scaling_figure(self._reader.bench.experiment(experiment_id), name, form, request, theme)
         snapshot = self._reader.snapshot(experiment_id, view.cell)
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
         if snapshot.sweep is not None or name == "objective" or name == "parallel" or name == "importance":
-            return _json(sweep_figure(snapshot, name, request.query_params.get("candidate"), theme), tag)
-        return _json(experiment_figures.figure(self._reader, snapshot, name, view, theme), tag)
+            drawn = sweep_figure(snapshot, name, request.query_params.get("candidate"), theme)
+        else:
+            drawn = experiment_figures.figure(self._reader, snapshot, name, view, theme)
+        title = f"{TITLES[name]} · {snapshot.experiment.name}"
+        return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
 
     def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:
         """The leaderboard as a file."""
@@ -194,7 +199,3 @@ def last_seen(
 ) -> int | None:
     """The version that the listener shows: of the last event before its connection broke, else of its page."""
     return since if last_event_id is None else last_event_id
-
-
-def _json(figure: Figure, tag: str) -> JSONResponse:
-    return JSONResponse(figure, headers={"ETag": tag, "Cache-Control": "no-cache"})

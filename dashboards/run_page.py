@@ -1,19 +1,21 @@
 """`/runs/{id}`: one run with everything that is known of it: series, probes, result, attempts, events, log."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 
-from dashboards import run_figures, views
+from dashboards import formats, run_figures, views
 from dashboards.drawing import Figure
+from dashboards.figure_answers import figure_answer
+from dashboards.figure_files import FileForm
 from dashboards.figures import run_series
 from dashboards.palette import ThemeName
 from dashboards.reader import Reader
 from dashboards.render import missing_page, page
 from dashboards.run_figures import METERS
 from orchestrator.errors import NotFoundError
-from orchestrator.records import AttemptRecord
+from orchestrator.records import AttemptRecord, RunRecord
 from worker.record import Observation
 
 LOG_BYTES = 12_000
@@ -26,9 +28,9 @@ def run_pages(reader: Reader) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     handlers = RunHandlers(reader)
     router.get("/runs/{run_id}")(handlers.page)
-    router.get("/runs/{run_id}/figures/series.json")(handlers.series)
-    router.get("/runs/{run_id}/figures/meters.json")(handlers.meters)
-    router.get("/runs/{run_id}/figures/probe.json")(handlers.probe)
+    router.get("/runs/{run_id}/figures/series.{form}")(handlers.series)
+    router.get("/runs/{run_id}/figures/meters.{form}")(handlers.meters)
+    router.get("/runs/{run_id}/figures/probe.{form}")(handlers.probe)
     return router
 
 
@@ -65,30 +67,39 @@ class RunHandlers:
             observed=run_figures.last_observed(seen, chosen[0]) if chosen else None,
         )
 
-    def series(self, run_id: str, theme: ThemeName = "light", narrow: bool = False) -> Response:
+    def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Losses, learning rate, gradient norm and step time."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         one = self._reader.own_series(run)
         title = views.loss_title(snapshot.comparison)
         drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
-        return figure_answer(drawn, snapshot.version)
+        return _answer(drawn, form, theme, run, "series", "Series", snapshot.version)
 
-    def meters(self, run_id: str, theme: ThemeName = "light", narrow: bool = False) -> Response:
+    def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Every other series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         columns = self._reader.bench.series(run_id, tuple(METERS))
         drawn = run_figures.meters(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
-        return figure_answer(drawn, snapshot.version)
+        return _answer(drawn, form, theme, run, "meters", "Everything else", snapshot.version)
 
-    def probe(self, run_id: str, theme: ThemeName = "light", probe: Chosen = None, quantity: Chosen = None) -> Response:
+    def probe(
+        self,
+        run_id: str,
+        form: FileForm,
+        theme: ThemeName = "light",
+        probe: Chosen = None,
+        quantity: Chosen = None,
+    ) -> Response:
         """What a probe saw of every block."""
         run = self._reader.bench.run(run_id)
         seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
         chosen = run_figures.probed(seen).chosen(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id).version
-        return figure_answer(run_figures.probe_heatmap(seen, *chosen, theme), version)
+        drawn = run_figures.probe_heatmap(seen, *chosen, theme)
+        title = f"{chosen[0]}, {chosen[1]}".replace("_", " ").replace("-", " ").capitalize()
+        return _answer(drawn, form, theme, run, "probe", title, version)
 
     def _log(self, run_id: str, attempts: tuple[AttemptRecord, ...]) -> str | None:
         """The end of the newest attempt's log; None where it left none here."""
@@ -100,6 +111,9 @@ class RunHandlers:
             return None
 
 
-def figure_answer(figure: Figure, version: int, **headers: Any) -> JSONResponse:
-    """A figure that browsers ask for anew, tagged with the version that it shows."""
-    return JSONResponse(figure, headers={"ETag": f'"{version}"', "Cache-Control": "no-cache", **headers})
+def _answer(
+    figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, name: str, title: str, version: int
+) -> Response:
+    """A figure of a run, tagged with the version that it shows."""
+    title = f"{title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
+    return figure_answer(figure, form, theme, name=f"{run.id}-{name}", title=title, tag=f'"{version}"')

@@ -2,12 +2,14 @@
 
 /studies                                  the list
 /studies/{name}                           claim, figures, tables and verdicts of one
-/studies/{name}/figures/{scale}.json      its figures with intervals, beside the paper's
+/studies/{name}/figures/{scale}.{form}    its figures with intervals, beside the paper's
 """
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
 
+from dashboards.figure_answers import figure_answer
+from dashboards.figure_files import FileForm
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.study_figure import study_figure
@@ -43,10 +45,10 @@ def study_pages(bench: Bench) -> APIRouter:
             interval_text=interval_text,
         )
 
-    @router.get("/studies/{name}/figures/{scale}.json")
-    def figure(name: str, scale: Scale, theme: ThemeName = "light") -> JSONResponse:
+    @router.get("/studies/{name}/figures/{scale}.{form}")
+    def figure(name: str, scale: Scale, form: FileForm, theme: ThemeName = "light") -> Response:
         found = studies.one(name)
         drawn = study_figure(found.scale(scale).best(), found.axis, theme)
-        return JSONResponse(drawn, headers={"Cache-Control": "no-cache"})
+        return figure_answer(drawn, form, theme, name=f"{found.name}-{scale.value}", title=found.title)
 
     return router

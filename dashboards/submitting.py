@@ -1,4 +1,4 @@
-"""`/new`: a form that becomes an experiment, or a specification as YAML; checked by the server as it is written.
+"""`/new`: a form that becomes a comparison, or YAML of any kind of experiment; checked by the server as it is written.
 
 Every check posts the whole form and renders the whole page, as a browser without scripts would see it; the script only
 takes over the parts that changed. So there is one judge and one template.
@@ -19,9 +19,10 @@ from dashboards.render import page
 from dashboards.visitor import visitor
 from optim import catalog
 from orchestrator.errors import NotFoundError, OrchestratorError
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.kinds import spec_of
 from orchestrator.previews import Preview
 from orchestrator.service import Bench
+from orchestrator.spec_brief import brief
 from orchestrator.spec_text import SpecTextError, parse, written
 from worker import presets
 from worker.data import catalog as data_catalog
@@ -105,12 +106,12 @@ def _copy(bench: Bench, experiment_id: str) -> Response:
         spec = bench.experiment(experiment_id).spec
     except NotFoundError:
         return page("missing.html", status=404, what=f"There is no experiment {experiment_id!r} to copy.")
-    return _yaml(bench, written(spec.model_dump(mode="json", exclude_defaults=True)), asked=False)
+    return _yaml(bench, written(brief(spec)), asked=False)
 
 
 def _submit(bench: Bench, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
     """Queue it and show it. The same page sent twice makes one experiment: by its nonce and what it says."""
-    spec = ComparisonSpec.model_validate(fields)
+    spec = spec_of(fields)
     key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
     try:
         made = bench.submit(spec, key, by=who.key_id if (who := visitor()) else None)

@@ -27,11 +27,12 @@ CROWD = 1.35
 def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
     """Loss over trials: filled marks ran the budget, open ones were stopped early, a line is the best so far."""
     top = _top(report.trials)
+    newest = max((trial.number for trial in report.trials), default=0)
     data: list[Any] = []
     for finding in report.findings:
         style = styles[finding.candidate]
         mine = [trial for trial in report.trials if trial.candidate == finding.candidate]
-        data.append(_best_line(finding, mine, style, theme))
+        data.append(_best_line(finding, mine, newest, style, theme))
         data.append(_marks(finding, [trial for trial in mine if trial.objective is not None], style, theme, top))
         data.append(_marks(finding, [trial for trial in mine if trial.objective is None], style, theme, top))
     title = LOSS_IN_NATS if report.loss_unit else report.loss_name
@@ -102,8 +103,12 @@ def _loss(trial: TrialRow) -> float | None:
     return trial.last_val_loss if trial.objective is None else trial.objective
 
 
-def _best_line(finding: Finding, trials: Sequence[TrialRow], style: Style, theme: ThemeName) -> dict[str, Any]:
-    pairs = [(t.number, best) for t, best in zip(trials, best_so_far(trials), strict=True) if best is not None]
+def _best_line(
+    finding: Finding, trials: Sequence[TrialRow], newest: int, style: Style, theme: ThemeName
+) -> dict[str, Any]:
+    """It reaches to the `newest` trial of any optimizer: the best stays the best until there is a better one."""
+    pairs = [(float(t.number), best) for t, best in zip(trials, best_so_far(trials), strict=True) if best is not None]
+    pairs += [(newest + 0.5, pairs[-1][1])] if pairs else []
     return {
         "type": "scatter",
         "mode": "lines",

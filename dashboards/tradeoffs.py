@@ -67,7 +67,7 @@ def loss_by_price(
     if price == "memory":
         layout["xaxis"] |= {"tickformat": ".2~s", "ticksuffix": "B"}
     layout["margin"] |= {"r": 84}
-    front = _front(placed)
+    front = _known_front(placed) if price == "memory" else _front(placed)
     data: list[Any] = [_front_line(front, theme)] if len(front) > 1 else []
     data += [_mark(row, cost, styles[row.candidate], theme, price, above=above[row.candidate]) for row, cost in placed]
     _set_ranges(layout, placed)
@@ -103,6 +103,12 @@ def _highest(row: CandidateRow, runs: Sequence[RunRecord]) -> MemoryBreakdown | 
 
 def _cost(row: CandidateRow, price: Price) -> float | None:
     return row.optimizer_state_bytes if price == "memory" else row.run_device_hours
+
+
+def _known_front(placed: Sequence[tuple[CandidateRow, float]]) -> list[tuple[float, float]]:
+    """The front of loss and memory that the leaderboard names, whatever is hidden; no unstable candidate is in it."""
+    front = [(row, cost) for row, cost in placed if row.on_pareto_front]
+    return sorted((cost, row.val_loss.mean) for row, cost in front if row.val_loss is not None)
 
 
 def _front(placed: Sequence[tuple[CandidateRow, float]]) -> list[tuple[float, float]]:

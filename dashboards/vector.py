@@ -1,49 +1,34 @@
 """Figures as SVG, PNG and PDF: our Plotly figures, drawn by matplotlib, offline and without a browser.
 
-It knows what our figures are made of: scatter traces (lines, marks, bands, error bars, steps), bars, linear and
-logarithmic axes with their places, annotations, straight shapes. Another kind of trace is a `FigureError`, never a
-picture that lacks something. Text is drawn letter by letter: no mathematics, no markup.
+It knows what our figures are made of: scatter traces (lines, marks, bands, error bars, steps, words), bars (standing,
+lying, grouped, stacked, cells), axes of numbers, logarithms, dates and names with their places, annotations, straight
+shapes (`vector_axes.py`, `vector_traces.py`). Another kind of trace is a `FigureError`, never a picture that lacks
+something. Text is drawn letter by letter: no mathematics, no markup.
 
 matplotlib takes half a second and some 40 MB the first time, so nothing imports it before a figure is asked for; its
 drawing is not made for several threads, so one figure is drawn at a time.
 """
 
-import html
 import io
-import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
 
 from dashboards.drawing import Figure
 from dashboards.palette import THEMES, ThemeName
+from dashboards.vector_axes import Scale
+from dashboards.vector_text import DASHES, DPI, HATCHES, POINTS, SYMBOLS, colour, first, letters
+from dashboards.vector_traces import Bars, scatter
 from orchestrator.errors import ConflictError
 
 VectorFormat = Literal["svg", "png", "pdf"]
 MEDIA_TYPES: dict[VectorFormat, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
-DPI = 96.0
-"""CSS pixels an inch: sizes in figures are CSS pixels."""
 PNG_SCALE = 2.0
-POINTS = 72.0 / DPI
-"""Points in a CSS pixel."""
-DASHES = {
-    "solid": "-",
-    "dash": (0, (5, 3)),
-    "dot": (0, (1.2, 2)),
-    "dashdot": (0, (5, 2, 1.2, 2)),
-    "longdash": (0, (9, 3)),
-}
-SYMBOLS = {
-    "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "pentagon": "p", "star": "*",
-    "hexagon": "h", "x-thin": "x", "x": "X", "triangle-down": "v",
-}  # fmt: skip
-RGBA = re.compile(r"rgba\((\d+),\s*(\d+),\s*(\d+),\s*([\d.]+)\)")
+HEIGHT_PIXELS = 430
+"""Of a figure that does not say."""
+TRACES = ("scatter", "bar")
 _DRAWING = Lock()
-
-Colour = Any
-"""What matplotlib takes: `#rrggbb`, or red, green, blue and alpha between 0 and 1."""
 
 
 class FigureError(ConflictError):
@@ -57,9 +42,10 @@ def vector(
     title: str = "",
     theme: ThemeName = "light",
     width_pixels: int = 760,
-    height_pixels: int = 430,
+    height_pixels: int | None = None,
 ) -> bytes:
     """The figure as a file; the same figure gives the same bytes. Raises `FigureError` for an unknown kind of trace."""
+    height = height_pixels or figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
         import matplotlib
@@ -69,12 +55,13 @@ def vector(
         settings: dict[Any, Any] = {
             "svg.fonttype": "path", "svg.hashsalt": "adapm-bench", "font.family": ["DejaVu Sans"], "font.size": 9,
             "text.parse_math": False, "text.usetex": False, "axes.unicode_minus": True, "pdf.fonttype": 42,
+            "hatch.linewidth": 0.7, "timezone": "UTC",
         }  # fmt: skip
         with matplotlib.rc_context(settings):
-            drawn = Drawn(figsize=(width_pixels / DPI, height_pixels / DPI), dpi=DPI)
+            drawn = Drawn(figsize=(width_pixels / DPI, height / DPI), dpi=DPI)
             FigureCanvasAgg(drawn)
             drawn.set_facecolor(THEMES[theme].surface)
-            _Sheet(drawn, figure, theme, title).draw()
+            Sheet(drawn, figure, theme, title).draw()
             out = io.BytesIO()
             # No date and no version of the program: equal figures are equal files.
             nothing: dict[str, Any] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
@@ -83,7 +70,7 @@ def vector(
     return out.getvalue()
 
 
-class _Sheet:
+class Sheet:
     """One figure on its way to matplotlib."""
 
     def __init__(self, drawn: Any, figure: Figure, theme: ThemeName, title: str) -> None:
@@ -91,6 +78,7 @@ class _Sheet:
         self._data: list[dict[str, Any]] = figure["data"]
         self._layout: dict[str, Any] = figure["layout"]
         self._axes: dict[tuple[str, str], Any] = {}
+        self._scales: dict[str, Scale] = {}
         self._box = (0.1, 0.14, 0.87, 0.75 if title else 0.83)
         """Left, bottom, width and height of the whole plot, as shares of the sheet."""
 
@@ -100,23 +88,43 @@ class _Sheet:
             self._drawn.text(
                 0.015, 0.975, self._title, va="top", ha="left", size=11, color=self._theme.ink, weight="bold"
             )
+        bars = {key: Bars(mine, self._layout.get("barmode", "group")) for key, mine in self._bars().items()}
         before: dict[str, Any] = {}
         for trace in self._data:
-            axes = self._axes_of(trace.get("xaxis", "x"), trace.get("yaxis", "y"))
-            draw = {"scatter": self._scatter, "bar": self._bar}.get(trace["type"])
-            if draw is None:
+            if trace["type"] not in TRACES:
                 raise FigureError(f"figures with a {trace['type']!r} cannot be drawn as files; open their page instead")
-            draw(axes, trace, before)
+            key = _key(trace)
+            axes, x, y = self._axes_of(*key), self._scale(key[0]), self._scale(key[1])
+            if trace["type"] == "bar":
+                bars[key].draw(axes, trace, x, y, self._theme)
+            else:
+                scatter(axes, trace, before, x, y, self._theme)
             before = trace
         main = self._axes_of("x", "y") if not self._data else next(iter(self._axes.values()))
+        if len(self._axes) == 1 and self._scale("y").has_words():
+            self._make_room(main)
         self._notes(main)
         self._legend(main)
+
+    def _bars(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for trace in self._data:
+            if trace["type"] == "bar":
+                found.setdefault(_key(trace), []).append(trace)
+        return found
+
+    def _scale(self, name: str) -> Scale:
+        if name not in self._scales:
+            layout = self._layout.get(f"{name[0]}axis{name[1:]}", {})
+            values = (value for trace in self._data if name in _key(trace) for value in trace[name[0]])
+            self._scales[name] = Scale(layout, values)
+        return self._scales[name]
 
     def _axes_of(self, x: str, y: str) -> Any:
         """The axes that a trace is drawn on; `y2` laid over `y` has a scale of its own."""
         if (x, y) in self._axes:
             return self._axes[x, y]
-        spec_x, spec_y = (self._layout.get(f"{name[0]}axis{name[1:]}", {}) for name in (x, y))
+        spec_x, spec_y = self._scale(x).layout, self._scale(y).layout
         if spec_y.get("overlaying") and (x, spec_y["overlaying"]) in self._axes:
             axes = self._axes[x, spec_y["overlaying"]].twinx()
             axes.set_ylim(*spec_y.get("range", (0, 1)))
@@ -127,176 +135,112 @@ class _Sheet:
             axes = self._drawn.add_axes(
                 (left + x0 * width, bottom + y0 * height, (x1 - x0) * width, (y1 - y0) * height), facecolor="none"
             )
-            self._dress(axes, spec_x, spec_y)
+            self._dress(axes, x, y)
         self._axes[x, y] = axes
         return axes
 
-    def _dress(self, axes: Any, spec_x: Mapping[str, Any], spec_y: Mapping[str, Any]) -> None:
+    def _dress(self, axes: Any, x: str, y: str) -> None:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         for side in ("left", "bottom"):
             axes.spines[side].set_color(self._theme.line)
         axes.tick_params(colors=self._theme.muted, labelsize=8, length=3, color=self._theme.line)
         axes.tick_params(which="minor", length=0)
-        for spec, axis, limit in ((spec_x, axes.xaxis, axes.set_xlim), (spec_y, axes.yaxis, axes.set_ylim)):
-            self._dress_one(spec, axis, limit)
-        if spec_x.get("visible") is False:
-            axes.axis("off")
-
-    def _dress_one(self, spec: Mapping[str, Any], axis: Any, limit: Any) -> None:
-        from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator, PercentFormatter
-
-        is_log = spec.get("type") == "log"
-        if is_log:
-            (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
-        if spec.get("range"):
-            limit(*((10**end if is_log else end) for end in spec["range"]))
-        if spec.get("tickvals") is not None:
-            texts = spec.get("ticktext") or [f"{value:g}" for value in spec["tickvals"]]
-            axis.set_major_locator(FixedLocator(spec["tickvals"]))
-            axis.set_major_formatter(FixedFormatter([letters(text) for text in texts]))
-            axis.set_minor_locator(NullLocator())
-        elif str(spec.get("tickformat", "")).endswith("%"):
-            axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        elif "s" in str(spec.get("tickformat", "")):
-            from matplotlib.ticker import EngFormatter
-
-            axis.set_major_formatter(EngFormatter(unit=spec.get("ticksuffix", ""), sep=""))
-        if spec.get("zeroline"):
-            line = axis.axes.axvline if axis.axis_name == "x" else axis.axes.axhline
-            line(0, color=_colour(spec.get("zerolinecolor", self._theme.line)), linewidth=0.8, zorder=1)
-        if spec.get("showgrid", True):
-            axis.grid(visible=True, color=self._theme.line, linewidth=0.6)
-            axis.axes.set_axisbelow(True)
-        if text := letters(spec.get("title", {}).get("text", "")):
-            axis.set_label_text(text, color=self._theme.muted, size=8.5)
-
-    def _scatter(self, axes: Any, trace: dict[str, Any], before: Mapping[str, Any]) -> None:
-        x, y = trace["x"], _numbers(trace["y"])
-        line, colour = trace.get("line", {}), _colour(trace.get("line", {}).get("color"))
-        alpha = trace.get("opacity", 1.0)
-        if trace.get("fill") == "tonexty":
-            low = _numbers(before["y"])
-            axes.fill_between(x, low, y, color=_colour(trace["fillcolor"]), linewidth=0)
-        width = line.get("width", 1.4) * POINTS
-        if "lines" in trace["mode"] and width:
-            steps = {"hv": "steps-post"}.get(line.get("shape", ""), "default")
-            dash = DASHES.get(line.get("dash", "solid"), "-")
-            axes.plot(x, y, color=colour, linewidth=width, linestyle=dash, alpha=alpha, drawstyle=steps)
-        if "markers" in trace["mode"]:
-            self._marks(axes, x, y, trace, alpha)
-        if error := trace.get("error_y"):
-            spread = [error["arrayminus"], error["array"]]
-            axes.errorbar(x, y, yerr=spread, fmt="none", ecolor=_colour(error["color"]), elinewidth=0.9, capsize=3)
-        if "text" in trace["mode"]:
-            for place, value, text in zip(x, y, trace["text"], strict=False):
-                axes.annotate(letters(text), (place, value), xytext=(-6, 0), textcoords="offset points", ha="right",
-                              va="center", size=8, color=self._theme.muted, annotation_clip=False)  # fmt: skip
-
-    def _marks(self, axes: Any, x: Sequence[Any], y: Sequence[float], trace: Mapping[str, Any], alpha: float) -> None:
-        marker = trace.get("marker", {})
-        name, hollow = (
-            str(marker.get("symbol", "circle")).removesuffix("-open"),
-            str(marker.get("symbol")).endswith("-open"),
-        )
-        edge = marker.get("line", {})
-        found = edge.get("color") or marker.get("color")
-        colours = [_colour(each) for each in (found if isinstance(found, list) else [found])]
-        size = (marker.get("size", 6) * POINTS) ** 2
-        thin = name.endswith("-thin")
-        width = edge.get("width", 0) * POINTS
-        look: dict[str, Any] = {"s": size, "linewidths": width, "alpha": alpha, "zorder": 3, "clip_on": False}
-        if thin:
-            axes.scatter(x, y, marker="x", c=colours, **look)
-        else:
-            faces = "none" if hollow else colours
-            axes.scatter(x, y, marker=SYMBOLS.get(name, "o"), facecolors=faces, edgecolors=colours, **look)
-
-    def _bar(self, axes: Any, trace: dict[str, Any], _before: Mapping[str, Any]) -> None:
-        colours = trace["marker"]["color"]
-        colours = [_colour(each) for each in (colours if isinstance(colours, list) else [colours])]
-        sideways = trace.get("orientation") == "h"
-        labels, values = (trace["y"], trace["x"]) if sideways else (trace["x"], trace["y"])
-        places = list(range(len(labels)))
-        draw = axes.barh if sideways else axes.bar
-        draw(places, _numbers(values), trace.get("width", 0.7), color=colours)
-        axis = axes.yaxis if sideways else axes.xaxis
-        axis.set_ticks(places, [letters(str(label)) for label in labels])
-        if sideways:
-            self._make_room(axes)
-        for place, value, text in zip(places, _numbers(values), trace.get("text", []), strict=False):
-            at = (value, place) if sideways else (place, value)
-            axes.annotate(letters(text), at, xytext=(4, 0) if sideways else (0, 4), textcoords="offset points",
-                          va="center" if sideways else "bottom", size=8, color=self._theme.ink)  # fmt: skip
+        self._scale(x).dress(axes.xaxis, self._theme)
+        self._scale(y).dress(axes.yaxis, self._theme)
 
     def _make_room(self, axes: Any) -> None:
         """Move the left edge so that the longest name fits, as Plotly's automargin does."""
         self._drawn.canvas.draw()
         widest = max((label.get_window_extent().width for label in axes.get_yticklabels()), default=0.0)
         left, bottom, width, height = axes.get_position().bounds
-        wanted = min(0.45, (widest + 24) / self._drawn.bbox.width)
+        beside = 24 + 16 * bool(axes.get_ylabel())
+        wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
         axes.set_position((wanted, bottom, left + width - wanted, height))
 
     def _notes(self, axes: Any) -> None:
         for shape in self._layout.get("shapes", []):
             line = shape.get("line", {})
-            axes.axvline(shape["x0"], color=_colour(line.get("color")), linestyle=DASHES.get(line.get("dash", ""), "-"),
+            axes.axvline(shape["x0"], color=colour(line.get("color")), linestyle=DASHES.get(line.get("dash", ""), "-"),
                          linewidth=line.get("width", 1) * POINTS)  # fmt: skip
         for note in self._layout.get("annotations", []):
             self._note(axes, note)
 
     def _note(self, axes: Any, note: Mapping[str, Any]) -> None:
         left, bottom, width, height = self._box
-        paper = note.get("xref") == "paper"
-        at = (left + note["x"] * width, bottom + note["y"] * height) if paper else (note["x"], note["y"])
-        where = self._drawn.transFigure if paper else axes.get_xaxis_transform()
-        font = note.get("font", {})
+        on_paper = note.get("xref") == "paper", note.get("yref") == "paper"
+        x = note["x"] if on_paper[0] else self._scale("x").places([note["x"]])[0]
+        y = note["y"] if on_paper[1] else self._scale("y").places([note["y"]])[0]
+        where = {
+            (True, True): self._drawn.transFigure,
+            (False, True): axes.get_xaxis_transform(),
+            (True, False): axes.get_yaxis_transform(),
+            (False, False): axes.transData,
+        }[on_paper]
+        at = (left + x * width, bottom + y * height) if all(on_paper) else (x, y)
+        font, ground = note.get("font", {}), note.get("bgcolor")
         axes.annotate(
-            letters(note["text"]), at, xycoords=where, color=_colour(font.get("color", self._theme.muted)), size=8.5,
+            letters(note["text"]), at, xycoords=where, color=colour(font.get("color", self._theme.muted)), size=8.5,
+            xytext=(note.get("xshift", 0) * POINTS, note.get("yshift", 0) * POINTS), textcoords="offset points",
             ha={"left": "left", "right": "right"}.get(note.get("xanchor", ""), "center"),
             va={"bottom": "bottom", "top": "top"}.get(note.get("yanchor", ""), "center"), annotation_clip=False,
+            bbox={"facecolor": colour(ground), "linewidth": 0, "pad": 1} if ground else None,
         )  # fmt: skip
 
     def _legend(self, axes: Any) -> None:
-        """One entry a name; bars carry theirs beside them, and a lone line needs none."""
-        from matplotlib.lines import Line2D
-
+        """One entry a name, but for what has its name beside it; a lone line needs none."""
         entries: dict[str, Any] = {}
         for trace in self._data:
+            if _key(trace)[0] != _key(self._data[0])[0]:
+                continue  # small plots have titles of their own
             name = letters(trace.get("name", ""))
-            if not name or trace["type"] != "scatter" or trace.get("hoverinfo") == "skip":
+            beside = letters(str(first(trace.get("text", "")))).strip()
+            if not name or trace.get("hoverinfo") == "skip" or beside == name:
                 continue
-            line, marker = trace.get("line", {}), trace.get("marker", {})
-            symbol = str(marker.get("symbol", ""))
-            colour = marker.get("color") or marker.get("line", {}).get("color") or line.get("color")
-            colour = _colour(colour[0] if isinstance(colour, list) else colour)
-            drawn = entries.setdefault(name, Line2D([], [], linestyle="none", color=colour))
-            if "lines" in trace["mode"]:
-                drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))
-                drawn.set_linewidth(1.5)
-            if "markers" in trace["mode"] and drawn.get_marker() in ("None", None):
-                drawn.set_marker(SYMBOLS.get(symbol.removesuffix("-open").removesuffix("-thin"), "o"))
-                drawn.set_markersize(5)
-                drawn.set_markerfacecolor("none" if symbol.endswith("-open") else colour)
-        if len(entries) > 1:
-            axes.legend(
-                entries.values(), entries.keys(), loc="best", fontsize=8, frameon=True, framealpha=0.85,
-                facecolor=self._theme.surface, edgecolor="none", labelcolor=self._theme.ink,
-            )  # fmt: skip
+            if trace["type"] == "bar":
+                entries.setdefault(name, _swatch(trace))
+            else:
+                _line(entries, name, trace)
+        if len(entries) < 2:
+            return
+        above = self._layout.get("legend", {}).get("orientation") == "h"
+        place: dict[str, Any] = {"loc": "best"}
+        if above:
+            place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": len(entries), "columnspacing": 1.2}
+        axes.legend(
+            entries.values(), entries.keys(), fontsize=8, frameon=not above, framealpha=0.85, handlelength=1.8,
+            facecolor=self._theme.surface, edgecolor="none", labelcolor=self._theme.ink, **place,
+        )  # fmt: skip
 
 
-def letters(text: str) -> str:
-    """What Plotly's pseudo-HTML shows, letter by letter; line breaks stay."""
-    return html.unescape(re.sub(r"<[^>]*>", "", text.replace("<br>", "\n")))
+def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of a trace's axes."""
+    return trace.get("xaxis", "x"), trace.get("yaxis", "y")
 
 
-def _numbers(values: Iterable[Any]) -> list[float]:
-    return [math.nan if value is None else float(value) for value in values]
+def _swatch(trace: Mapping[str, Any]) -> Any:
+    """What stands for bars in the legend."""
+    from matplotlib.patches import Patch
+
+    marker = trace["marker"]
+    pattern = marker.get("pattern", {})
+    hatch = HATCHES.get(pattern.get("shape", ""))
+    edge = pattern.get("fgcolor", "none") if hatch else "none"
+    return Patch(facecolor=colour(first(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
 
 
-def _colour(text: Any) -> Colour:
-    found = RGBA.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return text or "none"
-    red, green, blue, alpha = found.groups()
-    return int(red) / 255, int(green) / 255, int(blue) / 255, float(alpha)
+def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
+    """What stands for lines and marks of that name, all traces of it together."""
+    from matplotlib.lines import Line2D
+
+    line, marker = trace.get("line", {}), trace.get("marker", {})
+    symbol = str(first(marker.get("symbol", "")))
+    own = colour(first(marker.get("color")) or first(marker.get("line", {}).get("color")) or line.get("color"))
+    drawn = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
+    if "lines" in trace["mode"]:
+        drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))
+        drawn.set_linewidth(1.5)
+    if "markers" in trace["mode"] and drawn.get_marker() in ("None", None):
+        drawn.set_marker(SYMBOLS.get(symbol.removesuffix("-open").removesuffix("-thin"), "o"))
+        drawn.set_markersize(5)
+        drawn.set_markerfacecolor("none" if symbol.endswith("-open") else own)

@@ -105,6 +105,11 @@ def experiment_chip(counts: StateCounts) -> Chip:
     return Chip(text="running", tone="live")
 
 
+def planned_counts(experiment: ExperimentRecord) -> StateCounts:
+    """The states of an experiment's runs out of all that there will be: a sweep's trials are added one by one."""
+    return experiment.counts.model_copy(update={"total": experiment.runs_planned()})
+
+
 def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     """The states of an experiment's runs as parts of one bar: the good first, what waits last."""
     order: tuple[Tone, ...] = ("good", "bad", "live", "warn", "wait")

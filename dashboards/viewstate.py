@@ -25,6 +25,7 @@ RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
 """Field → name in the URL, of what is on or off."""
 MOST_PAGES = 1_000
+LONGEST_GROUP = 80
 Word = TypeVar("Word", bound=str)
 
 
@@ -45,6 +46,8 @@ class ViewState:
     """A line for each seed instead of their mean and band."""
     all_rates: bool = False
     """Every learning rate, not only each candidate's best."""
+    group: str = ""
+    """What loss curves are grouped by (`grouping.py`); empty is the candidate."""
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
     cell: str = ""
@@ -69,6 +72,7 @@ class ViewState:
             part=_known(given.get("part"), PARTS, "main"),
             smooth=_known(given.get("smooth"), SMOOTHINGS, "light"),
             all_rates=given.get("rates") == "all",
+            group=given.get("group", "")[:LONGEST_GROUP],
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
             cell=given.get("cell", ""),
             sort=_known(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
@@ -98,6 +102,7 @@ class ViewState:
                 ("x", self.x, "steps"),
                 ("part", self.part, "main"),
                 ("smooth", self.smooth, "light"),
+                ("group", self.group, ""),
             ]
         )
         pairs += [(name, "1") for field, name in SWITCHES.items() if getattr(self, field)]

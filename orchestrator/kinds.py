@@ -34,6 +34,11 @@ def read_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
     return _SPECS.validate_json(text)
 
 
+def spec_of(fields: Any) -> ComparisonSpec | SweepSpec:
+    """A specification from its fields, as the kind that it is; raises `ValidationError` with all faults."""
+    return _SPECS.validate_python(fields)
+
+
 def stored_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
     """A stored specification; one that would be refused today, as it stands."""
     try:

@@ -1,49 +1,34 @@
-"""A preview: what a specification would mean if it were submitted; nothing is stored.
+"""A preview: what a specification of any kind would mean if it were submitted; nothing is stored.
 
-Faults, the number of runs, their tokens, what each candidate keeps in memory, and the device-hours that they may take,
-by the pace of runs that were measured here.
+    whatever was sent ─► `kinds.spec_of` ─► faults, or its shares (`shares.py`) ─► runs, tokens, hours, memory
+
+Hours and memory are estimates (`estimates.py`): by the pace of runs that were measured here, by footprints that were
+counted before.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from statistics import fmean, median
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.experiments import Candidate, ComparisonSpec
-from orchestrator.faults import Fault, validation_faults
-from orchestrator.footprints import Footprints, Question
+from orchestrator import estimates
+from orchestrator.estimates import CandidateMemory, CostEstimate, RunsOfModel
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.faults import Fault, faults
+from orchestrator.footprints import Footprints
 from orchestrator.hidden_faults import with_hidden_faults
-from orchestrator.records import RunRecord
-from worker import presets
+from orchestrator.kinds import ExperimentSpec, spec_of
+from orchestrator.shares import shares
+from orchestrator.sweeps import SweepSpec
 from worker.record import Record
 
 MEASURED_RUNS = 60
 """So many of a model's last runs make the estimate of what more of them cost."""
-ASKED = {"rank_ratio", "state_dtype"}
-STATELESS = {"eps", "weight_decay", "clip", "refresh_interval", "inner_iterations", "seed"}
-"""Options that no byte of state depends on."""
-RunsOfModel = Callable[[str], Sequence[RunRecord]]
-"""The newest runs of a model that have succeeded, newest first."""
 
 
-class CandidateMemory(Record):
-    """What training a candidate keeps at the least: parameters, gradients, optimizer state; activations come on top."""
-
-    candidate: str
-    state_bytes: int
-    total_bytes: int
-
-
-class CostEstimate(Record):
-    """What the runs may cost, by the pace of measured ones."""
-
-    device_hours: float
-    device: str
-    """On which device that pace was measured; another one has another pace."""
-    measured_runs: int
-    assumed: tuple[str, ...]
-    """Candidates without a measured run: they are taken to be as fast as the mean of all others."""
+ONE_RUN = (
+    "makes this the specification of one run, which `adapm-bench run` takes; an experiment has candidates and seeds"
+)
 
 
 class Preview(Record):
@@ -52,18 +37,27 @@ class Preview(Record):
     faults: tuple[Fault, ...] = ()
     missing: tuple[str, ...] = ()
     """A sentence for each thing that has to be prepared before it can be submitted."""
+    kind: str | None = None
+    """Which kind of experiment it is; null where there are faults, like everything below."""
     name: str | None = None
     runs: int | None = None
-    """With tuning, at most; null where there are faults, like everything below."""
+    """With tuning, at most; of a sweep its trials."""
     growing: bool = False
-    """Whether the number is an upper bound."""
+    """Whether the number of runs, and of what they do, is an upper bound: tuning may need fewer rates, a sweep stops
+    trials early or runs out of its device-hours."""
+    models: tuple[str, ...] = ()
+    """What is trained, in the order of the runs."""
     steps: int | None = None
     """Of all runs."""
     tokens: int | None = None
+    batch_unit: str = "tokens"
+    """What `tokens` counts: samples, where nothing has tokens."""
     cost: CostEstimate | None = None
-    """Null where no run of this model was ever measured here."""
+    """Null where no run of these models was ever measured here."""
+    device_hours_budget: float | None = None
+    """What a sweep gives itself: it begins nothing that would not fit any more."""
     memory: tuple[CandidateMemory, ...] = ()
-    """Empty where this model's footprint was not counted yet."""
+    """Empty where the models' footprints were not counted yet."""
 
     def accepted(self) -> bool:
         """Whether it can be submitted as it is."""
@@ -71,84 +65,45 @@ class Preview(Record):
 
 
 def preview(
-    fields: Any, *, missing: Callable[[ComparisonSpec], Sequence[str]], measured: RunsOfModel, footprints: Footprints
+    fields: Any,
+    *,
+    missing: Callable[[ComparisonSpec | SweepSpec], Sequence[str]],
+    measured: RunsOfModel,
+    footprints: Footprints,
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
+    if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
+        return Preview(faults=(Fault(pointer="/optimizer", allowed=ONE_RUN),))
     try:
-        spec = ComparisonSpec.model_validate(fields)
+        spec = spec_of(fields)
     except ValidationError as error:
-        return Preview(faults=with_hidden_faults(validation_faults(error, ComparisonSpec), fields))
-    runs = spec.run_count()
+        return Preview(faults=with_hidden_faults(faults(error.errors(include_url=False), ExperimentSpec), fields))
+    parts = shares(spec)
+    budget = spec.device_hours if isinstance(spec, SweepSpec) else None
     return Preview(
         missing=tuple(missing(spec)),
+        kind=spec.kind,
         name=spec.name,
-        runs=runs,
-        growing=spec.tuning is not None and spec.tuning.extend_grid > 0,
-        steps=runs * spec.workload.budget.steps,
-        tokens=runs * spec.workload.tokens(),
-        cost=_cost(spec, measured(spec.workload.model)),
-        memory=tuple(_memory(spec, footprints)),
+        runs=sum(part.runs for part in parts),
+        growing=_is_bound(spec),
+        models=tuple(dict.fromkeys(part.workload.model for part in parts)),
+        steps=sum(part.runs * part.workload.budget.steps for part in parts),
+        tokens=sum(part.tokens() for part in parts),
+        batch_unit=spec.workload.task.batch_unit,
+        cost=_within(estimates.cost(parts, measured), budget),
+        device_hours_budget=budget,
+        memory=tuple(estimates.memory(parts, footprints)),
     )
 
 
-def _cost(spec: ComparisonSpec, measured: Sequence[RunRecord]) -> CostEstimate | None:
-    """Seconds a token of each candidate's optimizer × tokens, and what a run's start takes; of runs on the newest run's
-    device only."""
-    paces: dict[str, list[float]] = {}
-    starts: list[float] = []
-    device = None
-    for run in measured:
-        if run.result is None or not run.result.tokens:
-            continue
-        device = device or run.result.environment.device_name
-        if run.result.environment.device_name == device:
-            productive = run.result.productive_seconds or run.result.device_seconds
-            paces.setdefault(run.optimizer, []).append(productive / run.result.tokens)
-            starts.append(max(run.result.device_seconds - productive, 0.0))
-    if device is None:
-        return None
-    means = {optimizer: fmean(found) for optimizer, found in paces.items()}
-    others = fmean(means.values())
-    seconds = sum(
-        _runs_of(spec, candidate) * (spec.workload.tokens() * means.get(candidate.optimizer, others) + median(starts))
-        for candidate in spec.candidates
-    )
-    return CostEstimate(
-        device_hours=seconds / 3600,
-        device=device,
-        measured_runs=sum(map(len, paces.values())),
-        assumed=tuple(one.name() for one in spec.candidates if one.optimizer not in means),
-    )
+def _is_bound(spec: ComparisonSpec | SweepSpec) -> bool:
+    if isinstance(spec, SweepSpec):
+        return spec.may_stop_early() or spec.device_hours is not None
+    return spec.tuning is not None and spec.tuning.extend_grid > 0
 
 
-def _runs_of(spec: ComparisonSpec, candidate: Candidate) -> int:
-    """As `ComparisonSpec.run_count`, of one candidate."""
-    rates = len(candidate.learning_rates)
-    if spec.tuning is None:
-        return rates * len(spec.seeds)
-    return (rates + spec.tuning.extend_grid) * len(spec.tuning.seeds) + len(spec.seeds)
-
-
-def _memory(spec: ComparisonSpec, footprints: Footprints) -> Iterator[CandidateMemory]:
-    """Of every candidate whose footprint is known."""
-    for candidate in spec.candidates:
-        question = _question(spec, candidate)
-        known = footprints.known(question) if question else None
-        kept = {one.optimizer: one.state_bytes for one in known.optimizers} if known else {}
-        state_bytes = kept.get(candidate.optimizer)
-        if known and state_bytes is not None:
-            total = known.parameter_bytes + known.gradient_bytes + state_bytes
-            yield CandidateMemory(candidate=candidate.name(), state_bytes=state_bytes, total_bytes=total)
-
-
-def _question(spec: ComparisonSpec, candidate: Candidate) -> Question | None:
-    """The question whose answer holds for the candidate; None where only a count of its own would tell."""
-    model, options = spec.workload.model, candidate.options
-    if model not in presets.names() or candidate.rules or options.keys() - ASKED - STATELESS:
-        return None
-    if presets.preset(model).vocabulary_of_tokenizer and spec.workload.data.tokenizer != "byte":
-        return None
-    try:
-        return Question.of(model, options.get("rank_ratio"), options.get("state_dtype"))
-    except ValueError:
-        return None
+def _within(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
+    """Nothing takes longer than it may."""
+    if cost is None or budget is None:
+        return cost
+    return cost.model_copy(update={"device_hours": min(cost.device_hours, budget)})

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from orchestrator.annotations import Note
 from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
 from orchestrator.kinds import ExperimentSpec
+from orchestrator.sweeps import SweepSpec
 from worker.record import Record, Result, Verdict, Whole
 from worker.spec import RunSpec
 
@@ -66,6 +67,12 @@ class ExperimentRecord(Record):
     deleted_at: float | None = None
     undo_until: float | None = None
     """Of a deleted one: until when it can be restored; null where it is being removed."""
+
+    def runs_planned(self) -> int:
+        """How many runs there will be: of a sweep that goes on all of its trials, those not begun yet among them."""
+        if isinstance(self.spec, SweepSpec) and not self.counts.done():
+            return self.spec.trial_count()
+        return self.counts.total
 
 
 class Submission(Record):

@@ -32,6 +32,7 @@ from api.cli import (
     submit,
     sweep,
     up,
+    validate,
     watch,
     webhook,
     wishes,
@@ -75,7 +76,9 @@ def _options(
         raise typer.Exit(BAD_INPUT) from None
 
 
-USING = (demo, up, submit, look, watch, wishes, curation, logs, fit, sweep, study, export, report, mlflow, webhook)
+USING = (
+    demo, up, validate, submit, look, watch, wishes, curation, logs, fit, sweep, study, export, report, mlflow, webhook
+)  # fmt: skip
 BESIDE = (init, run, schema, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

@@ -32,7 +32,7 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> 
     """`3/12 runs, 27 %; 21,500 tokens/s; 2:40 left; adapm lr 0.004 seed 1: step 120/240 loss 2.61`."""
     counts, progress = experiment.counts, experiment.progress
     share = progress.steps_done / progress.steps_total if progress.steps_total else 0.0
-    parts = [f"{counts.ended()}/{counts.total} runs, {share:.0%}"]
+    parts = [f"{counts.ended()}/{experiment.runs_planned()} runs, {share:.0%}"]
     if progress.tokens_per_second:
         parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
     if progress.seconds_left is not None and not counts.done():

@@ -1,5 +1,7 @@
 """The pages in a real browser, with the real service behind them and played workers."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -78,6 +80,7 @@ def test_the_view_lives_in_the_address(eyes, finished):
     shared = eyes.look().open(page.url, figures=FIGURES)
     expect(shared.locator("#figure-curves .xtitle")).to_have_text("training tokens")
     assert shared.locator("#figure-memory .barlayer .point").count() == 2
+    expect(page.locator("#files-curves a").first).to_have_attribute("href", re.compile(r"curves\.svg\?x=tokens"))
     page.go_back()
     expect(page.get_by_role("switch", name="AdamW", exact=True)).to_have_attribute("aria-checked", "true")
     expect(page.locator("#figure-memory .barlayer .point")).to_have_count(3)
@@ -104,6 +107,17 @@ def test_an_experiment_is_labelled_found_deleted_and_brought_back(eyes, site, fi
     expect(page.locator("#leaderboard tbody tr")).to_have_count(3)
     expect(page.locator("#head .label")).to_have_count(2)
     assert page.url == finished
+    assert watched.complaints == []
+
+
+def test_curves_are_grouped_and_saved_as_files(eyes, finished):
+    watched = eyes.look()
+    page = watched.open(finished, figures=FIGURES)
+    page.locator('[data-cycle="b"]').get_by_role("link", name="lr").click()
+    expect(page.locator("#figure-curves .legend .traces")).to_have_count(2)
+    with page.expect_download() as saved:
+        page.locator("#files-curves").get_by_role("link", name="PNG").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     assert watched.complaints == []
 
 

@@ -1,10 +1,13 @@
 """The submit form in a real browser: checked while it is written, submitted, followed to the end."""
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 FIGURES = 7
+SWEEP = (Path(__file__).parents[2] / "docs" / "example-sweep.yaml").read_text()
 
 
 def test_from_the_form_to_a_full_leaderboard(eyes, site):
@@ -39,6 +42,23 @@ def test_without_scripts_the_form_is_a_form(eyes, site):
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
     assert site.bench.experiments()[0].counts.total == 27
+
+
+def test_a_sweep_is_pasted_checked_and_copied(eyes, site):
+    watched = eyes.look()
+    page = watched.open(site.url + "/new?as=yaml")
+    page.locator("textarea").fill(SWEEP.replace("trials: 8", "trials: 0"))
+    expect(page.locator("#preview .faults")).to_contain_text("/trials")
+    page.locator("textarea").fill(SWEEP)
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    expect(page.locator("#preview")).to_contain_text("at most 16")
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/experiments/*")
+    expect(page.locator(".facts").first).to_contain_text("sweep by tpe-hyperband")
+    page.get_by_role("link", name="Copy as new").click()
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    assert "kind: sweep" in page.locator("textarea").input_value()
+    assert watched.complaints == []
 
 
 def test_the_keyboard_leads_everywhere(eyes, site):

@@ -63,6 +63,31 @@ def test_the_example_of_the_documentation_is_accepted(cli):
     assert submission["created"] is True
 
 
+@pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
+def test_validate_takes_every_kind_and_stores_nothing(cli, service: Service, name: str):
+    before = len(service.bench.experiments())
+    found = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
+    assert found["kind"] in name.replace("example.yaml", "comparison")
+    assert len(service.bench.experiments()) == before
+
+
+def test_validate_names_every_fault_with_its_line(cli, tmp_path: Path):
+    path = tmp_path / "faulty.yaml"
+    path.write_text("kind: sweep\nname: x\ntrials: 0\n")
+    result = cli("validate", path)
+    assert result.exit_code == 2
+    assert f"{path}:3:1: /trials" in result.stderr
+    assert "/workload: required" in result.stderr
+
+
+def test_validate_needs_no_service(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+    result = CliRunner().invoke(main, ["validate", str(REPOSITORY / "docs" / "example-sweep.yaml")])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("valid: My first sweep, a sweep of at most 16 trials")
+
+
 def test_submitting_again_under_a_key_changes_nothing(cli, tmp_path: Path):
     path = written(tmp_path, comparison_fields())
     first, again = (pure_json(cli("submit", path, "--key", "k", "--json")) for _ in range(2))

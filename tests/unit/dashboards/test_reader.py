@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboards.figure_files import FigureFiles
+from dashboards.figure_files import COMPARISON_FIGURES, FigureFiles, write
 from dashboards.reader import Reader
 from dashboards.vector import FigureError
 from dashboards.viewstate import ViewState
@@ -26,11 +26,16 @@ def test_a_retried_run_is_read_anew(bench, player):
     assert reader.series(bench.run(run_id)).steps[-1] > before.steps[-1]
 
 
-@pytest.mark.parametrize("name", ["breakdown", "loss-memory", "loss-hours", "timeline"])
-def test_a_figure_of_the_page_alone_is_refused_as_a_file(bench, name):
-    experiment = bench.submit(DEMO).experiment
-    with pytest.raises(FigureError, match="files are curves"):
-        FigureFiles(bench).picture(experiment.id, name, ViewState())
+def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(bench):
+    experiment, files = bench.submit(DEMO).experiment, FigureFiles(bench)
+    assert files.names(experiment) == COMPARISON_FIGURES
+    for name in (*COMPARISON_FIGURES, "pareto"):
+        assert write(files.picture(experiment.id, name, ViewState()), "svg").startswith(b"<?xml")
+
+
+def test_a_figure_of_another_kind_of_experiment_is_refused(bench):
+    with pytest.raises(FigureError, match="a comparison has no figure 'parallel'; it has curves, "):
+        FigureFiles(bench).picture(bench.submit(DEMO).experiment.id, "parallel", ViewState())
 
 
 def test_a_cell_that_there_is_not_has_no_figures(bench):

@@ -114,6 +114,35 @@ def test_an_unknown_figure_is_refused(client, finished):
     assert client.get(f"/experiments/{finished}/figures/pie.json").status_code == 422
 
 
+def figures_of(page: str) -> set[str]:
+    """The addresses of a page's figures, but for their ending."""
+    return set(re.findall(r'data-figure="([^"]*)\.json', page))
+
+
+def test_every_figure_of_every_page_is_a_file_in_every_form(client, bench, finished):
+    runs = bench.runs(experiment_id=finished)
+    pages = (
+        f"/experiments/{finished}",
+        f"/runs/{runs[0].id}",
+        f"/compare?runs={runs[0].id}",
+        f"/profiles?experiments={finished}",
+        f"/fits?experiments={finished}",
+    )
+    found = {page: figures_of(client.get(page).text) for page in pages}
+    assert [len(each) for each in found.values()] == [7, 2, 1, 2, 2]
+    for page, figures in found.items():
+        text = client.get(page).text
+        for figure in figures:
+            for form in ("svg", "csv"):
+                assert f'<a download href="{figure}.{form}' in text
+    for form, begins in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("csv", b"trace,"), ("html", b"<!")):
+        answer = client.get(f"/runs/{runs[0].id}/figures/series.{form}")
+        assert answer.content.lower().startswith(begins.lower())
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{runs[0].id}-series.{form}"'
+    for figure in found[f"/experiments/{finished}"]:
+        assert client.get(f"{figure}.svg").content.startswith(b"<?xml")
+
+
 def test_an_unchanged_figure_is_not_sent_again(client, finished):
     path = f"/experiments/{finished}/figures/curves.json"
     first = client.get(path)

@@ -1,13 +1,17 @@
 """`/new` over HTTP, as a browser without scripts uses it."""
 
+import html
 import re
+from pathlib import Path
 
 import pytest
 
-from orchestrator.spec_text import parse, written
+from orchestrator.kinds import spec_of
+from orchestrator.spec_text import parse
 from orchestrator.studies.demo import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
 
+DOCS = Path(__file__).parents[3] / "docs"
 FORM = {"name": "from the form", "use": ["adamw", "adapm"], "seeds": "1, 2", "steps": "20", "warmup": "2"}
 
 
@@ -95,10 +99,41 @@ def test_the_form_becomes_yaml_that_says_the_same(client, bench):
     assert "learning_rates: [0.0003, 0.0006, 0.0012]" in page
 
 
-def test_an_experiment_is_copied_into_the_editor(client, bench):
-    made = bench.submit(DEMO).experiment
+def example(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
+def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, bench, name):
+    made = bench.submit(spec_of(parse(example(name), name))).experiment
     page = client.get(f"/new?from={made.id}").text
-    assert f"name: {DEMO.name}" in page
+    assert '<span class="chip good">valid</span>' in page
+    found = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+    assert found
+    text = html.unescape(found[1])
+    assert spec_of(parse(text, "the copy")) == made.spec
+    answer = client.post("/new", data={"yaml": text, "action": "submit", "nonce": "abc"}, follow_redirects=False)
+    assert answer.status_code == 303
+    assert bench.experiments()[0].spec == made.spec
+
+
+def test_a_copy_keeps_its_task(client, bench):
+    run = parse(example("example-regression.yaml"), "it")
+    candidates = [{"optimizer": "asgd", "learning_rates": [0.1]}]
+    fields = {"name": "theory", "workload": run["workload"], "candidates": candidates, "seeds": [1]}
+    made = bench.submit(spec_of(fields)).experiment
+    page = client.get(f"/new?from={made.id}").text
+    assert "kind: regression" in page
+    assert "<dt>Samples</dt>" in page
+
+
+def test_yaml_of_a_sweep_is_checked_while_it_is_written(client, bench):
+    page = client.post("/new", data={"yaml": example("example-sweep.yaml"), "action": "check"}).text
+    assert "<dt>Trials</dt>" in page
+    assert "<b>at most 16</b>" in page
+    assert "what the sweep gives itself" in page
+    assert bench.experiments() == ()
+
+
+def test_there_is_no_copy_of_what_is_not_there(client):
     assert client.get("/new?from=nothing").status_code == 404
-    fields = parse(written(DEMO.model_dump(mode="json", exclude_defaults=True)), "it")
-    assert type(DEMO).model_validate(fields) == DEMO

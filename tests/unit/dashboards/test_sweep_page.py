@@ -116,6 +116,16 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     assert drawn("importance") == []  # too few trials
 
 
+def test_the_best_so_far_reaches_to_the_newest_trial(client: TestClient, swept: str):
+    figure = client.get(f"/experiments/{swept}/figures/objective.json").json()
+    lines = [trace["x"] for trace in figure["data"] if trace["mode"] == "lines"]
+    assert lines == [[1, 3, 5, 5.5], [0, 2, 4, 5.5]]
+
+
+def test_home_counts_the_trials_that_there_will_be(client: TestClient, swept: str):
+    assert '<span class="num">5/16</span>' in client.get("/").text
+
+
 def _pairs(trace: dict[str, object]) -> list[tuple[int, str]]:
     x, marker = trace["x"], trace["marker"]
     assert isinstance(x, list) and isinstance(marker, dict)

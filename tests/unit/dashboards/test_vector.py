@@ -10,8 +10,10 @@ import pytest
 from dashboards.figure_files import Picture, figure_csv, figure_html, script_hash
 from dashboards.fit_figures import law, log_ticks, residuals
 from dashboards.palette import styles
-from dashboards.pareto import pareto
-from dashboards.vector import FigureError, VectorFormat, letters, vector
+from dashboards.tradeoffs import loss_by_price
+from dashboards.vector import FigureError, VectorFormat, vector
+from dashboards.vector_text import letters
+from dashboards.viewstate import ViewState
 from orchestrator.cells import comparisons
 from orchestrator.comparison import compare
 from orchestrator.fit_records import FitReport
@@ -63,8 +65,8 @@ def test_an_svg_is_well_formed_and_holds_nothing_that_runs(report: FitReport) ->
 def test_bars_and_marks_of_a_comparison_are_drawn() -> None:
     comparison = made_comparison(label=HOSTILE)
     own = styles((row.candidate, row.optimizer) for row in comparison.rows)
-    figure = pareto(comparison, own, "light")
-    assert [trace["x"] for trace in figure["data"][1:]] == [[row.optimizer_state_bytes] for row in comparison.rows]
+    figure = loss_by_price(comparison, own, ViewState(), "light", "memory", title="loss")
+    assert [trace["x"] for trace in figure["data"]] == [[row.optimizer_state_bytes] for row in comparison.rows]
     assert vector(figure, "svg").startswith(b"<?xml")
 
 
@@ -101,6 +103,14 @@ def test_the_csv_is_safe_for_spreadsheets() -> None:
     }
     rows = list(csv.DictReader(io.StringIO(figure_csv(figure))))
     assert [(row["name"], row["x"], row["y"]) for row in rows] == [("'=1+1", "1", "3.5"), ("'=1+1", "2", "")]
+
+
+def test_the_csv_has_whiskers_and_what_stands_in_cells() -> None:
+    marks = {"type": "scatter", "mode": "markers", "x": [1], "y": ["a"], "error_x": {"array": [0.5]}}
+    cells = {"type": "bar", "x": [0], "y": [1], "base": [2], "customdata": ["block, step 3"], "text": ["0.7"]}
+    rows = list(csv.DictReader(io.StringIO(figure_csv({"data": [marks, cells], "layout": {}}))))
+    assert (rows[0]["x_minus"], rows[0]["x_plus"], rows[0]["y_minus"]) == ("0.5", "0.5", "")
+    assert (rows[1]["label"], rows[1]["text"]) == ("block, step 3", "0.7")
 
 
 def test_an_html_figure_runs_only_its_own_two_scripts(report: FitReport) -> None:
