@@ -17,12 +17,16 @@ LONGEST_WAIT_SECONDS = 10
 class ClientError(Exception):
     """The service refused a request, or could not be reached; the message is made for people."""
 
-    def __init__(self, message: str, *, status: int | None, faults: tuple[Fault, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, status: int | None, faults: tuple[Fault, ...] = (), kind: str | None = None
+    ) -> None:
         super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
         self.status = status
         """The HTTP status; None where there was no answer."""
         self.faults = faults
         """Every fault of the request, where it was invalid."""
+        self.kind = kind
+        """The problem's `type`: its name for programs; None where there was no answer of ours."""
 
 
 def fault_text(fault: Fault) -> str:
@@ -57,7 +61,7 @@ def refusal(response: httpx2.Response) -> ClientError:
     except ValidationError:
         message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
         return ClientError(message, status=response.status_code)
-    return ClientError(problem.detail, status=response.status_code, faults=problem.errors)
+    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type)
 
 
 def unreached(url: str, error: Exception) -> ClientError:

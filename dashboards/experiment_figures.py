@@ -72,8 +72,8 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
             yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
         return
     every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
-    for place, (value, runs) in enumerate(grouped(every, grouping)):
-        yield _curve(reader, value, f"{grouping.title} {value}", None, numbered_style(place), runs, is_best=True)
+    for place, (value, some) in enumerate(grouped(every, grouping)):
+        yield _curve(reader, value, f"{grouping.title} {value}", None, numbered_style(place), some, is_best=True)
 
 
 def _shown(snapshot: Snapshot, view: ViewState, *, all_rates: bool) -> Iterator[tuple[CandidateRow, float, bool]]:

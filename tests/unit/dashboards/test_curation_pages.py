@@ -12,7 +12,7 @@ def ended(bench) -> str:
     """The id of an experiment that was cancelled before it began."""
     experiment_id = bench.submit(DEMO).experiment.id
     bench.cancel_experiment(experiment_id)
-    return experiment_id
+    return str(experiment_id)
 
 
 def test_a_form_that_cannot_be_taken_comes_back_as_it_was_written(client: TestClient, bench, ended) -> None:

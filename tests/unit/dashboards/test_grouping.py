@@ -21,7 +21,7 @@ def experiment(bench, player) -> str:
     """A finished comparison of three candidates, two of them of one optimizer."""
     made = bench.submit(SPEC).experiment
     player.finish()
-    return made.id
+    return str(made.id)
 
 
 def drawn(client, experiment: str, query: str) -> dict[str, str]:
