@@ -84,14 +84,8 @@ def insert_message(
 ) -> None:
     """Add a message; does nothing where it is there already, delivered or not."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row: dict[str, object] = {
-        "id": id,
-        "webhook_id": webhook_id,
-        "kind": kind,
-        "experiment_id": experiment_id,
-        "body": body,
-    }
-    row |= {"state": DeliveryState.WAITING, "created_at": now, "available_at": now}
+    row: dict[str, object] = {"id": id, "webhook_id": webhook_id, "kind": kind, "experiment_id": experiment_id}
+    row |= {"body": body, "state": DeliveryState.WAITING, "created_at": now, "available_at": now}
     connection.execute(dialect.insert(webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
 
 
