@@ -25,6 +25,8 @@ IF_NONE_MATCH = {
 }
 NOT_OURS = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own 422."""
+REVISED = "/v1/experiments/{experiment_id}"
+"""Its tag is the revision of labels and note, for `If-Match`, and is not looked at by a GET."""
 STATUSES = {
     Access.OPEN: ("429",),
     Access.LEASE: (),
@@ -45,7 +47,7 @@ def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dic
             for method, operation in operations.items():
                 _describe(operation, place_of(method.upper(), path))
                 _describe_faults(operation)
-                if method == "get" and path.startswith(REST):
+                if method == "get" and path.startswith(REST) and path != REVISED:
                     _describe_tag(operation)
         for name in NOT_OURS:
             made["components"].get("schemas", {}).pop(name, None)

@@ -74,7 +74,7 @@ def _of_a_sweep(spec: SweepSpec) -> Iterator[Share]:
             optimizer=searched.optimizer,
             options=searched.options,
             searched=frozenset(searched.space),
-            has_rules=False,
+            has_rules=bool(searched.rules),
             workload=spec.workload,
             runs=spec.trials_each(),
         )

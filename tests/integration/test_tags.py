@@ -30,7 +30,7 @@ def tagged_paths(experiment_id: str) -> tuple[str, ...]:
     mine, run = f"/v1/experiments/{experiment_id}", f"/v1/runs/{experiment_id}-0000"
     return (
         *("/v1/experiments", "/v1/runs", "/v1/optimizers", "/v1/models", "/v1/datasets", "/v1/studies", "/v1/keys"),
-        *("/v1/openapi.json", "/v1/webhooks", mine, f"{mine}/comparison", f"{mine}/figures"),
+        *("/v1/openapi.json", "/v1/webhooks", f"{mine}/comparison", f"{mine}/figures"),
         *(f"{mine}/comparison/csv", f"{mine}/references.bib", run, f"{run}/points", f"{run}/events"),
         *(f"{run}/attempts", f"{run}/observations", f"/v1/points?run={experiment_id}-0000&metric=train_loss"),
     )
@@ -53,12 +53,21 @@ def test_every_answer_in_one_piece_has_a_tag_that_is_good_until_it_changes(house
 
 def test_a_change_makes_another_tag(house: Http):
     client, player, experiment_id = house
-    path = f"/v1/experiments/{experiment_id}"
+    path = f"/v1/runs/{experiment_id}-0001"
     tag = client.get(path).headers["ETag"]
     player.bench.cancel_run(f"{experiment_id}-0001")
     changed = client.get(path, headers={"If-None-Match": tag})
     assert changed.status_code == 200
     assert changed.headers["ETag"] != tag
+
+
+def test_an_experiments_tag_is_its_revision_and_never_answers_304(house: Http):
+    """It guards labels and the note against lost updates; its runs move on under the same one."""
+    client, _, experiment_id = house
+    path = f"/v1/experiments/{experiment_id}"
+    tag = client.get(path).headers["ETag"]
+    assert tag.strip('"').isdecimal()
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
 
 
 def test_streams_problems_and_changes_have_none(house: Http):
