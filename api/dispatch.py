@@ -88,7 +88,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
 def webhook_sender(settings: Settings, database: Database, bench: Bench, holder: str) -> WebhookSender:
     """What posts to webhooks; it waits for nothing where there are none."""
     key = SigningKey(settings.data_folder.resolve())
-    return WebhookSender(database, bench.experiment, settings.webhook_policy(), key, holder=holder)
+    return WebhookSender(database, bench.deleted_experiment, settings.webhook_policy(), key, holder=holder)
 
 
 def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:

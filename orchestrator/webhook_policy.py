@@ -120,7 +120,7 @@ def _split(url: str) -> SplitResult:
     except ValueError as error:
         raise WebhookUrlError(f"{url[:200]!r} is no URL: {error}; give one like https://host/path") from error
     plain = url.isascii() and url.isprintable() and not any(letter in url for letter in ' \\"<>^`{|}')
-    steps = unquote(unquote(parts.path)).split("/")
+    steps = unquote(unquote(parts.path)).replace("\\", "/").split("/")
     if (
         parts.scheme not in DEFAULT_PORTS
         or not parts.hostname
@@ -128,7 +128,7 @@ def _split(url: str) -> SplitResult:
         or parts.fragment
         or port == 0
         or not plain
-        or any(step in (".", "..") for step in steps)
+        or any(step.split(";")[0] in (".", "..") for step in steps)
     ):
         raise WebhookUrlError(
             f"{url[:200]!r} is no URL for webhooks; give one like https://host/path, in ASCII, without a user, a "

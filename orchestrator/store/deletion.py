@@ -33,6 +33,9 @@ from orchestrator.store.tables import (
     results,
     run_specs,
     runs,
+    webhook_endings,
+    webhook_messages,
+    webhooks,
 )
 
 ADDRESS = "housekeeping"
@@ -133,6 +136,11 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
             return False
         connection.execute(sa.delete(labels).where(labels.c.experiment_number == number))
         connection.execute(sa.delete(outbox).where(outbox.c.experiment_id == experiment_id))
+        of_it = sa.select(webhooks.c.id).where(webhooks.c.experiment_id == experiment_id)
+        messages = (webhook_messages.c.experiment_id == experiment_id) | webhook_messages.c.webhook_id.in_(of_it)
+        connection.execute(sa.delete(webhook_messages).where(messages))
+        connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.experiment_id == experiment_id))
+        connection.execute(sa.delete(webhooks).where(webhooks.c.experiment_id == experiment_id))
         connection.execute(sa.delete(experiments).where(experiments.c.number == number))
         line = {"at": database.read_clock(connection), "address": ADDRESS, "action": "remove a deleted experiment"}
         connection.execute(sa.insert(audit), {**line, "target": f"/v1/experiments/{experiment_id}", "outcome": 200})

@@ -19,7 +19,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.following import Place, following
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
 from orchestrator.store.limits import RunLimits, run_limits
-from orchestrator.store.moves import RunRow, known_id
+from orchestrator.store.moves import RunRow, count_change, known_id
 from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
 from orchestrator.store.trials import reopen_sweep
@@ -57,10 +57,13 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
     grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
-    connection.execute(sa.update(experiments).where(mine).values(HEEDED[wish]))
-    if grew and wish is Wish.CANCEL:  # between two trials no run ends that would tell that the experiment has
+    over = bool(grew) and wish is Wish.CANCEL
+    revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
+    connection.execute(sa.update(experiments).where(mine).values({**HEEDED[wish], "revision": revision}))
+    if over:  # between two trials no run ends that would tell that the experiment has
         tell(connection, [ExperimentId(known_id(experiment_id))], now)
         note_endings(connection, [known_id(experiment_id)], now)
+        count_change(connection)
 
 
 IS_SWEEP = experiments.c.kind == "sweep"

@@ -165,7 +165,7 @@ class Queue:
         with self._database.writing() as connection:
             locked = lock(self._database, connection, expired, wait=False)
             expired_runs = _expired(connection, locked.runs, locked.now)
-            for reason, silent in self._silent(expired_runs):
+            for reason, silent in self._silent(connection, expired_runs):
                 self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
             return tuple((run.id, run.attempt) for run in expired_runs)
 
@@ -308,12 +308,13 @@ class Queue:
         ]
         move(connection, zip(live, moved, strict=True), now)
 
-    def _silent(self, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+    def _silent(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
         """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
-        never = [run for run in expired if run.status is RunStatus.LEASED]
+        moments = _moments(connection, expired, "expires_at")
+        never = [run for run in expired if moments[run.id][0] is None]
         if never:
             yield f"the worker did not begin within {self._policy.start_seconds:g} s", never
-        silent = [run for run in expired if run.status is not RunStatus.LEASED]
+        silent = [run for run in expired if moments[run.id][0] is not None]
         if silent:
             yield f"no sign of life for {self._policy.ttl_seconds:g} s", silent
 

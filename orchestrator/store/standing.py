@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LIVE, RunStatus
 from orchestrator.records import Standing
 from orchestrator.store.database import Database
 from orchestrator.store.moves import known_id
 from orchestrator.store.quotas import quotas
+from orchestrator.store.reads import require_run
 from orchestrator.store.tables import QUEUE_ORDER, experiments, is_claimable, runs
 
 RECENT_RUNS = 50
@@ -17,10 +17,9 @@ RECENT_RUNS = 50
 
 def standing(database: Database, connection: Connection, run_id: str) -> Standing:
     """The run's place. Raises `NotFoundError`."""
+    require_run(connection, run_id)
     columns = [*QUEUE_ORDER, runs.c.available_at, runs.c.schedulable, is_claimable.label("waits")]
-    row = connection.execute(sa.select(*columns).where(runs.c.id == known_id(run_id))).one_or_none()
-    if row is None:
-        raise NotFoundError(f"there is no run {run_id!r}")
+    row = connection.execute(sa.select(*columns).where(runs.c.id == known_id(run_id))).one()
     waiting = sa.select(sa.func.count()).select_from(runs).where(is_claimable, runs.c.schedulable)
     total = int(connection.execute(waiting).scalar_one())
     if not row.waits or not row.schedulable:

@@ -133,11 +133,9 @@ def spending(database: Database, sweep_id: str) -> Spending:
 def close(database: Database, sweep_id: str) -> None:
     """No trial follows any more; may be repeated."""
     with database.writing() as connection:
-        # A run's row first, as everybody locks them; its version lets pages see that the sweep is over.
-        last = sa.select(sa.func.max(runs.c.id)).where(runs.c.experiment_id == sweep_id).scalar_subquery()
-        connection.execute(sa.update(runs).where(runs.c.id == last).values(version=runs.c.version + 1))
         mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id))
-        connection.execute(mine.values(growing=False, paused=False))
+        # Its revision lets pages and streams see that the sweep is over, with or without a run.
+        connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
         # Its last run may have been told of while more could follow: who follows the outbox learns that it is over.
         now = database.read_clock(connection)
         tell(connection, [ExperimentId(known_id(sweep_id))], now)

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -61,7 +62,7 @@ def ended_experiment(experiment: ExperimentRecord) -> EndedExperiment:
     """What is told of an experiment that has ended."""
     states = experiment.counts.by_status
     failed = bool(states.get(RunStatus.FAILED))
-    succeeded = states.get(RunStatus.SUCCEEDED, 0) == experiment.counts.total
+    succeeded = 0 < experiment.counts.total == states.get(RunStatus.SUCCEEDED, 0)
     return EndedExperiment(
         id=experiment.id,
         name=experiment.name,
@@ -101,18 +102,25 @@ class Messages:
         with self._database.reading() as connection:
             endings = connection.execute(query).all()
         for experiment_id in dict.fromkeys(row.experiment_id for row in endings):
-            self._write(
-                _ended(look_up, experiment_id), [row.id for row in endings if row.experiment_id == experiment_id]
-            )
+            self._write(_ended(look_up, experiment_id), [row for row in endings if row.experiment_id == experiment_id])
         return len(endings)
 
     def due(self, limit: int) -> tuple[DueMessage, ...]:
-        """The oldest messages that may be tried now."""
+        """The oldest message of each webhook that may be tried now: a receiver that hangs holds up no other."""
         waits = webhook_messages.c.state == DeliveryState.WAITING
         now = webhook_messages.c.available_at <= self._database.now()
+        place = sa.func.row_number().over(
+            partition_by=webhook_messages.c.webhook_id,
+            order_by=(webhook_messages.c.available_at, webhook_messages.c.id),
+        )
+        joined = webhook_messages.join(webhooks)
+        first = sa.select(webhook_messages.c.id, place.label("place")).select_from(joined)
+        firsts = first.where(waits, now, self._served()).subquery()
         columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body", "tries")), webhooks.c.url)
-        query = sa.select(*columns, webhooks.c.secret_hash).select_from(webhook_messages.join(webhooks))
-        ordered = query.where(waits, now, self._served()).order_by(webhook_messages.c.available_at).limit(limit)
+        query = sa.select(*columns, webhooks.c.secret_hash).select_from(
+            joined.join(firsts, firsts.c.id == webhook_messages.c.id)
+        )
+        ordered = query.where(firsts.c.place == 1).order_by(webhook_messages.c.available_at).limit(limit)
         with self._database.reading() as connection:
             return tuple(DueMessage(**row._mapping) for row in connection.execute(ordered))
 
@@ -153,21 +161,26 @@ class Messages:
             if (ended := _ended(look_up, experiment_id)) is not None:
                 self._write(ended, [])
 
-    def _write(self, ended: EndedExperiment | None, endings: Sequence[int]) -> None:
+    def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
         """Messages for the webhooks that the end concerns, instead of its entries."""
         with self._database.writing() as connection:
             if ended is not None:
                 now = self._database.read_clock(connection)
                 mine = webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == ended.id)
                 # What ended before a webhook was there is told only to the one that asked for just that experiment.
-                recent = (webhooks.c.created_at <= ended.ended_at) & (ended.ended_at > now - KEPT_SECONDS)
+                # A sweep that was cancelled before its first trial has no other moment of its end.
+                told = ended.ended_at if ended.counts.total else max((row.created_at for row in endings), default=0.0)
+                recent = (webhooks.c.created_at <= told) & (told > now - KEPT_SECONDS)
                 since = recent | webhooks.c.experiment_id.is_not(None)
                 body = message_body(MessageKind.EXPERIMENT_ENDED, ended.ended_at, ended)
-                found = connection.execute(sa.select(webhooks.c.id).where(mine, since, self._served()))
+                wanted = sa.select(webhooks.c.id).where(mine, since, self._served())
+                # Locked against a removal, which would leave a message without its webhook.
+                found = connection.execute(wanted.with_for_update(read=True, key_share=True))
                 for webhook_id in found.scalars().all():
                     id = message_id(webhook_id, ended.id, repr(ended.ended_at))
                     insert_message(connection, id, webhook_id, MessageKind.EXPERIMENT_ENDED, ended.id, body, now)
-            connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.id.in_(endings)))
+            done = [row.id for row in endings]
+            connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.id.in_(done)))
 
     def _served(self) -> sa.ColumnElement[bool]:
         """Webhooks whose key, where they have one, opens something still."""

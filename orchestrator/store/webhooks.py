@@ -92,6 +92,9 @@ class Webhooks:
     def remove(self, webhook_id: str) -> WebhookRecord:
         """Forget a webhook and its messages; returns it as it was."""
         with self._database.writing() as connection:
+            # First of all, and so against a sender that adds a message meanwhile.
+            mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
+            connection.execute(mine.with_for_update())
             record = _record(connection, webhook_id)
             connection.execute(sa.delete(webhook_messages).where(webhook_messages.c.webhook_id == record.id))
             connection.execute(sa.delete(webhooks).where(webhooks.c.id == record.id))
@@ -100,6 +103,8 @@ class Webhooks:
     def test(self, webhook_id: str, *, key: str | None = None) -> DeliveryRecord:
         """Have a test delivered; the same `key` gives the same delivery again."""
         with self._database.writing() as connection:
+            mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
+            connection.execute(mine.with_for_update(read=True, key_share=True))  # it may be about to be removed
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
             id = message_id(record.id, "test", key or secrets.token_hex(16))

@@ -56,6 +56,20 @@ def test_a_sweep_begins_without_runs_and_may_grow(store: Store):
     assert record.spec == ASHA
 
 
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_the_end_of_a_sweep_without_trials_is_seen(store: Store, how: str):
+    """Streams and pages wait for another version, and there is no run that could have one."""
+    sweep_id = begun(store)
+    seen = store.bench.experiment_version(sweep_id), store.bench.version()
+    if how == "cancelled":
+        store.bench.wish_experiment(sweep_id, Wish.CANCEL)
+    else:
+        trials.close(store.database, sweep_id)
+    assert store.bench.experiment(sweep_id).counts.done()
+    assert store.bench.experiment_version(sweep_id) > seen[0]
+    assert store.bench.version() > seen[1]
+
+
 def test_a_trial_is_added_once_whatever_it_is_asked_with(store: Store):
     """The number decides: a driver that comes back with other hyperparameters finds the run that is there."""
     sweep_id = begun(store)

@@ -20,13 +20,14 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.key_records import KeyRequest, Scope
 from orchestrator.settings import Settings
-from orchestrator.store.webhook_messages import DueMessage
+from orchestrator.store.webhook_messages import DueMessage, Messages
 from orchestrator.webhook_policy import AddressError, WebhookPolicy, WebhookUrlError
 from orchestrator.webhook_records import DeliveryState, MessageKind, WebhookRequest
 from orchestrator.webhook_sender import PostError, WebhookSender, post
 from orchestrator.webhook_signing import KEY_NAME, SigningKey
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
+from tests.reference.made_sweep import sweep_spec
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "webhooks.md"
 LOOPBACK = "127.0.0.0/8"
@@ -47,7 +48,9 @@ def service(tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
 
 def sender(service: Service, folder: Path) -> WebhookSender:
     bench = service.bench
-    return WebhookSender(bench._database, bench.experiment, bench.webhooks.policy, SigningKey(folder), holder="here")
+    return WebhookSender(
+        bench._database, bench.deleted_experiment, bench.webhooks.policy, SigningKey(folder), holder="here"
+    )
 
 
 def submitted(service: Service, **changes: Any) -> str:
@@ -98,6 +101,37 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
         client.cancel_experiment(experiment_id)
         posting.tick()
         assert len({each.headers["webhook-id"] for each in receiver.posts}) == 2, "it has ended again"
+
+
+def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
+    service: Service, receiver: Receiver, tmp_path: Path
+):
+    bench = service.bench
+    sweep, deleted = bench.submit(sweep_spec()).experiment.id, submitted(service)
+    with Client(service.url) as client:
+        client.add_webhook(WebhookRequest(url=receiver.url))
+        time.sleep(0.01)
+        client.cancel_experiment(sweep)
+        client.cancel_experiment(deleted)
+        client.delete_experiment(deleted)
+    posting = sender(service, tmp_path)
+    while posting.tick():
+        pass
+    told = {body["data"]["id"]: body["data"]["outcome"] for body in (json.loads(each.body) for each in receiver.posts)}
+    assert told == {sweep: "cancelled", deleted: "cancelled"}
+
+
+def test_one_receiver_that_fails_holds_up_no_other(service: Service, receiver: Receiver, tmp_path: Path):
+    """Of each webhook one message is tried at a time, however many wait before it."""
+    with Client(service.url) as client:
+        first = client.add_webhook(WebhookRequest(url=f"{receiver.url}first")).webhook.id
+        for number in range(20):
+            client.test_webhook(first, key=str(number))
+        second = client.add_webhook(WebhookRequest(url=f"{receiver.url}second")).webhook.id
+        client.test_webhook(second)
+    due = Messages(service.bench._database).due(8)
+    assert {each.webhook_id for each in due} == {first, second}
+    assert len(due) == 2
 
 
 def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_first(
@@ -184,6 +218,8 @@ def test_the_webhooks_of_a_revoked_key_are_silent(service: Service, receiver: Re
 OUTSIDE = ("https://hooks.example.evil/a", "https://hooks.example:444/a", "http://hooks.example/a", "https://evil/a")
 TRICKS = (
     "https://hooks.example/a/../b",
+    "https://hooks.example/a/..;/b",
+    "https://hooks.example/a/..%5cb",
     "https://hooks.example/a/%2e%2e/b",
     "https://hooks.example/a/%252e%252e/b",
     "https://user@hooks.example/a/",
@@ -412,7 +448,9 @@ def test_the_command_line_adds_lists_tries_and_removes(service: Service, receive
             posting.close()
     assert receiver.posts[0].verified(made["secret"])["type"] == MessageKind.TEST
     assert [each["id"] for each in say("webhook", "ls")] == [id]
-    assert receiver.url in CliRunner().invoke(main, ["webhook", "ls", "--url", service.url]).stdout
+    assert (
+        receiver.url in CliRunner(env={"COLUMNS": "160"}).invoke(main, ["webhook", "ls", "--url", service.url]).stdout
+    )
     assert say("webhook", "rm", id)["id"] == id
     assert "no webhook" in say("webhook", "rm", id, status=1)
     assert "not allowed" in say("webhook", "add", "https://evil.example/", status=2)

@@ -66,6 +66,16 @@ def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkey
     assert asked == []
 
 
+def test_a_sweeps_own_rules_do_so_too(footprints, monkeypatch):
+    asked: list[object] = []
+    monkeypatch.setattr(footprints, "known", asked.append)
+    sweep = example("example-sweep.yaml")
+    ruled = [{**each, "rules": ["*=full"]} for each in sweep["candidates"] if each["optimizer"] == "adapm"]
+    assert ruled
+    assert look({**sweep, "candidates": ruled, "baseline": None}, footprints).memory == ()
+    assert asked == []
+
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 
