@@ -448,9 +448,8 @@ def test_the_command_line_adds_lists_tries_and_removes(service: Service, receive
             posting.close()
     assert receiver.posts[0].verified(made["secret"])["type"] == MessageKind.TEST
     assert [each["id"] for each in say("webhook", "ls")] == [id]
-    assert (
-        receiver.url in CliRunner(env={"COLUMNS": "160"}).invoke(main, ["webhook", "ls", "--url", service.url]).stdout
-    )
+    wide = CliRunner(env={"COLUMNS": "160"})
+    assert receiver.url in wide.invoke(main, ["webhook", "ls", "--url", service.url]).stdout
     assert say("webhook", "rm", id)["id"] == id
     assert "no webhook" in say("webhook", "rm", id, status=1)
     assert "not allowed" in say("webhook", "add", "https://evil.example/", status=2)
