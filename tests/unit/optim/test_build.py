@@ -46,7 +46,7 @@ def test_every_fault_is_named_at_once():
     assert message.startswith("adapm cannot be built: lr=-1.0 must be a number in [0, inf); ")
     assert "beta1=1.0 must be a number in [0, 1)" in message
     assert "solver='magic' must be one of subspace, scaled_gd, gd, svd" in message
-    assert "speed=11 unknown option of adapm; known: beta1, " in message
+    assert "speed=11 unknown option of adapm; did you mean seed? Known: beta1, " in message
 
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf")])
@@ -56,7 +56,9 @@ def test_a_rate_that_is_no_number_is_refused(lr):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(UnknownOptimizerError, match="unknown optimizer 'adam'; known: adamw, adapm, adapm-mini"):
+    with pytest.raises(
+        UnknownOptimizerError, match=r"unknown optimizer 'adam'; did you mean adamw\? Known: adamw, adapm, adapm-mini"
+    ):
         build("adam", tiny_gpt2(), lr=0.01)
 
 

@@ -57,7 +57,7 @@ def faults(raw: dict[str, Any]) -> dict[str, str]:
         ("optimizer__lr", float("nan"), "finite number"),
         ("optimizer__lr", "1e-3", "valid number"),
         ("optimizer__lr", True, "valid number"),
-        ("optimizer__options__zeta", 1, "unknown option of adamw; known: beta1"),
+        ("optimizer__options__zeta", 1, "unknown option of adamw; did you mean beta2? Known: beta1"),
         ("optimizer__options__beta1", 1.0, "must be a number in [0, 1)"),
         ("resources__cpus", 0, "greater than or equal to 1"),
         ("resources__processes", 0, "greater than or equal to 1"),
