@@ -62,9 +62,8 @@ def test_labels_and_note_are_changed_under_the_tag_that_was_read(http: httpx2.Cl
     assert (changed.json()["labels"], changed.json()["note"]["text"]) == (["paper"], "one\ntwo")
     lost = http.patch(path, json={"labels": ["other"]}, headers={"If-Match": tag})
     assert (lost.status_code, lost.json()["type"]) == (412, "urn:adapm-bench:problem:changed-meanwhile")
-    assert (
-        http.patch(path, json={"labels": []}, headers={"If-Match": 'W/"1"'}).json()["labels"] == []
-    )  # as a proxy writes it
+    as_a_proxy_writes_it = {"If-Match": 'W/"1"'}
+    assert http.patch(path, json={"labels": []}, headers=as_a_proxy_writes_it).json()["labels"] == []
     unconditional = http.patch(path, json={"note": None})
     assert (unconditional.json()["note"], unconditional.headers["ETag"]) == (None, '"3"')
     assert http.patch(path, json={"labels": ["any"]}, headers={"If-Match": "*"}).json()["labels"] == ["any"]
