@@ -122,30 +122,26 @@ def _llama(chosen: ModelPreset) -> PreTrainedModel:
     from transformers.models.llama.configuration_llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=chosen.vocabulary_size,
-        max_position_embeddings=chosen.max_positions,
-        hidden_size=chosen.hidden_size,
-        num_hidden_layers=chosen.layers,
-        num_attention_heads=chosen.heads,
-        **_common(chosen),
-    )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(LlamaConfig(**_llama_like(chosen)))
 
 
 def _mixtral(chosen: ModelPreset) -> PreTrainedModel:
     from transformers.models.mixtral.configuration_mixtral import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
 
-    config = MixtralConfig(
-        vocab_size=chosen.vocabulary_size,
-        max_position_embeddings=chosen.max_positions,
-        hidden_size=chosen.hidden_size,
-        num_hidden_layers=chosen.layers,
-        num_attention_heads=chosen.heads,
+    return MixtralForCausalLM(MixtralConfig(**_llama_like(chosen)))
+
+
+def _llama_like(chosen: ModelPreset) -> dict[str, Any]:
+    """The shape in the words that Llama and its kin share."""
+    return {
+        "vocab_size": chosen.vocabulary_size,
+        "max_position_embeddings": chosen.max_positions,
+        "hidden_size": chosen.hidden_size,
+        "num_hidden_layers": chosen.layers,
+        "num_attention_heads": chosen.heads,
         **_common(chosen),
-    )
-    return MixtralForCausalLM(config)
+    }
 
 
 def _common(chosen: ModelPreset) -> dict[str, Any]:
