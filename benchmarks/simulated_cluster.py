@@ -33,7 +33,7 @@ import psutil
 import structlog
 
 from benchmarks.load_processes import Service, call, machine, running_service
-from orchestrator.dispatcher import Dispatcher, Ended
+from orchestrator.dispatcher import TICK_SECONDS, Dispatcher, Ended
 from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId
 from orchestrator.service import Bench
@@ -156,11 +156,11 @@ def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds:
     told = threading.Event()
     while (runner.started < runs or runner.in_use) and time.monotonic() - started < most_seconds:
         begun = time.monotonic()
-        dispatcher.tick()
+        pause = 0.0 if dispatcher.tick() else TICK_SECONDS  # as `Dispatcher.run`
         ticks.tick_seconds.append(time.monotonic() - begun)
         ticks.in_use.append(runner.in_use)
         ticks.memory_bytes.append(process.memory_info().rss)
-        told.wait(max(0.25 - (time.monotonic() - begun), 0.0))
+        told.wait(pause)
     seconds, cpu = time.monotonic() - started, _cpu_seconds() - cpu_before
     orders.put(None)
     people.join()

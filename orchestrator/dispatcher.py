@@ -126,25 +126,30 @@ class Dispatcher:
     def run(self, stop: threading.Event) -> None:
         """Tick until `stop` is set. What goes wrong, a database that is away for a while or anything else, is told and
         waited for, not died of: one run must not end the service of all others."""
-        while not stop.wait(TICK_SECONDS):
+        pause = TICK_SECONDS
+        while not stop.wait(pause):
+            pause = TICK_SECONDS
             try:
-                self.tick()
+                if self.tick():
+                    pause = 0.0
             except StoreError as error:
                 log.warning("database unreachable, trying again", error=str(error))
             except Exception:
                 log.exception("a round of the dispatcher went wrong, trying again", after_seconds=FAULT_SECONDS)
                 stop.wait(FAULT_SECONDS)
 
-    def tick(self) -> None:
-        """One round, if we lead: settle what ended, reap what expired, end what must not go on, start what fits."""
+    def tick(self) -> bool:
+        """One round, if we lead: settle what ended, reap what expired, end what must not go on, start what fits.
+
+        Returns whether more may fit at once, since a round starts `MOST_CLAIMS` at most.
+        """
         if not self._lead():
-            return
+            return False
         self._settle(self._runner.ended())
         self._reap()
         self._end_overdue()
         # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
-        if not self._is_hindered() and self._lead():
-            self._fill()
+        return not self._is_hindered() and self._lead() and self._fill() == MOST_CLAIMS
 
     def close(self, grace_seconds: float = 10.0) -> None:
         """Stop all attempts, whose runs wait in the queue for the next start, and let another dispatcher lead."""
@@ -237,7 +242,8 @@ class Dispatcher:
         self._told_hindrance = reason is not None
         return self._told_hindrance
 
-    def _fill(self) -> None:
+    def _fill(self) -> int:
+        """Start what fits; returns how many."""
         nodes = self._runner.nodes()
         self._mark_unschedulable(nodes)
         room = Room(nodes)
@@ -253,6 +259,7 @@ class Dispatcher:
             ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
             with tracing.span("claim", lease.trace_parent, ids):
                 self._runner.start(lease, node)
+        return len(claimed)
 
     def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
         """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""

@@ -27,6 +27,7 @@ from worker.spec import RunSpec
 
 Identity = tuple[str, int, str]
 """Run, attempt, token."""
+Beat = tuple[Identity, Heartbeat]
 SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
 """What a run's row shows of its newest points."""
 
@@ -53,6 +54,7 @@ class Leases:
         self._database = database
         self._policy = policy
         self._hello = Combined[Identity, Greeting](self._greet)
+        self._beat = Combined[Beat, HeartbeatReply](self._extend)
         self._end = Combined[Ending, AttemptOutcome](partial(endings.end_together, database, policy))
 
     def hello(self, run_id: str, attempt: int, token: str) -> Greeting:
@@ -61,17 +63,7 @@ class Leases:
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:
         """Extend the lease, keep the progress, and answer with what the service wants."""
-        with self._database.writing(durable=False) as connection:
-            held = self._live(connection, run_id, attempt, token)
-            step = min(beat.step, held.run.steps_total)
-            seconds = max(held.device_seconds, beat.device_seconds)
-            total = held.run.device_seconds + seconds - held.device_seconds
-            connection.execute(_EXTEND, [self._extension(held) | {"new_step": step, "new_device_seconds": seconds}])
-            connection.execute(_PROGRESS, [{"this": run_id, "new_step": step, "new_device_seconds": total}])
-            count_change(connection)
-            # Cancel and pause come first: they are a person's.
-            otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
-            return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
+        return self._beat(((run_id, attempt, token), beat))
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
@@ -138,6 +130,31 @@ class Leases:
                 for each in held
             ]
 
+    def _extend(self, beats: Sequence[Beat]) -> list[HeartbeatReply | OrchestratorError]:
+        with self._database.writing(durable=False) as connection:
+            held = hold(self._database, connection, [caller for caller, _ in beats])
+            told = {
+                (each.run.id, each.attempt): (each, beat)
+                for each, (_, beat) in zip(held, beats, strict=True)
+                if each is not None and each.live
+            }
+            if told:
+                extended, progress = zip(*(self._beaten(*each) for each in told.values()), strict=True)
+                connection.execute(_EXTEND, extended)
+                connection.execute(_PROGRESS, progress)
+                count_change(connection)
+            return [_reply(each) if each is not None and each.live else LeaseLostError() for each in held]
+
+    def _beaten(self, held: Held, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
+        """The binds of `_EXTEND` and of `_PROGRESS`."""
+        step = min(beat.step, held.run.steps_total)
+        seconds = max(held.device_seconds, beat.device_seconds)
+        total = held.run.device_seconds + seconds - held.device_seconds
+        return (
+            self._extension(held) | {"new_step": step, "new_device_seconds": seconds},
+            {"this": held.run.id, "new_step": step, "new_device_seconds": total},
+        )
+
     def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> Held:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])
         if held is None or not held.live:
@@ -152,6 +169,12 @@ class Leases:
             "new_expires_at": held.now + self._policy.ttl_seconds,
             "new_heartbeat_at": held.now,
         }
+
+
+def _reply(held: Held) -> HeartbeatReply:
+    """Cancel and pause come first: they are a person's."""
+    otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
+    return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
 
 def _started(held: Held) -> RunRow:

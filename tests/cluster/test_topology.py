@@ -1,5 +1,5 @@
 """docker-compose.yml's topology with the very same commands, as processes of this machine: PostgreSQL, MLflow, a Ray
-head, two Ray nodes, two apis, two dispatchers; a comparison goes through while one of each is killed with -9.
+head, two Ray nodes, two apis, two dispatchers; a comparison goes through while each of them is killed with -9.
 
 `make cluster-test`; not part of `make test`, since it needs minutes.
 """
@@ -27,8 +27,9 @@ import yaml
 
 from api.client import Client, ClientError
 from orchestrator.jobs import TERMINAL, RunStatus
+from tests.chaos.killable_postgresql import KillablePostgresql, killable_postgresql
 from tests.integration.small_comparison import small_comparison
-from tests.stores import postgresql_programs, postgresql_server
+from tests.stores import postgresql_programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(1800)]
 
@@ -114,13 +115,13 @@ class Machine:
 
 
 @pytest.fixture
-def database_url() -> Iterator[str]:
-    """A private PostgreSQL server with an empty database."""
+def postgresql() -> Iterator[KillablePostgresql]:
+    """A private PostgreSQL server with an empty database, durable as the one in its container."""
     programs = postgresql_programs()
     if programs is None:
         pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
-    with postgresql_server(programs) as server:
-        yield server.url(server.create_database())
+    with killable_postgresql(programs) as server:
+        yield server
 
 
 @pytest.fixture
@@ -130,7 +131,9 @@ def ray_folder() -> Iterator[str]:
         yield folder
 
 
-def test_a_comparison_survives_the_loss_of_one_of_each(tmp_path: Path, database_url: str, ray_folder: str) -> None:
+def test_a_comparison_survives_the_loss_of_each_part(
+    tmp_path: Path, postgresql: KillablePostgresql, ray_folder: str
+) -> None:
     begun = time.monotonic()
     # Ray's nodes do not join on loopback: it replaces 127.0.0.1 by the machine's own address.
     address = ray.util.get_node_ip_address()
@@ -138,7 +141,7 @@ def test_a_comparison_survives_the_loss_of_one_of_each(tmp_path: Path, database_
     ports = {name: free_port() for name in ("ray", "mlflow", "api 1", "api 2")}
     head, mlflow = f"{address}:{ports['ray']}", f"http://127.0.0.1:{ports['mlflow']}"
     environment = os.environ | {
-        "ADAPM_BENCH_DATABASE_URL": database_url,
+        "ADAPM_BENCH_DATABASE_URL": postgresql.url,
         "ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data"),
         "ADAPM_BENCH_MLFLOW_URI": mlflow,
         "MLFLOW_BACKEND_STORE_URI": f"sqlite:///{tmp_path}/mlflow.sqlite3",
@@ -178,7 +181,7 @@ def test_a_comparison_survives_the_loss_of_one_of_each(tmp_path: Path, database_
             port = str(ports[f"api {number}"])
             machine.up(f"api {number}", "api", **{"8321": port})
             machine.up(f"dispatcher {number}", "dispatcher", **{"api:8321": f"127.0.0.1:{port}"})
-        told = go_through(machine, f"http://127.0.0.1:{ports['api 2']}", made.stdout.strip(), mlflow)
+        told = go_through(machine, postgresql, f"http://127.0.0.1:{ports['api 2']}", made.stdout.strip(), mlflow)
         print(f"{told}, in {time.monotonic() - begun:.0f} s")
     except BaseException:
         for log in sorted(tmp_path.glob("*.log")):
@@ -188,11 +191,13 @@ def test_a_comparison_survives_the_loss_of_one_of_each(tmp_path: Path, database_
         machine.down()
 
 
-VICTIMS = ("api 1", "dispatcher 1", "ray node 1", "mlflow", "dispatcher 2", "api 2", "ray node 2")
+VICTIMS = (
+    "api 1", "dispatcher 1", "ray node 1", "postgresql", "mlflow", "ray head", "dispatcher 2", "api 2", "ray node 2"
+)  # fmt: skip
 
 
-def go_through(machine: Machine, url: str, key: str, mlflow: str) -> str:
-    """Submit, kill one of each while it trains, and look at what came of it."""
+def go_through(machine: Machine, postgresql: KillablePostgresql, url: str, key: str, mlflow: str) -> str:
+    """Submit, kill each of them while it trains, and look at what came of it."""
     with Client(url, key=key) as client:
         until(lambda: answers(client), "the api answers")
         spec = small_comparison(name="the whole topology", steps=200, seeds=(1, 2, 3))
@@ -201,14 +206,18 @@ def go_through(machine: Machine, url: str, key: str, mlflow: str) -> str:
         for victim in VICTIMS:
             until(lambda: training(client) != 0, f"a run trains, before {victim} is killed")
             print(f"{training(client) or 'none'} of {runs} runs trains: kill -9 {victim}", flush=True)
-            machine.containers[victim].kill()
+            if victim == "postgresql":
+                postgresql.kill()
+                postgresql.start()
+            else:
+                machine.containers[victim].kill()
         until(lambda: answers(client) and client.experiment(experiment.id).counts.done(), "every run has ended", 1200)
         ended = client.runs(experiment_id=experiment.id)
         assert [run.status for run in ended] == [RunStatus.SUCCEEDED] * runs
         assert len(client.compare(experiment.id).rows) == len(spec.candidates)
         until(lambda: copies(mlflow, machine.folder) == runs, "MLflow has every run")
         attempts = sum(run.attempt for run in ended)
-    assert all(machine.containers[victim].starts >= 2 for victim in VICTIMS)
+    assert all(container.starts >= 2 for name, container in machine.containers.items() if name in VICTIMS)
     return f"{runs} runs of {len(spec.candidates)} optimizers in {attempts} attempts, {len(VICTIMS)} kills"
 
 

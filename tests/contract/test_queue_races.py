@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import LeaseLostError
-from orchestrator.jobs import LeasePolicy, RunStatus
+from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.service import Bench
 from orchestrator.store import tables
 from orchestrator.store.moves import lock, select_runs
 from orchestrator.store.queue import Queue
 from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
 from tests.stores import PostgresqlServer, claim, comparison_spec, result
-from worker.protocol import Heartbeat
+from worker.protocol import Command, Heartbeat, HeartbeatReply
 
 ROUNDS = 12
 """Each race is run so often; every round must hold."""
@@ -82,6 +82,30 @@ def test_a_heartbeat_that_meets_the_reaper_keeps_the_lease_or_learns_that_it_is_
         assert store.bench.run(lease.run_id).status is (RunStatus.RETRY_WAIT if lost else RunStatus.RUNNING)
         store.bench.cancel_experiment(experiment.id)
         store.queue.interrupt_all()
+
+
+def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store) -> None:
+    """One transaction for all of them: the dead one among them fails alone, and nobody's progress becomes another's."""
+    store.bench.submit(comparison_spec(seeds=range(6)))
+    leases = store.claim(cpus=6, gpus=0, limit=6)
+    for lease in leases:
+        store.bench.hello(lease.run_id, 1, lease.token)
+    *alive, cancelled, dead = leases
+    store.bench.cancel_run(cancelled.run_id)
+    store.queue.release(dead.run_id, 1, AttemptOutcome.LOST, "its process died")
+    for step in range(1, 6):
+        replies = together(
+            *[
+                partial(store.bench.heartbeat, lease.run_id, 1, lease.token, Heartbeat(step=step, device_seconds=place))
+                for place, lease in enumerate(leases)
+            ]
+        )
+        assert replies[:-1] == [HeartbeatReply(command=Command.CONTINUE)] * 4 + [HeartbeatReply(command=Command.CANCEL)]
+        assert isinstance(replies[-1], LeaseLostError)
+    for place, lease in enumerate(alive):
+        run = store.bench.run(lease.run_id)
+        assert (run.step, run.device_seconds) == (5, place)
+    assert store.bench.run(dead.run_id).step == 0
 
 
 def test_two_claimers_never_get_the_same_run(store: Store) -> None:

@@ -341,6 +341,15 @@ def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(de
     assert desk.runner.running
 
 
+def test_what_one_round_cannot_start_the_next_one_starts_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large cluster with a long queue is filled without a pause between the rounds."""
+    monkeypatch.setattr(dispatching, "MOST_CLAIMS", 2)
+    desk.runner.size = (Node(id=NodeId("here"), cpus=5, gpus=0),)
+    desk.submit(seeds=9)
+    assert [desk.dispatcher.tick() for _ in range(3)] == [True, True, False]
+    assert len(desk.runner.running) == 5
+
+
 def test_a_round_that_goes_wrong_does_not_end_the_service(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a tick raises, the next one comes."""
     monkeypatch.setattr(dispatching, "FAULT_SECONDS", 0.0)
