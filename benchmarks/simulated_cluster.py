@@ -2,11 +2,13 @@
 
     python -m benchmarks.simulated_cluster --slots 1000 --runs 20000 --database postgresql
     python -m benchmarks.simulated_cluster --part heartbeats --slots 1000
+    python -m benchmarks.simulated_cluster --part points --slots 1000
     python -m benchmarks.simulated_cluster --part ray --slots 8 --runs 24
 
 dispatch     the dispatcher in this process, on a runner whose attempts are entries in a list. One more process says
              hello and records results for them, as the api does, after each has held its slot for a while
 heartbeats   so many live attempts, and the real api process: heartbeats a second that it answers over HTTP
+points       likewise, with batches of 10 points
 ray          the real runner on a Ray that believes to have so many CPUs; its actors say hello and finish, nothing else
 """
 
@@ -25,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,6 +44,8 @@ from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import Queue
 from tests.stores import claim, comparison_spec, postgresql_programs, postgresql_server, result
+from worker.protocol import PointsBatch
+from worker.record import Point
 
 SLOTS_A_NODE = 8
 RUNS_AN_EXPERIMENT = 250
@@ -206,8 +211,8 @@ def _dispatched(ticks: Ticks, runs: int, slots: int, seconds: float, cpu: float)
     }
 
 
-def heartbeats(url: str, folder: Path, slots: int, seconds: float) -> dict[str, object]:
-    """Heartbeats a second that one api process answers, for so many live attempts."""
+def talk(url: str, folder: Path, slots: int, seconds: float, what: str) -> dict[str, object]:
+    """Heartbeats, or batches of points, a second that one api process answers, for so many live attempts."""
     with running_service(folder, url) as service:
         bench = Bench(service.database, LeasePolicy(), Path("/runs"), Path("/datasets"))
         for first in range(0, slots, RUNS_AN_EXPERIMENT):
@@ -218,28 +223,32 @@ def heartbeats(url: str, folder: Path, slots: int, seconds: float) -> dict[str, 
         with ThreadPoolExecutor(TALKERS) as pool:
             list(pool.map(lambda lease: bench.hello(lease.run_id, lease.attempt, lease.token), leases))
         before = service.cpu_seconds()
-        waits, elapsed = _beat(service, leases, seconds)
+        waits, elapsed = _talk(service, leases, seconds, what)
         cpu = service.cpu_seconds() - before
+    needed = {"heartbeats": slots / LeasePolicy().heartbeat_seconds, "points": slots}[what]
     return {
         "live_attempts": slots,
-        "heartbeats_needed_per_second": slots / LeasePolicy().heartbeat_seconds,
-        "heartbeats_per_second": round(len(waits) / elapsed, 1),
-        "heartbeat_ms_median": round(1e3 * median(waits), 1),
-        "heartbeat_ms_p99": round(1e3 * sorted(waits)[int(0.99 * len(waits))], 1),
-        "api_cpu_ms_a_heartbeat": round(1e3 * cpu / len(waits), 2),
+        "requests_needed_per_second": f"{needed:g}" + (", at most" if what == "points" else ""),
+        "requests_per_second": round(len(waits) / elapsed, 1),
+        "request_ms_median": round(1e3 * median(waits), 1),
+        "request_ms_p99": round(1e3 * sorted(waits)[int(0.99 * len(waits))], 1),
+        "api_cpu_ms_a_request": round(1e3 * cpu / len(waits), 2),
     }
 
 
-def _beat(service: Service, leases: list[Lease], seconds: float) -> tuple[list[float], float]:
+def _talk(service: Service, leases: list[Lease], seconds: float, what: str) -> tuple[list[float], float]:
     """All leases in turn, from several connections, as fast as they are answered."""
     deadline = time.monotonic() + seconds
+    beat = b'{"step": 1, "device_seconds": 1.0}'
 
     def caller(share: list[Lease]) -> list[float]:
         waits: list[float] = []
         connection = service.connection()
         while time.monotonic() < deadline:
-            lease = share[len(waits) % len(share)]
-            path, body = f"/v1/attempts/{lease.run_id}/{lease.attempt}/heartbeat", b'{"step": 1, "device_seconds": 1.0}'
+            turn, place = divmod(len(waits), len(share))
+            lease = share[place]
+            path = f"/v1/attempts/{lease.run_id}/{lease.attempt}/{'points' if what == 'points' else 'heartbeat'}"
+            body = _points(turn) if what == "points" else beat
             begun = time.monotonic()
             call(connection, "POST", path, body, lease.token)
             waits.append(time.monotonic() - begun)
@@ -251,6 +260,14 @@ def _beat(service: Service, leases: list[Lease], seconds: float) -> tuple[list[f
         shares = [leases[each::CONNECTIONS] for each in range(CONNECTIONS)]
         waits = [wait for found in pool.map(caller, shares) for wait in found]
     return waits, time.monotonic() - begun
+
+
+@lru_cache
+def _points(number: int) -> bytes:
+    """The body of an attempt's batch of that number."""
+    steps = range(10 * number + 1, 10 * number + 11)
+    points = [Point(step=step, tokens=step * 1024, train_loss=3.0 / step, step_seconds=0.1) for step in steps]
+    return PointsBatch.of(number, points).model_dump_json().encode()
 
 
 class IdleActor:
@@ -333,13 +350,13 @@ def _migrate(url: str) -> None:
 def main() -> None:
     """Measure, print, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("dispatch", "heartbeats", "ray"), default="dispatch")
+    parser.add_argument("--part", choices=("dispatch", "heartbeats", "points", "ray"), default="dispatch")
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--slots", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--hold-seconds", type=float, default=0.0, help="how long a run keeps its slot")
     parser.add_argument("--most-seconds", type=float, default=3600.0, help="after which the rest is left waiting")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of heartbeats")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of heartbeats or points")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     logging.getLogger().setLevel(logging.WARNING)
@@ -349,8 +366,8 @@ def main() -> None:
         folder = Path(name)
         if chosen.part == "dispatch":
             found = dispatch(url, chosen.slots, chosen.runs, chosen.hold_seconds, chosen.most_seconds)
-        elif chosen.part == "heartbeats":
-            found = heartbeats(url, folder, chosen.slots, chosen.seconds)
+        elif chosen.part in ("heartbeats", "points"):
+            found = talk(url, folder, chosen.slots, chosen.seconds, chosen.part)
         else:
             found = on_ray(url, folder, chosen.slots, chosen.runs)
     load = f"{load_before:.1f} before, {os.getloadavg()[0]:.1f} after"

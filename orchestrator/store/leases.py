@@ -4,14 +4,14 @@ No peer fences its results: there a zombie, a worker that was given up and came 
 nothing any more, whatever it tries, and a call that was already accepted may be repeated without harm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import Columns, received
+from orchestrator.columns import received
 from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import endings, observations, series
@@ -22,7 +22,7 @@ from orchestrator.store.holding import COMMANDS, Held, hold
 from orchestrator.store.moves import RunRow, count_change, move
 from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
 from worker.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
-from worker.record import Result
+from worker.record import Observation, Result
 from worker.spec import RunSpec
 
 Identity = tuple[str, int, str]
@@ -30,6 +30,17 @@ Identity = tuple[str, int, str]
 Beat = tuple[Identity, Heartbeat]
 SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
 """What a run's row shows of its newest points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """A batch of points and observations, and who brings it."""
+
+    caller: Identity
+    batch: series.Batch
+    observations: Sequence[Observation]
+    newest: Mapping[str, object]
+    """What the run's row shall show of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +66,7 @@ class Leases:
         self._policy = policy
         self._hello = Combined[Identity, Greeting](self._greet)
         self._beat = Combined[Beat, HeartbeatReply](self._extend)
+        self._append = Combined[Arrival, None](self._take)
         self._end = Combined[Ending, AttemptOutcome](partial(endings.end_together, database, policy))
 
     def hello(self, run_id: str, attempt: int, token: str) -> Greeting:
@@ -68,12 +80,15 @@ class Leases:
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
         columns = received(batch.columns)
-        with self._database.writing(durable=False) as connection:
-            held = self._live(connection, run_id, attempt, token)
-            if series.append(connection, run_id, attempt, batch.sequence, columns):
-                observations.append(connection, run_id, attempt, batch.observations)
-                _show_newest(connection, held.run, columns)
-                count_change(connection)
+        chunk = series.Batch.of(run_id, attempt, batch.sequence, columns)
+        self._append(
+            Arrival(
+                caller=(run_id, attempt, token),
+                batch=chunk,
+                observations=batch.observations,
+                newest=series.latest(columns),
+            )
+        )
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
         """Record a complete checkpoint, from which a later attempt may go on."""
@@ -155,6 +170,18 @@ class Leases:
             {"this": held.run.id, "new_step": step, "new_device_seconds": total},
         )
 
+    def _take(self, arrivals: Sequence[Arrival]) -> list[OrchestratorError | None]:
+        with self._database.writing(durable=False) as connection:
+            held = hold(self._database, connection, [arrival.caller for arrival in arrivals])
+            new = _unknown([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
+            if new:
+                series.append(connection, [arrival.batch for _, arrival in new])
+                for holder, arrival in new:
+                    observations.append(connection, holder.run.id, holder.attempt, arrival.observations)
+                _show_newest(connection, new)
+                count_change(connection)
+            return [None if each is not None and each.live else LeaseLostError() for each in held]
+
     def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> Held:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])
         if held is None or not held.live:
@@ -181,10 +208,26 @@ def _started(held: Held) -> RunRow:
     return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
 
 
-def _show_newest(connection: Connection, run: RunRow, columns: Columns) -> None:
-    """Set the visible losses and pace of a locked run."""
-    newest = {name: getattr(run, name) for name in SHOWN} | series.latest(columns)
-    connection.execute(_SHOW, [{"this": run.id} | {f"new_{name}": newest[name] for name in SHOWN}])
+def _unknown(arrivals: Sequence[tuple[Held, Arrival]]) -> list[tuple[Held, Arrival]]:
+    """Those that were not accepted before; of an attempt's that came together each number once."""
+    last: dict[tuple[str, int], int] = {}
+    new = []
+    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].batch.sequence):
+        key = held.run.id, held.attempt
+        if arrival.batch.sequence > last.get(key, held.last_batch):
+            last[key] = arrival.batch.sequence
+            new.append((held, arrival))
+    return new
+
+
+def _show_newest(connection: Connection, arrivals: Sequence[tuple[Held, Arrival]]) -> None:
+    """Set the visible losses and pace of locked runs."""
+    shown: dict[str, dict[str, object]] = {}
+    for held, arrival in arrivals:
+        before = shown.setdefault(held.run.id, {name: getattr(held.run, name) for name in SHOWN})
+        before |= arrival.newest
+    rows = [{"this": id} | {f"new_{name}": newest[name] for name in SHOWN} for id, newest in shown.items()]
+    connection.execute(_SHOW, rows)
 
 
 def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec]:

@@ -8,9 +8,10 @@ every second leaves one chunk for about half a minute, and a chunk is left alone
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import sqlalchemy as sa
@@ -31,19 +32,41 @@ ROWS_AT_ONCE = 64
 """Chunks in memory while many runs are read, a chunk being some 100 kB at most."""
 
 
-def append(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> bool:
-    """Add a batch to the series of a run whose row is locked; False where it was accepted before.
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Points of one attempt, encoded before any lock is taken."""
+
+    run_id: str
+    attempt: int
+    sequence: int
+    points: int
+    last_step: int
+    data: bytes
+
+    @classmethod
+    def of(cls, run_id: str, attempt: int, sequence: int, columns: Columns) -> Self:
+        """The chunk that these columns make."""
+        return cls(
+            run_id=run_id,
+            attempt=attempt,
+            sequence=sequence,
+            points=len(columns),
+            last_step=int(columns.step.max()),
+            data=encode(columns),
+        )
+
+
+def append(connection: Connection, batches: Sequence[Batch]) -> None:
+    """Add new batches, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
     pass: batches are not forced to disk, and what a power cut took must not stop the run.
     """
-    taken = {"this": run_id, "this_attempt": attempt, "number": sequence}
-    if connection.execute(_TAKE, taken).rowcount == 0:
-        return False
-    _insert(connection, run_id, attempt, sequence, columns)
-    if (sequence + 1) % MERGE_BATCHES == 0:
-        seal(connection, run_id, attempt)
-    return True
+    connection.execute(_TAKE, [{"this": b.run_id, "this_attempt": b.attempt, "number": b.sequence} for b in batches])
+    connection.execute(_INSERT, [vars(batch) for batch in batches])
+    for batch in batches:
+        if (batch.sequence + 1) % MERGE_BATCHES == 0:
+            seal(connection, batch.run_id, batch.attempt)
 
 
 def seal(connection: Connection, run_id: str, attempt: int) -> None:
@@ -54,7 +77,8 @@ def seal(connection: Connection, run_id: str, attempt: int) -> None:
     if len(rows) < 2:
         return
     connection.execute(sa.delete(chunks).where(small))
-    _insert(connection, run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
+    merged_chunk = Batch.of(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
+    connection.execute(_INSERT, [vars(merged_chunk)])
 
 
 def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, after_step: int = -1) -> Columns:
@@ -97,18 +121,6 @@ def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
     return merged(decode([row.data for row in rows], fields), attempt)
 
 
-def _insert(connection: Connection, run_id: str, attempt: int, sequence: int, columns: Columns) -> None:
-    row = {
-        "run_id": run_id,
-        "attempt": attempt,
-        "sequence": sequence,
-        "points": len(columns),
-        "last_step": int(columns.step.max()),
-        "data": encode(columns),
-    }
-    connection.execute(_INSERT, [row])
-
-
 _OF_RUNS = (
     sa.select(chunks.c.run_id, chunks.c.attempt, chunks.c.points, chunks.c.data)
     .where(chunks.c.run_id.in_(sa.bindparam("ids", expanding=True)))
@@ -120,7 +132,6 @@ _TAKE = (
     .where(
         attempts.c.run_id == sa.bindparam("this"),
         attempts.c.attempt == sa.bindparam("this_attempt"),
-        attempts.c.last_batch < sa.bindparam("number"),
     )
     .values(last_batch=sa.bindparam("number"))
 )

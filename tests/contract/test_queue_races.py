@@ -18,7 +18,8 @@ from orchestrator.store.moves import lock, select_runs
 from orchestrator.store.queue import Queue
 from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
 from tests.stores import PostgresqlServer, claim, comparison_spec, result
-from worker.protocol import Command, Heartbeat, HeartbeatReply
+from worker.protocol import Command, Heartbeat, HeartbeatReply, PointsBatch
+from worker.record import Point
 
 ROUNDS = 12
 """Each race is run so often; every round must hold."""
@@ -106,6 +107,32 @@ def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store)
         run = store.bench.run(lease.run_id)
         assert (run.step, run.device_seconds) == (5, place)
     assert store.bench.run(dead.run_id).step == 0
+
+
+def test_points_that_come_together_go_each_to_their_run_and_once(store: Store) -> None:
+    """One transaction for all of them, of which one comes twice and one from an attempt that is lost."""
+    store.bench.submit(comparison_spec(seeds=range(4)))
+    leases = store.claim(cpus=4, gpus=0, limit=4)
+    for lease in leases:
+        store.bench.hello(lease.run_id, 1, lease.token)
+    *alive, dead = leases
+    store.queue.release(dead.run_id, 1, AttemptOutcome.LOST, "its process died")
+
+    def bring(place: int, number: int) -> None:
+        points = [Point(step=step, tokens=step, train_loss=float(place)) for step in (2 * number + 1, 2 * number + 2)]
+        lease = leases[place]
+        store.bench.append_points(lease.run_id, 1, lease.token, PointsBatch.of(number, points))
+
+    for number in range(3):
+        outcomes = together(*[partial(bring, place, number) for place in (0, 0, 1, 2, 3)])
+        assert outcomes[:-1] == [None] * 4
+        assert isinstance(outcomes[-1], LeaseLostError)
+    for place, lease in enumerate(alive):
+        columns = store.bench.series(lease.run_id)
+        assert columns.step.tolist() == [1, 2, 3, 4, 5, 6]
+        assert set(columns.values["train_loss"].tolist()) == {float(place)}
+        assert store.bench.run(lease.run_id).last_train_loss == place
+    assert store.bench.points(dead.run_id) == ()
 
 
 def test_two_claimers_never_get_the_same_run(store: Store) -> None:
