@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.attempt_actor import NEVER_STARTED, AttemptActor
 from orchestrator.crew_shape import CrewShape
 from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
@@ -33,9 +34,6 @@ OBJECT_STORE_BYTES = 100 * 2**20
 MESSAGE_CHARACTERS = 500
 
 NAMESPACE = "adapm-bench"
-
-NEVER_STARTED = "never started"
-"""What an adopted actor says whose dispatcher died before its call had arrived."""
 
 BLAMELESS = frozenset({"terminated", NEVER_STARTED})
 """Words of attempts that are not held against the run."""
@@ -117,38 +115,6 @@ def _remove_ray_folder(data_folder: Path) -> None:
     if note.exists():
         shutil.rmtree(note.read_text(), ignore_errors=True)
         note.unlink()
-
-
-class AttemptActor:
-    """Runs in a process of its own on some node: executes one attempt with the worker's code."""
-
-    def __init__(self) -> None:
-        self._word = NEVER_STARTED
-
-    def last_word(self) -> str:
-        """What `execute` returned. Calls are carried out one after the other: this one waits for its end."""
-        return self._word
-
-    def process_id(self) -> int:
-        """The process to signal."""
-        return os.getpid()
-
-    def execute(
-        self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, crew: CrewShape | None = None
-    ) -> str:
-        """Train, alone or with a crew, report to the service, and return one word for the log."""
-        if crew is not None:
-            from orchestrator.crew_runner import execute_together
-
-            self._word = execute_together(service_url, run_id, attempt, token, crew)
-            return self._word
-        if gpus == 0:
-            # Ray leaves the variable unset for actors without a GPU, and torch would see them all.
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        from worker.attempt import execute
-
-        self._word = str(execute(service_url, run_id, attempt, token))
-        return self._word
 
 
 @dataclass(frozen=True, kw_only=True)
