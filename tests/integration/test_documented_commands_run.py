@@ -1,0 +1,140 @@
+"""Every `adapm-bench` command of the documents' shell blocks is carried out, page by page and in the order of the page.
+
+What is not is named below, with where it is tried instead. A new command in a document runs here without a line of this
+file, or fails until there is one.
+"""
+
+import gzip
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from typer.testing import CliRunner
+
+from api.cli import main
+from orchestrator.store import trials
+from orchestrator.sweeps import SweepSpec
+from orchestrator.trials import planned, trial_run
+from orchestrator.webhook_policy import WebhookPolicy
+from tests.integration.api_service import Service, serving
+from tests.integration.test_api_scaling import play
+from tests.reference.made_dataset import MadeSource, prepare_made_dataset
+from tests.stores import comparison_spec
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "LOG.md"})
+
+ELSEWHERE = {
+    r"up$": "test_cli.py and tests/chaos start it",
+    r"api ": "make cluster-test",
+    r"run run.yaml": "test_main_job.py: seconds of training",
+    r"data prepare (openwebtext|c4|fineweb|DATASET) ": "the hub; test_cli_data.py has a copy of one",
+    r"data prepare own/pages ": "test_cli_data.py: GPT-2's tokenizer is a download",
+    r"optimizer check ": "test_own_optimizer.py: the package is its own",
+    r"study run ": "test_studies.py: minutes to an hour",
+    r"webhook test ": "test_webhooks.py: somebody has to listen",
+    r"--install-completion": "it writes into the files of the shell that calls",
+}
+
+
+def shell_commands(document: Path) -> list[str]:
+    """What follows `adapm-bench` at the beginning of a line, in fenced and in indented blocks, without its remark."""
+    text = document.read_text().replace("\\\n", " ")
+    fenced = "".join(re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+    indented = "".join(re.findall(r"^    adapm-bench.*\n", text, flags=re.MULTILINE))
+    lines = re.findall(r"^(?:\.venv/bin/)?adapm-bench (.*)$", fenced + dedent(indented), flags=re.MULTILINE)
+    return [re.sub(r"\s+(#|&&) .*", "", line).strip() for line in lines]
+
+
+PAGES = {document.name: found for document in DOCUMENTS if (found := shell_commands(document))}
+
+
+def elsewhere(command: str) -> str | None:
+    """Where a command is tried that is not carried out here."""
+    return next((why for pattern, why in ELSEWHERE.items() if re.match(pattern, command)), None)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service whose operator names the host of the documents' webhooks."""
+    (tmp_path / "data").mkdir()
+    with serving(tmp_path / "data") as running:
+        running.bench.webhooks.policy = WebhookPolicy.of("https://hooks.example", "")
+        yield running
+
+
+@pytest.fixture
+def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a reader: the documents, some texts of their own, a note, the files that pages show."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
+    texts = [f"{number} {document.text}" for number in range(3) for document in MadeSource().documents()]
+    for name in ("notes", "texts"):
+        (tmp_path / name).mkdir()
+        for number, text in enumerate(texts):
+            (tmp_path / name / f"{number}.txt").write_text(text)
+    (tmp_path / "dump").mkdir()
+    with gzip.open(tmp_path / "dump" / "forum.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
+    (tmp_path / "note.txt").write_text("what came of it")
+    for block in re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S):
+        (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
+    prepare_made_dataset(tmp_path / "data" / "datasets")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ADAPM_BENCH_KEY", "")
+    monkeypatch.delenv("ADAPM_BENCH_KEY")
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) -> None:
+    failed = {}
+    ids = {"ID": "", "WEBHOOK": ""}
+    for command in PAGES[page]:
+        if elsewhere(command) is not None:
+            continue
+        if "ID" in shlex.split(command) and not ids["ID"]:
+            ids["ID"] = service.bench.submit(comparison_spec()).experiment.id
+        end_everything(service)
+        line = re.sub(r"\b(ID|WEBHOOK)\b", lambda found: ids[found[0]], command).replace("~/", f"{folder}/")
+        arguments, _, target = line.partition(" > ")
+        done = CliRunner().invoke(main, shlex.split(arguments), catch_exceptions=False)
+        if target:
+            Path(target).write_text(done.stdout)
+        if done.exit_code != 0:
+            failed[command] = done.output
+        if said := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
+            ids["ID"] = said[1]
+        if command.startswith("webhook add"):
+            ids["WEBHOOK"] = service.bench.webhooks.all()[-1].id
+        if command.startswith("keys create"):  # the first one opens the service to the next commands
+            os.environ.setdefault("ADAPM_BENCH_KEY", done.stdout.strip())
+            ids["ID"] = json.loads(CliRunner().invoke(main, ["keys", "ls", "--json"]).stdout)[0]["id"]
+    assert failed == {}
+
+
+def end_everything(service: Service) -> None:
+    """Carry out whatever waits: the trials of sweeps, and every run."""
+    for experiment in service.bench.experiments():
+        if isinstance(spec := experiment.spec, SweepSpec) and not experiment.counts.done():
+            by_chance = spec.model_copy(update={"algorithm": "random"})  # TPE would draw them in a process of its own
+            for number in range((spec.trials or 4) * len(spec.candidates)):
+                parameters = planned(by_chance, number)
+                assert parameters is not None
+                trials.add(service.bench._database, experiment.id, spec, number, trial_run(spec, number, parameters))
+            trials.close(service.bench._database, experiment.id)
+    play(service)
+
+
+def test_what_is_tried_elsewhere_is_in_a_document() -> None:
+    commands = [command for page in PAGES.values() for command in page]
+    assert len(commands) >= 50
+    assert [pattern for pattern in ELSEWHERE if not any(re.match(pattern, command) for command in commands)] == []
