@@ -1,0 +1,173 @@
+"""The pages of docs/reference, written from the code: verbs, routes, specifications, optimizers.
+
+    python -m api.reference_pages docs/reference
+
+A test compares them with what this writes, so that they cannot be out of date.
+"""
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from typer.main import get_command
+
+from api.app import create_app
+from api.cli.app import main as command_line
+from api.scopes import place_of
+from optim import catalog
+from optim.entries import OptimizerEntry
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.spec_schema import SPECS
+from orchestrator.store.database import Database
+
+WRITTEN = "Written from the code by `python -m api.reference_pages docs/reference`."
+
+
+def pages() -> dict[str, str]:
+    """File name → Markdown."""
+    made = {
+        "cli.md": verbs(),
+        "rest.md": routes(),
+        "specifications.md": specifications(),
+        "optimizers.md": optimizers(),
+    }
+    return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
+
+
+def verbs() -> Iterator[str]:
+    """Every verb with its arguments and options."""
+    yield from ("# The command line", "", WRITTEN, "")
+    for words, command in _commands(("adapm-bench",), get_command(command_line)):
+        arguments = [p for p in command.params if not p.opts[0].startswith("-")]
+        options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
+        usage = [p.metavar or p.name.upper() for p in arguments]
+        shown = [name if p.required else f"[{name}]" for name, p in zip(usage, arguments, strict=True)]
+        yield from (f"## `{' '.join((*words, *shown))}`", "", " ".join((command.help or "").split()), "")
+        rows = [(f"`{name}`", p.help or "", "") for name, p in zip(usage, arguments, strict=True)]
+        rows += [(_flag(p), p.help or "", _default(p.default)) for p in options if p.help]
+        yield from _table(("", "meaning", "default"), rows)
+
+
+def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if hasattr(command, "commands"):
+        for name, each in command.commands.items():
+            yield from _commands((*words, name), each)
+    elif not command.hidden:
+        yield words, command
+
+
+def _flag(option: Any) -> str:
+    value = "" if option.is_flag else " " + (option.metavar or _kind_of(option))
+    return ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
+
+
+def _kind_of(option: Any) -> str:
+    annotation = option.type_descriptor.annotation
+    return "|".join(each for each in get_args(annotation) if isinstance(each, str)) or option.name.upper()
+
+
+def _default(value: Any) -> str:
+    return "" if value in (None, False, ()) or callable(value) else f"`{value}`"
+
+
+def routes() -> Iterator[str]:
+    """Every operation of the REST service with the least scope that opens it."""
+    with tempfile.TemporaryDirectory() as folder:  # nothing is written there: the document needs no rows
+        database = Database(f"sqlite:///{folder}/bench.sqlite3")
+        document = create_app(Bench(database, LeasePolicy(), Path(folder), Path(folder))).openapi()
+        database.close()
+    yield from ("# The REST service", "", WRITTEN + " A running service has the whole, with examples, at `/docs`.", "")
+    by_tag: dict[str, list[tuple[str, str, str]]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            place = place_of(method.upper(), path)
+            row = (
+                f"`{method.upper()} {path}`",
+                _first_sentence(operation["description"]),
+                place.access.value if place else "admin",
+            )
+            by_tag.setdefault(operation["tags"][0], []).append(row)
+    for tag, rows in by_tag.items():
+        yield from (f"## {tag.capitalize()}", "", *_table(("operation", "what it does", "scope"), rows))
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.;:])\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".;:") + "."
+
+
+def specifications() -> Iterator[str]:
+    """Every field of every kind of specification."""
+    yield from ("# Specifications", "", WRITTEN + " What they are for: [specs.md](../specs.md).", "")
+    told: set[str] = set()
+    for kind, model in SPECS.items():
+        schema = model.model_json_schema()
+        for name, part in {kind.capitalize(): schema, **schema["$defs"]}.items():
+            if name not in told and "properties" in part:
+                told.add(name)
+                required = part.get("required", ())
+                rows = [
+                    (f"`{field}`", _kind(of), _shown(of.get("default", "")) if field not in required else "required",
+                     of.get("description", ""))
+                    for field, of in part["properties"].items()
+                ]  # fmt: skip
+                about = [" ".join(part.get("description", "").split("\n\n")[0].split()), ""]
+                yield from (f"## {name}", "", *about, *_table(("field", "value", "default", "meaning"), rows))
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    """A JSON schema in words."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for key in ("anyOf", "oneOf"):
+        if key in field:
+            return " or ".join(_kind(each) for each in field[key])
+    if "const" in field or "enum" in field:
+        return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
+    if field.get("type") == "array":
+        return "list of " + _kind(field["items"]) if "items" in field else "list"
+    low, high = (field.get(key) for key in ("minimum", "maximum"))
+    above = field.get("exclusiveMinimum")
+    bounds = [f"≥ {low:g}"] if low is not None else [f"> {above:g}"] if above is not None else []
+    bounds += [f"≤ {high:g}"] if high is not None else []
+    return " ".join([str(field.get("type", "any")), ", ".join(bounds)]).strip()
+
+
+def _shown(value: Any) -> str:
+    return "" if value == "" else f"`{value}`".replace("None", "null").replace("True", "true").replace("False", "false")
+
+
+def optimizers() -> Iterator[str]:
+    """Every optimizer of the catalog with its options."""
+    yield from ("# Optimizers", "", WRITTEN + " What they are and keep: [optimizers.md](../optimizers.md).", "")
+    for entry in catalog.entries():
+        yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "", *_source(entry))
+        rows = [(f"`{o.name}`", o.allowed(), _shown(o.default), o.meaning) for o in entry.options]
+        yield from _table(("option", "value", "default", "meaning"), rows)
+
+
+def _source(entry: OptimizerEntry) -> Iterator[str]:
+    yield f"{entry.paper}. Licence of the code: {entry.licence}. Centre of its grid of rates: {entry.learning_rate:g}."
+    yield ""
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    if rows:
+        for row in (head, ("---",) * len(head), *rows):
+            yield "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
+        yield ""
+
+
+def main(folder: Path) -> None:
+    """Write the pages."""
+    folder.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
