@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from api.routes.attempts import batch_body
 from api.routes.context import problems
 from api.scopes import Access, Place, place_of
 from api.tags import REST
@@ -27,6 +28,7 @@ NOT_OURS = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own 422."""
 REVISED = "/v1/experiments/{experiment_id}"
 """Its tag is the revision of labels and note, for `If-Match`, and is not looked at by a GET."""
+POINTS = "/v1/attempts/{run_id}/{attempt}/points"
 STATUSES = {
     Access.OPEN: ("429",),
     Access.LEASE: (),
@@ -42,6 +44,7 @@ def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dic
     @cache
     def described() -> dict[str, Any]:
         made = document()
+        made["paths"][POINTS]["post"]["requestBody"] = batch_body()
         made.setdefault("components", {}).setdefault("securitySchemes", {}).update(SCHEMES)
         for path, operations in made["paths"].items():
             for method, operation in operations.items():

@@ -1,10 +1,10 @@
 """Whether a service answers: asked by whoever starts it, relies on it, or finds its note."""
 
-import httpx2
-
 
 def answers(url: str, timeout_seconds: float = 2.0, path: str = "/healthz") -> bool:
     """Whether the service at `url` is there and reaches its database."""
+    import httpx2  # a client, which the service itself has no use for
+
     try:
         # A proxy of the environment is not meant for this machine's own addresses.
         return httpx2.get(f"{url}{path}", timeout=timeout_seconds, trust_env=False).status_code == 200

@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import time
 from threading import Thread
 
 import uvicorn
@@ -46,11 +47,11 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         stopping=lambda: server.should_exit,
         requests_a_second=settings.requests_a_second,
     )
-    Thread(target=lambda: asset(PLOTLY).compressed, daemon=True).start()  # before the first browser waits for it
     # What lives as long as the process is never garbage: looking through its 150,000 objects stopped every thread for
     # a tenth of a second, now and then.
     gc.collect()
     gc.freeze()
+    gc.enable()
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -65,8 +66,17 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
 
     if watch_stdin:
         stop_with_parent(stop)
+    Thread(target=lambda: _compress_plotly(server), daemon=True).start()
     server.run(sockets=[listener])
     tracing.stop()
+
+
+def _compress_plotly(server: uvicorn.Server) -> None:
+    """Before the first browser waits for it, and after the first answer: it takes a fifth of a second of a core."""
+    while not server.started:
+        time.sleep(0.05)
+    time.sleep(1)
+    asset(PLOTLY).compressed  # noqa: B018 - made by being looked at
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:

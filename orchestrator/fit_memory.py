@@ -9,8 +9,8 @@ Activations, which depend on the batch, come on top of both.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit
 
+from orchestrator.distributions import t_quantile
 from orchestrator.fit_records import Estimate, MemoryPrediction
 from worker.needs import Need
 
@@ -57,6 +57,6 @@ def _line(known: Sequence[tuple[int, int]], parameters: int) -> Estimate:
     residuals = y - y.mean() - slope * (x - x.mean())
     spread = float(np.sqrt((residuals**2).sum() / degrees))
     leverage = 1 + 1 / len(known) + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-    half = float(stdtrit(degrees, 0.975)) * spread * float(np.sqrt(leverage))
+    half = t_quantile(degrees, 0.975) * spread * float(np.sqrt(leverage))
     low, high = np.exp(np.clip([value - half, value + half], -700, 700))
     return Estimate(value=float(np.exp(value)), low=float(low), high=float(high))

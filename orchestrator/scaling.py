@@ -17,8 +17,8 @@ distances from the estimate are stretched by t_{n-p} / z, as a t-interval stretc
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit
 
+from orchestrator.distributions import normal_quantile, t_below, t_quantile
 from orchestrator.fit_records import FormName
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -142,7 +142,7 @@ def stretched_interval(estimate: float, draws: Array, degrees: int) -> tuple[flo
     if degrees < 1 or not np.isfinite(draws).all():
         return None
     low, high = np.quantile(draws, [0.025, 0.975])
-    stretch = stdtrit(degrees, 0.975) / ndtri(0.975)
+    stretch = t_quantile(degrees, 0.975) / normal_quantile(0.975)
     return float(estimate + stretch * (low - estimate)), float(estimate + stretch * (high - estimate))
 
 
@@ -151,7 +151,7 @@ def p_value(estimate: float, draws: Array, degrees: int) -> float | None:
     spread = float(np.std(draws, ddof=1)) if draws.size > 1 else 0.0
     if degrees < 1 or not np.isfinite(spread) or spread == 0:
         return None
-    return float(2 * stdtr(degrees, -abs(estimate) / spread))
+    return 2 * t_below(degrees, -abs(estimate) / spread)
 
 
 def effective_tokens(law: Law, parameters: float, loss: float) -> Array:

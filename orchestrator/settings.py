@@ -29,7 +29,7 @@ OTHER_VARIABLES = frozenset(
 class Settings(BaseSettings):
     """Everything that an operator may set."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     data_folder: Path = Path(".adapm-bench")
     """Database, datasets, checkpoints, MLflow store and logs of the embedded service."""

@@ -1,15 +1,15 @@
 """Statistics over seeds, as pure functions on arrays: t-intervals, paired differences, Holm's correction.
 
 Input that supports no figure gives None, never NaN: an empty or non-finite sample has no mean, one value or values
-without spread have no interval and no p-value. `scipy.special` holds the t-distribution; `scipy.stats`, which wraps
-it, takes ten times as long to import and is what the tests compare with.
+without spread have no interval and no p-value. The t-distribution is `scipy.special`'s (`distributions.py`);
+`scipy.stats`, which wraps it, takes ten times as long to import and is what the tests compare with.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
+from orchestrator.distributions import t_below, t_quantile
 from orchestrator.records import Difference, Interval
 
 CONFIDENCE = 0.95
@@ -56,7 +56,7 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Dif
         return None
     mean, error = found
     low, high = _bounds(mean, error, left.size)
-    p_value = None if error is None else float(2 * stdtr(left.size - 1, -abs(mean / error)))
+    p_value = None if error is None else 2 * t_below(left.size - 1, -abs(mean / error))
     return Difference(mean=mean, low=low, high=high, n=left.size, p_value=p_value, p_value_holm=None)
 
 
@@ -101,6 +101,6 @@ def _mean_and_error(sample: Array, scale: float) -> tuple[float, float | None] |
 def _bounds(mean: float, error: float | None, n: int) -> tuple[float | None, float | None]:
     if error is None:
         return None, None
-    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * error
+    half = t_quantile(n - 1, (1 + CONFIDENCE) / 2) * error
     low, high = mean - half, mean + half
     return (low, high) if np.isfinite(low) and np.isfinite(high) else (None, None)

@@ -7,7 +7,9 @@ and the host's resident set. Bytes are bytes; `gb` = 1e9 and `gib` = 2**30 appea
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from worker.field_docs import Described
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=0, le=2**53)]
@@ -16,10 +18,10 @@ Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
 """A duration below three centuries."""
 
 
-class Record(BaseModel):
+class Record(Described):
     """The base of all records."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Verdict(StrEnum):

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from worker.field_docs import Described
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
@@ -23,10 +25,10 @@ def left_out_at(default: object) -> Any:
     return Field(default=default, exclude_if=lambda value: value == default)
 
 
-class Spec(BaseModel):
+class Spec(Described):
     """The base of everything that a user may send: frozen, closed, finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def content_hash(self) -> str:
         """SHA-256 of the canonical JSON: equal hashes mean equal specs."""

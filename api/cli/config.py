@@ -9,6 +9,7 @@ from api.cli.console import console, print_json
 from api.cli.service import Json, environment_settings
 from orchestrator.setting_sources import PREFIX, place
 from orchestrator.settings import Settings
+from worker.field_docs import field_docs
 
 DEFAULT = "default"
 HIDDEN = "***"
@@ -59,14 +60,15 @@ def settings_in_force() -> list[Setting]:
 
 
 def _of_the_service(settings: Settings) -> list[Setting]:
+    meanings = field_docs(type(settings))
     return [
         Setting(
             name=name,
             value=_shown(name, getattr(settings, name)),
             source=found.text if (found := place(name)) else DEFAULT,
-            meaning=" ".join((field.description or "").split()),
+            meaning=" ".join(meanings.get(name, "").split()),
         )
-        for name, field in type(settings).model_fields.items()
+        for name in type(settings).model_fields
     ]
 
 

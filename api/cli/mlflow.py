@@ -14,7 +14,7 @@ from api.cli.service import FAILED
 from api.cli.up import Data, read_settings
 from api.health import answers
 from api.lifetime import stop_on_signals
-from api.supervisor import ServiceError, listen
+from orchestrator.errors import OrchestratorError
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 
@@ -39,7 +39,7 @@ def mlflow(data: Data = None, port: Port = 5000) -> None:
         raise typer.Exit(FAILED)
     try:
         port = _free_port(port)
-    except ServiceError as error:
+    except OrchestratorError as error:
         complain(f"error: {error}")
         raise typer.Exit(FAILED) from error
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", settings.resolved_mlflow_uri()]
@@ -75,6 +75,8 @@ def _serve(command: list[str], url: str, log_path: Path) -> int:
 
 def _free_port(port: int) -> int:
     """The port itself where it is free, any free one for 0."""
+    from api.supervisor import listen
+
     listener = listen(HOST, port)
     found: int = listener.getsockname()[1]
     listener.close()

@@ -1,5 +1,6 @@
 """`adapm-bench up`: the whole service on this machine; `api` and `dispatcher`: its two processes."""
 
+import gc
 import socket
 import threading
 from pathlib import Path
@@ -10,7 +11,6 @@ import typer
 from api.cli.console import complain
 from api.cli.service import FAILED, environment_settings
 from api.lifetime import stop_on_signals
-from api.supervisor import Supervisor
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
 from worker.errors import TracingError
@@ -39,6 +39,8 @@ def up(
     ray_address: RayAddress = None,
 ) -> None:
     """Start the service: REST, dashboard, dispatcher with an embedded Ray, SQLite, MLflow. Ctrl-C stops it."""
+    from api.supervisor import Supervisor
+
     settings = read_settings(data=data, host=host, port=port, slots=slots, ray_address=ray_address)
     stop = threading.Event()
     try:
@@ -65,6 +67,7 @@ def api_process(
     watch_stdin: WatchStdin = False,
 ) -> None:
     """The api process alone: REST and dashboard."""
+    gc.disable()  # what imports make is no garbage: looking through it costs a tenth of the start; `serve` enables it
     from api.serve import serve
     from api.supervisor import listen
 

@@ -3,7 +3,7 @@
 401 without a token; 409 where the lease is gone: the worker stops and writes nothing more.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -56,13 +56,15 @@ def heartbeat(
     return answered(bench.heartbeat(run_id, attempt, token, beat))
 
 
-BATCH_SCHEMA = PointsBatch.model_json_schema(ref_template="#/components/schemas/{model}")
-# A page of observations has brought the other definitions into the document.
-BATCH_SCHEMA["properties"]["columns"] = BATCH_SCHEMA.pop("$defs")["PointColumns"]
-BATCH_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": BATCH_SCHEMA}}}}
+def batch_body() -> dict[str, Any]:
+    """The body of `POST …/points` for OpenAPI: the route reads it by itself, so FastAPI does not know."""
+    schema = PointsBatch.model_json_schema(ref_template="#/components/schemas/{model}")
+    # A page of observations has brought the other definitions into the document.
+    schema["properties"]["columns"] = schema.pop("$defs")["PointColumns"]
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-@router.post("/points", status_code=204, openapi_extra=BATCH_BODY)
+@router.post("/points", status_code=204)
 async def points(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, request: Request
 ) -> None:

@@ -1,6 +1,7 @@
 """What every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
 from collections.abc import Callable
+from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -78,12 +79,15 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": HTTPStatus(status).phrase,
-            "content": {
-                "application/problem+json": {"schema": Problem.model_json_schema(), "example": _example(status)}
-            },
+            "content": {"application/problem+json": {"schema": _problem_schema(), "example": _example(status)}},
         }
         for status in statuses
     }
+
+
+@cache
+def _problem_schema() -> dict[str, Any]:
+    return Problem.model_json_schema()
 
 
 def _example(status: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
+from orchestrator.distributions import t_quantile
 from orchestrator.records import Interval
 from orchestrator.statistics import CONFIDENCE
 
@@ -52,7 +52,7 @@ class Effects:
         if not self._knows(values):
             return None
         mean, error = float(weights @ self.coefficients), float(np.sqrt(weights @ self.covariance @ weights))
-        half = float(stdtrit(self.degrees, (1 + CONFIDENCE) / 2)) * error
+        half = t_quantile(self.degrees, (1 + CONFIDENCE) / 2) * error
         return Interval(mean=mean, low=mean - half, high=mean + half, n=self.trials)
 
     def _knows(self, values: Values) -> bool:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.store.database import Database
+
 REPOSITORY = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
 
@@ -25,6 +27,33 @@ def test_importing_loads_nothing_heavy():
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.split() == list(LIGHT)
+
+
+NEEDED_BY_SOME_REQUESTS = ("scipy", "alembic", "httpx2", "optuna", "pandas", "pyarrow", "plotly", "sqlalchemy.orm")
+NEEDED_BY_SOME_VERBS = ("fastapi", "httpx2", "jinja2", "numpy", "sqlalchemy", "uvicorn")
+
+
+@pytest.mark.parametrize(
+    ("start", "left_out"),
+    [
+        ("import api.cli", (*HEAVY, *NEEDED_BY_SOME_REQUESTS, *NEEDED_BY_SOME_VERBS)),
+        (
+            "import api.cli, api.serve; from orchestrator.store.database import Database; "
+            "Database(URL).migrate()",  # what is the newest already
+            (*HEAVY, *NEEDED_BY_SOME_REQUESTS),
+        ),
+    ],
+    ids=["the command line", "the api process over a database that is there"],
+)
+def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
+    """Each of these costs a tenth of a second or more; what needs one imports it where it is used."""
+    url = f"sqlite:///{tmp_path / 'bench.sqlite3'}"
+    Database(url).migrate()
+    program = f"import sys; URL = {url!r}; {start}; print(*sorted(set(sys.modules) & set({left_out!r})))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", [])
 
 
 def test_a_training_leaves_torchao_alone_and_who_asks_for_it_hears_nothing_else():

@@ -12,8 +12,8 @@ from alembic.migration import MigrationContext
 from orchestrator.errors import StoreError
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
-from orchestrator.store.database import Database
-from orchestrator.store.migrations import current_revision
+from orchestrator.store.database import Database, newest_migration
+from orchestrator.store.migrations import current_revision, newest_revision
 from orchestrator.store.queue import Queue
 from orchestrator.store.tables import metadata
 from tests.stores import PostgresqlServer, claim, comparison_spec, result
@@ -142,6 +142,13 @@ def test_a_migration_that_breaks_leaves_the_database_as_it_was(
     with pytest.raises(RuntimeError, match="power"):
         empty.migrate()
     assert tables(empty) == set()
+
+
+def test_the_newest_migration_is_known_by_the_name_of_its_file(empty: Database) -> None:
+    """By which `migrate` sees that nothing is to be done, without alembic."""
+    empty.migrate()
+    with empty.reading() as connection:
+        assert newest_migration() == newest_revision() == current_revision(connection)
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(empty: Database) -> None:

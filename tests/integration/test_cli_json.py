@@ -70,7 +70,7 @@ def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, 
     experiment = service.bench.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
     service.bench.cancel_experiment(experiment.id)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
-    monkeypatch.setattr("api.cli.demo.service", running)
+    monkeypatch.setattr("api.cli.demo_run.service", running)
     said = cli("demo", "--json")
     assert said.exit_code == FAILED, "no run has succeeded"
     assert f"{experiment.id} is complete" in said.stderr
