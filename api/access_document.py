@@ -4,9 +4,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from api.faults import Problem
+from api.links import add_links
+from api.openapi_examples import add_examples
 from api.routes.attempts import batch_body
 from api.routes.context import problems
 from api.scopes import Access, Place, place_of
+from api.spec_document import describe_specs
 from api.tags import REST
 
 KEY = "Key"
@@ -45,18 +49,30 @@ def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dic
     def described() -> dict[str, Any]:
         made = document()
         made["paths"][POINTS]["post"]["requestBody"] = batch_body()
-        made.setdefault("components", {}).setdefault("securitySchemes", {}).update(SCHEMES)
+        components = made.setdefault("components", {})
+        components.setdefault("securitySchemes", {}).update(SCHEMES)
+        components.setdefault("schemas", {}).update(_problem_schemas())
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
                 _describe(operation, place_of(method.upper(), path))
                 _describe_faults(operation)
+                _describe_parameters(operation)
                 if method == "get" and path.startswith(REST) and path != REVISED:
                     _describe_tag(operation)
         for name in NOT_OURS:
-            made["components"].get("schemas", {}).pop(name, None)
+            components["schemas"].pop(name, None)
+        describe_specs(made)
+        add_links(made)
+        add_examples(made)
         return made
 
     return described
+
+
+def _problem_schemas() -> dict[str, Any]:
+    """What `problems` of `routes/context.py` refers to."""
+    schema = Problem.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs"), "Problem": schema}
 
 
 def _describe(operation: dict[str, Any], place: Place | None) -> None:
@@ -72,6 +88,16 @@ def _describe_faults(operation: dict[str, Any]) -> None:
     """FastAPI adds an answer 422 of its own form, which is never given: ours is a problem as all the others."""
     if "application/json" in operation["responses"].get("422", {}).get("content", {}):
         operation["responses"]["422"] = problems(422)[422]
+
+
+def _describe_parameters(operation: dict[str, Any]) -> None:
+    """A parameter is sent or is not: what the code has as None for one that is not is no value of it."""
+    for parameter in operation.get("parameters", ()):
+        schema = parameter["schema"]
+        others = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+        if len(others) == 1:
+            del schema["anyOf"]
+            parameter["schema"] = others[0] | schema
 
 
 def _describe_tag(operation: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.callers import Caller, Callers, Shown, shown
 from api.guards import SAFE_METHODS
 from api.problems import RefusedError, problem_response
-from api.scopes import Access, place_of, places
+from api.scopes import Access, methods_at, place_of, places
 from api.throttle import Throttle
 from dashboards.render import refused_page
 from dashboards.visitor import VISITOR, Visitor
@@ -193,6 +193,7 @@ def _not_enough(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) 
     if not known and not places(scope["path"]):
         return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
     if not known:
-        return RefusedError(405, "method-not-allowed", f"{scope['method']} is not possible here.")
+        detail = f"{scope['method']} is not possible here."
+        return RefusedError(405, "method-not-allowed", detail, {"Allow": methods_at(scope["path"])})
     detail = f"This needs a key of the scope {needed}; {key.label!r} is a key of the scope {key.scope}. Ask an admin."
     return RefusedError(403, "scope", detail)

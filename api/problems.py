@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.faults import Fault, Problem, Source, faults
+from api.scopes import methods_at
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
@@ -127,9 +128,11 @@ def _http(request: Request, error: Exception) -> Response:
         allowed = "must be JSON in UTF-8, nested no deeper than some hundred levels, its integers below 4,000 digits"
         fault = Fault(pointer="", allowed=allowed)
         return problem_response(422, "invalid", "The body cannot be read; nothing was changed.", errors=(fault,))
+    headers = dict(error.headers or {})
     if error.status_code == 405:
         detail = f"{request.method} is not possible here."
-    return problem_response(error.status_code, kind, detail, headers=dict(error.headers or {}))
+        headers["Allow"] = methods_at(request.url.path)  # Starlette names the first route's methods alone
+    return problem_response(error.status_code, kind, detail, headers=headers)
 
 
 def _refused(request: Request, error: Exception) -> Response:

@@ -175,3 +175,9 @@ def place_of(method: str, path: str) -> Place | None:
     """The line for a request; where several fit, the strictest. None where the table knows none."""
     wanted = "GET" if method == "HEAD" else method
     return next((place for place in places(path) if place.method == wanted), None)
+
+
+def methods_at(path: str) -> str:
+    """The methods that an address takes, as the header `Allow` has them; one that a route names is no id of another."""
+    named = [place for place in places(path) if place.route.endswith(f" {path}")]
+    return ", ".join(sorted({place.method for place in named or places(path)}))

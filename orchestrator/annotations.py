@@ -47,7 +47,7 @@ def _is_control(letter: str) -> bool:
     return unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
 
 
-Label = Annotated[str, AfterValidator(plain_label)]
+Label = Annotated[str, AfterValidator(plain_label), Field(json_schema_extra={"minLength": 1, "pattern": "^[^,]*$"})]
 Labels = Annotated[tuple[Label, ...], Field(max_length=MOST_LABELS), AfterValidator(in_order)]
 NoteText = Annotated[str, AfterValidator(plain_note)]
 

@@ -12,7 +12,7 @@ from worker.record import Record
 class WebhookRequest(Record):
     """A webhook to be added."""
 
-    url: Annotated[str, Field(min_length=1, max_length=2_000)]
+    url: Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"pattern": "^https?://"})]
     """Where messages are posted to; the operator's setting `webhook_urls` says which URLs may be."""
     experiment_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     """The experiment whose end is told; null tells of every one that ends from now on."""

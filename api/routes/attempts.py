@@ -1,6 +1,7 @@
 """The workers' side, as worker/protocol.py describes it: every request bears the token of its lease.
 
-401 without a token; 409 where the lease is gone: the worker stops and writes nothing more.
+401 without a token; 404 where there can be no such attempt; 409 where the lease is gone: the worker stops and writes
+nothing more.
 """
 
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from worker.protocol import (
 )
 from worker.record import Result
 
-router = APIRouter(prefix="/attempts/{run_id}/{attempt}", tags=["workers"], responses=problems(401, 409, 413, 422))
+router = APIRouter(prefix="/attempts/{run_id}/{attempt}", tags=["workers"], responses=problems(401, 404, 409, 413, 422))
 
 bearer = HTTPBearer(auto_error=False, description="The token of the attempt's lease.")
 

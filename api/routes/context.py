@@ -1,7 +1,6 @@
 """What every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
 from collections.abc import Callable
-from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -9,7 +8,6 @@ from fastapi import Depends, Path, Query, Request
 
 from api.auth import caller_of
 from api.callers import Caller
-from api.faults import Problem
 from dashboards.live import Pulse
 from orchestrator.service import Bench
 
@@ -71,6 +69,8 @@ EXAMPLES: dict[int, tuple[str, str]] = {
     503: ("store-unavailable", "the database cannot be used: database is locked"),
 }
 """Kind and detail of a problem of each status, for OpenAPI."""
+PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
+"""Defined once, by `api/access_document.py`."""
 FAULT = {"pointer": "/seeds", "value": [], "allowed": "must have at least 1 item", "source": "body"}
 
 
@@ -79,15 +79,10 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": HTTPStatus(status).phrase,
-            "content": {"application/problem+json": {"schema": _problem_schema(), "example": _example(status)}},
+            "content": {"application/problem+json": {"schema": PROBLEM_SCHEMA, "example": _example(status)}},
         }
         for status in statuses
     }
-
-
-@cache
-def _problem_schema() -> dict[str, Any]:
-    return Problem.model_json_schema()
 
 
 def _example(status: int) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Response
-from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.answers import answered, revision_tag
@@ -79,7 +78,7 @@ def validate(fields: Annotated[Any, Body()], bench: BenchDependency) -> Preview:
     return bench.preview(fields)
 
 
-@router.get("", responses=problems(422))
+@router.get("", responses=problems(404, 422))
 def experiments(
     bench: BenchDependency, limit: Limit = 50, before: Cursor = None, label: WithLabels = (), deleted: Deleted = False
 ) -> Page[ExperimentRecord]:
@@ -109,7 +108,7 @@ def cells(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Page[CellR
 
 @router.get(
     "/{experiment_id}/comparison/{form}",
-    response_class=PlainTextResponse,
+    response_class=Response,
     responses={
         200: {"description": "The table as a file.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
         **problems(404),

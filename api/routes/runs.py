@@ -28,7 +28,7 @@ MOST_OBSERVED_STEPS = 100
 """Observed steps in one answer: with all probes on a model of a hundred blocks about 6 MiB."""
 
 
-@router.get("", response_model=Page[RunRecord], responses=problems(422))
+@router.get("", response_model=Page[RunRecord], responses=problems(404, 422))
 def runs(
     bench: BenchDependency,
     experiment_id: Cursor = None,

@@ -1,0 +1,39 @@
+"""`python -m tests.fuzz`: fuzz a service at large, print the report, end with 1 where a fault was found."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.fuzz.fuzzing import PHASES, SEED, fuzzed
+from tests.fuzz.house import furnished
+
+
+def main() -> int:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--phases", default=",".join(PHASES))
+    words.add_argument("--examples", type=int, default=100, help="generated requests for each operation")
+    words.add_argument("--seconds", type=float, help="the whole ends after so long; it ends by itself without")
+    words.add_argument("--seed", type=int, default=SEED)
+    words.add_argument("--only", help="a pattern of paths")
+    words.add_argument("--without", action="append", default=[], help="an operation without coverage; repeat it")
+    words.add_argument("--nobody", action="store_true", help="send no key")
+    given = words.parse_args()
+    with tempfile.TemporaryDirectory() as folder, furnished(Path(folder)) as house:
+        report = fuzzed(
+            house,
+            phases=given.phases.split(","),
+            examples=given.examples,
+            seed=given.seed,
+            seconds=given.seconds,
+            key=not given.nobody,
+            only=given.only,
+            without=given.without,
+            tell=lambda line: print(line, flush=True),
+        )
+    print("\n".join(report.lines()))
+    return 1 if report.faults or report.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

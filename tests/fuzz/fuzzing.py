@@ -1,0 +1,186 @@
+"""Schemathesis over the whole OpenAPI document of a served house: what it sends, what it may not hold against us.
+
+    report = fuzzed(house, phases=("coverage", "stateful"), examples=3, seconds=600.0)
+    report.faults       # each with the request that shows it; none is what we want
+
+Its phases: the document's own examples; the edges of every schema (coverage); generated requests, good and bad
+(fuzzing); chains along the document's links (stateful).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import Failure
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.engine import events, from_schema
+from schemathesis.engine.recorder import ScenarioRecorder
+from schemathesis.hooks import unregister
+
+from tests.fuzz.house import House
+from tests.fuzz.tolerance import is_fault
+
+PHASES = ("examples", "coverage", "fuzzing", "stateful")
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "positive_data_acceptance",
+    "missing_required_header",
+    "unsupported_method",
+    "allow_header_conformance",
+    "use_after_free",
+    "ignored_auth",
+)
+SEED = 20_251_009
+WORKERS = "/v1/attempts/"
+IDENTITY = (ParameterLocation.PATH, ParameterLocation.HEADER)
+"""Where a request says which attempt it speaks for."""
+
+
+@dataclass
+class Report:
+    """What was sent, what came back, and what was wrong with it."""
+
+    cases: Counter[str] = field(default_factory=Counter)
+    """By operation."""
+    statuses: dict[str, Counter[int]] = field(default_factory=dict)
+    faults: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By operation and kind of fault; the request that showed it first."""
+    transitions: int = 0
+    """Calls that came by a link from an earlier answer."""
+    broken: list[str] = field(default_factory=list)
+    """What hindered the fuzzer itself."""
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """What `tolerance.py` explains."""
+    phase_seconds: Counter[str] = field(default_factory=Counter)
+
+    def note(self, recorder: ScenarioRecorder) -> None:
+        """Take in one scenario."""
+        for case_id, node in recorder.cases.items():
+            label = node.value.operation.label
+            self.cases[label] += 1
+            self.transitions += node.transition is not None
+            answer = recorder.find_response(case_id=case_id)
+            if answer is not None:
+                self.statuses.setdefault(label, Counter())[answer.status_code] += 1
+            for check in recorder.checks.get(case_id, ()):
+                if check.failure_info is not None:
+                    failure = check.failure_info.failure
+                    key = (label, failure.title)
+                    self.faults.setdefault(key, f"{failure.message}\n{check.failure_info.code_sample}")
+
+    def lines(self) -> Iterable[str]:
+        """The report for people."""
+        yield f"{len(self.cases)} operations, {sum(self.cases.values())} cases, {self.transitions} by links"
+        yield ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in self.phase_seconds.items())
+        for label, count in self.cases.most_common():
+            statuses = " ".join(f"{status}×{times}" for status, times in sorted(self.statuses.get(label, {}).items()))
+            yield f"{count:6d}  {label}: {statuses}"
+        for reason, count in self.passed_over.most_common():
+            yield f"{count:6d}  passed over: {reason}"
+        yield from self.broken
+        for (label, title), text in self.faults.items():
+            yield f"FAULT {label}: {title}\n{text}"
+
+
+def fuzzed(
+    house: House,
+    *,
+    phases: Iterable[str] = PHASES,
+    examples: int = 10,
+    steps: int = 6,
+    seed: int = SEED,
+    seconds: float | None = None,
+    key: bool = True,
+    only: str | None = None,
+    without: Iterable[str] = (),
+    tell: Callable[[str], None] = lambda line: None,
+) -> Report:
+    """Fuzz the house, with its key or without any; `seconds` ends the whole, `only` narrows it to paths of a pattern.
+
+    `without` names operations that the phase of coverage leaves out: those with large bodies have thousands of edges.
+    `tell` gets a line for each scenario.
+    """
+    config = _config(house, tuple(phases), examples, steps, seed, seconds, key, tuple(without))
+    schema = schemathesis.openapi.from_dict(house.app.openapi(), config=SchemathesisConfig.from_dict(config))
+    if only is not None:
+        schema = schema.include(path_regex=only)
+    report = Report()
+
+    def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
+        if not key:
+            case.headers.pop("Authorization", None)
+            return
+        if case.path.startswith(WORKERS):
+            _as_worker(house, case)
+        if case.method == "DELETE" and case.path == "/v1/keys/{key_id}":
+            if case.path_parameters.get("key_id") == house.key_id:
+                case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
+
+    @schema.hook
+    def filter_failure(context: Any, failure: Failure, case: Any, response: Any) -> bool:
+        reason = is_fault(failure, case, response)
+        if reason is not None:
+            report.passed_over[reason] += 1
+        return reason is None
+
+    schemathesis.hook(before_call)  # of all schemas: it knows no narrower scope
+    try:
+        for event in from_schema(schema).execute():
+            if isinstance(event, events.ScenarioFinished):
+                report.note(event.recorder)
+                report.phase_seconds[str(event.phase)] += event.elapsed_time
+                sent = len(event.recorder.cases)
+                tell(f"{event.phase}: {event.label or 'chain'}: {event.status}, {sent} in {event.elapsed_time:.1f} s")
+            elif isinstance(event, events.NonFatalError):
+                report.broken.append(f"{event.label}: {event.info.format()}")
+            elif isinstance(event, events.FatalError):
+                raise event.exception
+    finally:
+        unregister(before_call)
+    return report
+
+
+def _config(
+    house: House,
+    phases: tuple[str, ...],
+    examples: int,
+    steps: int,
+    seed: int,
+    seconds: float | None,
+    key: bool,
+    without: tuple[str, ...],
+) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "seed": seed,
+        "base-url": house.url,
+        "continue-on-failure": True,
+        "request-timeout": 60,
+        "suppress-health-check": ["all"],
+        "headers": {"Authorization": f"Bearer {house.secret}"} if key else {},
+        "generation": {"database": "none", "max-examples": examples, "no-shrink": True},
+        "phases": {phase: {"enabled": phase in phases} for phase in PHASES},
+        "checks": {"enabled": False} | {name: {"enabled": True} for name in CHECKS},
+        "operations": [{"include-name": name, "phases": {"coverage": {"enabled": False}}} for name in without],
+    }
+    config["phases"]["stateful"]["max-steps"] = steps
+    if seconds is not None:
+        config["max-time"] = seconds
+    return config
+
+
+def _as_worker(house: House, case: Any) -> None:
+    """Speak for an attempt that is at work, where the case is not about being nobody."""
+    meta = case.meta
+    if meta is not None and any(meta.is_negative_at(place) for place in IDENTITY):
+        return
+    run_id, attempt, token = house.lease()
+    case.path_parameters = {"run_id": run_id, "attempt": attempt}
+    case.headers["Authorization"] = f"Bearer {token}"

@@ -1,0 +1,128 @@
+"""A house to be fuzzed: the real service on a loopback port, closed by keys, with something of everything in it.
+
+with furnished(folder) as house:
+    house.url, house.secret       # where it is, and an admin's key
+    house.lease()                 # the identity of an attempt that is at work, a new one where the last has ended
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from orchestrator.errors import LeaseLostError
+from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.kinds import read_spec
+from orchestrator.service import Bench
+from orchestrator.store import trials
+from orchestrator.trials import planned, trial_run
+from orchestrator.webhook_policy import WebhookPolicy
+from orchestrator.webhook_records import WebhookRequest
+from tests.browser.playing import PlayedRun, Player
+from tests.browser.serving import opened_bench
+from tests.integration.api_service import comparison_fields
+from tests.reference.made_scaling import scaling_fields
+from tests.reference.made_sweep import sweep_spec
+from worker.attempt_log import log_path
+from worker.spec_base import canonical_json
+
+HOOKS = "https://hooks.example/"
+NO_THROTTLE = 1e9
+PROBES = {"kinds": ["gradient-sparsity"], "every_steps": 5}
+
+
+@dataclass
+class House:
+    """The service, what opens it, and who plays its workers."""
+
+    url: str
+    bench: Bench
+    player: Player
+    app: FastAPI
+    secret: str
+    key_id: str
+    experiment_id: str
+    at_work: PlayedRun | None = None
+
+    def lease(self) -> tuple[str, int, str]:
+        """Run, attempt and token of an attempt that is at work."""
+        if self.at_work is not None:
+            try:
+                self.at_work.report(max(self.at_work.step, 0))
+            except LeaseLostError:
+                self.at_work = None
+        if self.at_work is None:
+            self.bench.submit(spec_of(comparison_fields(seeds=[1])))
+            self.at_work = self.player.begin()
+        return self.at_work.identity
+
+
+def spec_of(fields: dict[str, Any]) -> Any:
+    """A specification of any kind, from what a user writes."""
+    return read_spec(canonical_json(fields))
+
+
+def furnish(bench: Bench, player: Player, by: str | None = None) -> str:
+    """A comparison with points, observations and a log, a law, a sweep, a deleted experiment; the comparison's id."""
+    workload = comparison_fields()["workload"] | {"probes": PROBES}
+    experiment_id = bench.submit(spec_of(comparison_fields(workload=workload)), by=by).experiment.id
+    player.finish(3)
+    log = log_path(bench._runs_folder / f"{experiment_id}-0000", 1)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("step 10 of 10: loss 2.31\n")
+    law = bench.submit(spec_of(scaling_fields()), by=by).experiment.id
+    player.finish()
+    gone = bench.clone_experiment(law, "to be deleted", by=by).experiment.id
+    bench.cancel_experiment(gone)
+    bench.delete_experiment(gone)
+    sweep = sweep_spec()
+    sweep_id = bench.submit(sweep, by=by).experiment.id
+    for number in range(4):
+        parameters = planned(sweep, number)
+        assert parameters is not None
+        trials.add(bench._database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
+    trials.close(bench._database, sweep_id)
+    player.finish()
+    return experiment_id
+
+
+@contextmanager
+def furnished(folder: Path) -> Iterator[House]:
+    """The house behind a real server until the block ends; its streams end at once, and nobody is throttled."""
+    with opened_bench(folder) as (bench, player):
+        bench.webhooks.policy = WebhookPolicy.of(HOOKS, "")
+        key = bench.keyring.create(KeyRequest(label="the fuzzer", scope=Scope.ADMIN))
+        experiment_id = furnish(bench, player, key.key.id)
+        bench.webhooks.add(WebhookRequest(url=HOOKS + "bench"), by=key.key.id)
+        app = create_app(bench, stopping=lambda: True, requests_a_second=NO_THROTTLE)
+        app.state.doors.failures.burst = NO_THROTTLE
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=2))
+        with _running(server) as url:
+            yield House(
+                url=url,
+                bench=bench,
+                player=player,
+                app=app,
+                secret=key.secret,
+                key_id=key.key.id,
+                experiment_id=experiment_id,
+            )
+
+
+@contextmanager
+def _running(server: uvicorn.Server) -> Iterator[str]:
+    listener = server.config.bind_socket()
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()

@@ -1,0 +1,26 @@
+"""What schemathesis holds against the service though it is meant so: each with its reason, as narrow as it can be."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemathesis.core.failures import Failure
+from schemathesis.openapi.checks import RejectedPositiveData
+
+BETWEEN_FIELDS: Mapping[str, str] = {
+    "POST /v1/experiments": "what depends on several fields of a specification no schema says",
+    "POST /v1/experiments/{experiment_id}/clone": "a specification of former days may be refused today",
+    "POST /v1/attempts/{run_id}/{attempt}/points": "that columns are of equal length no schema says",
+    "GET /v1/experiments": "which letters are printable, as a label's have to be, no pattern says",
+    "PATCH /v1/experiments/{experiment_id}": "which letters are printable, as a label's have to be, no pattern says",
+    "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
+    "POST /v1/webhooks": "which URLs may be told is a setting of the operator's",
+}
+"""Operations that may refuse what their schema allows, with a fault that says what is wrong."""
+REFUSED = 422
+
+
+def is_fault(failure: Failure, case: Any, response: Any) -> str | None:
+    """None for a fault; else the reason why it is none."""
+    if isinstance(failure, RejectedPositiveData) and response.status_code == REFUSED:
+        return BETWEEN_FIELDS.get(case.operation.label)
+    return None
