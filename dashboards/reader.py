@@ -4,6 +4,7 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -11,7 +12,7 @@ from typing import TypeVar
 from dashboards.palette import Style, styles
 from dashboards.series import FIELDS, Series, gridded, series, spiky
 from orchestrator.cells import Measured, one_comparison
-from orchestrator.columns import Columns, joined
+from orchestrator.columns import Columns, columns_of, joined
 from orchestrator.comparison import SECONDS_PER_HOUR
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, Interval, RunRecord
@@ -135,18 +136,22 @@ class Reader:
             self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
         return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
 
-    def series(self, run: RunRecord) -> Series:
-        """The run's rows for a figure of several; those of an ended attempt never change again and are kept."""
-        ended, key = run.status in TERMINAL, f"{run.id} {run.attempt}"  # a retried run is trained anew
+    def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
+        """Each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
         with self._lock:
-            known = self._finished.get(key) if ended else None
-        if known is not None:
-            return known
-        thinned = gridded(series(self._columns(run), ended=ended, device_seconds=run.device_seconds), run.steps_total)
-        if ended:
-            self._keep(self._finished, key, thinned, MAX_SERIES)
-            with self._lock:
-                self._live.pop(run.id, None)
+            found = {run.id: known for run in runs if (known := self._finished.get(_ended(run))) is not None}
+        unknown = {run.id: run for run in runs if run.id not in found and _ended(run)}
+        for run_id, columns in self.bench.many_series(tuple(unknown), FIELDS):
+            found[run_id] = self._finish(unknown.pop(run_id), columns)
+        found |= {run_id: self._finish(run, columns_of(())) for run_id, run in unknown.items()}
+        return tuple(found[run.id] if run.id in found else _thinned(run, self._columns(run)) for run in runs)
+
+    def _finish(self, run: RunRecord, columns: Columns) -> Series:
+        """Keep what will never change again."""
+        thinned = _thinned(run, columns)
+        self._keep(self._finished, _ended(run), thinned, MAX_SERIES)
+        with self._lock:
+            self._live.pop(run.id, None)
         return thinned
 
     def own_series(self, run: RunRecord) -> Series:
@@ -198,3 +203,13 @@ class Reader:
             sweep=swept,
             titles={row.candidate: row.title for row in comparison.rows},
         )
+
+
+def _ended(run: RunRecord) -> str:
+    """The name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
+    return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
+
+
+def _thinned(run: RunRecord, columns: Columns) -> Series:
+    ended = run.status in TERMINAL
+    return gridded(series(columns, ended=ended, device_seconds=run.device_seconds), run.steps_total)
