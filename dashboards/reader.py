@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from dashboards.palette import Style, styles
 from dashboards.series import FIELDS, Series, gridded, series, spiky
+from orchestrator import importance_loading
 from orchestrator.cells import Measured, one_comparison
 from orchestrator.columns import Columns, columns_of, joined
 from orchestrator.comparison import SECONDS_PER_HOUR
@@ -48,6 +49,8 @@ class Snapshot:
     """Of all runs of the experiment, those of other cells too."""
     sweep: SweepReport | None = None
     """Where the experiment is one; `comparison` is then its outline."""
+    complete: bool = True
+    """False for a sweep whose importances are still to come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +109,18 @@ class Reader:
         self._lock = Lock()
         """Pages are rendered by several threads."""
 
-    def snapshot(self, experiment_id: str, cell: str = "") -> Snapshot:
+    def snapshot(self, experiment_id: str, cell: str = "", *, soon: bool = False) -> Snapshot:
         """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
-        Raises `NotFoundError`."""
+        `soon`: of a sweep without its importances, where they would take seconds. Raises `NotFoundError`."""
         version = self.bench.experiment_version(experiment_id)
         key = f"{experiment_id} {cell}"
         with self._lock:
             known = self._snapshots.get(key)
         if known is not None and known.version >= version:
             return known
-        fresh = self._read_snapshot(experiment_id, version, cell or None)
+        fresh = self._read_snapshot(experiment_id, version, cell or None, soon=soon)
+        if not fresh.complete:
+            return fresh
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
@@ -184,12 +189,15 @@ class Reader:
                 shelf.popitem(last=False)
 
     def _read_snapshot(
-        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False
+        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False, soon: bool = False
     ) -> Snapshot:
-        """`brief`: without what a line of the first page does not tell, and what takes seconds."""
+        """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
+        takes seconds, as long as it does."""
         whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
-        swept = self.bench.sweep(experiment_id, importance=not brief) if experiment.kind == "sweep" else None
+        is_sweep = experiment.kind == "sweep"
+        complete = not (is_sweep and (brief or (soon and not importance_loading.at_once())))
+        swept = self.bench.sweep(experiment_id, importance=complete) if is_sweep else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
         comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)
@@ -201,6 +209,7 @@ class Reader:
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
             device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
             sweep=swept,
+            complete=complete,
             titles={row.candidate: row.title for row in comparison.rows},
         )
 
