@@ -1,4 +1,5 @@
-"""Static files: our own and Plotly.js from the installed package, compressed once, cached by browsers for a year.
+"""Static files: our own and Plotly.js from the installed package (`plotly_cut.py`), compressed once, cached by browsers
+for a year.
 
 Addresses carry a digest of the content, so that a new version is a new address. Nothing is looked up on the disk by a
 name that a browser sent.
@@ -14,6 +15,7 @@ from importlib.resources.abc import Traversable
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from dashboards import palette
+from dashboards.plotly_cut import cut
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
@@ -56,8 +58,8 @@ def url(name: str) -> str:
 
 
 def plotly_script() -> str:
-    """Plotly.js of the installed package, to stand between `<script>` and `</script>`."""
-    return _plotly().read_text(encoding="utf-8").replace("</script", "<\\/script")
+    """Plotly.js as pages load it, to stand between `<script>` and `</script>`."""
+    return asset(PLOTLY).body.decode().replace("</script", "<\\/script")
 
 
 def static_files() -> APIRouter:
@@ -86,7 +88,7 @@ def _body(name: str) -> bytes:
     if name == "palette.css":
         return palette.stylesheet().encode()
     if name == PLOTLY:
-        return _plotly().read_bytes()
+        return cut(_plotly().read_text(encoding="utf-8")).encode()
     if name in OWN:
         return (files("dashboards") / "static" / name).read_bytes()
     raise KeyError(name)

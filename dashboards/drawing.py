@@ -4,6 +4,7 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 """
 
 import html
+from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any
 
@@ -20,6 +21,17 @@ LINE_LETTERS = 36
 LOSS_IN_NATS = "loss, nats per token"
 """The title of a language task's loss axis."""
 
+MARGIN = {"l": 60, "r": 16, "t": 18, "b": 46}
+"""What titles and numbers of four digits need: where Plotly finds too little room, it draws the whole figure again."""
+LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
+"""Of names along an axis: about so wide is a letter, and so much room is set aside before the figure is drawn."""
+
+
+def names_margin(names: Iterable[str]) -> int:
+    """The left margin for a figure whose rows have these names."""
+    longest = max(map(len, names), default=0)
+    return max(MARGIN["l"], min(LETTER_PIXELS * longest + 24, NAMES_MOST_PIXELS))
+
 
 def plain(text: str) -> str:
     """Text that Plotly shows letter by letter."""
@@ -33,7 +45,7 @@ def layout_of(theme: ThemeName, *, x_title: str, y_title: str) -> dict[str, Any]
         "font": {"family": FONT, "size": 12, "color": colours.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 48, "r": 16, "t": 18, "b": 40},
+        "margin": dict(MARGIN),
         "xaxis": axis(theme, x_title),
         "yaxis": axis(theme, y_title),
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},

@@ -1,7 +1,7 @@
 """The figures of an experiment's page by name: reads the series that a figure needs and hands them to `figures`."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, assert_never
 
 from dashboards import figures, tradeoffs
@@ -99,11 +99,11 @@ def _curve(
     title: str,
     lr: float | None,
     style: Style,
-    runs: Iterable[RunRecord],
+    runs: Sequence[RunRecord],
     *,
     is_best: bool,
 ) -> Curve:
-    seeds = tuple(reader.series(run) for run in runs)
+    seeds = reader.series(runs)
     return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
 
 

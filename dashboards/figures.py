@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dashboards import formats
-from dashboards.drawing import LOSS_IN_NATS, Figure, axis, figure, heading, layout_of, line, plain
+from dashboards.drawing import LOSS_IN_NATS, Figure, axis, figure, heading, layout_of, line, names_margin, plain
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.series import Series
 from dashboards.viewstate import ViewState
@@ -64,6 +64,7 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
         "width": 0.55,
     }
     layout = layout_of(theme, x_title="bytes of optimizer state", y_title="")
+    layout["margin"] |= {"l": names_margin(row.title for row in rows), "r": 30}
     layout["xaxis"] |= {"range": [0, 1.5 * max(values, default=1)], "tickformat": ".2~s", "ticksuffix": "B"}
     layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
     parameters = next((row.parameter_bytes for row in rows if row.parameter_bytes is not None), None)

@@ -4,15 +4,11 @@ EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
 is all that it needs; without this hash its figures lose their cursors and hover layers."""
 
-PLOTLY_MAP_STYLES = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
-"""SHA-256 of the map styles that plotly.min.js 4.1.1 adds as it loads. We draw no maps; the hash keeps the console
-clean, and a browser test fails when another version brings other styles."""
-
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
         "script-src 'self'",
-        f"style-src 'self' {EMPTY_STYLE_ELEMENT} {PLOTLY_MAP_STYLES}",
+        f"style-src 'self' {EMPTY_STYLE_ELEMENT}",
         "img-src 'self' data:",
         "connect-src 'self'",
         "object-src 'none'",

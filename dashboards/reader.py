@@ -4,14 +4,16 @@ Pages of one experiment are asked for again with every change and by every viewe
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
 from dashboards.palette import Style, styles
 from dashboards.series import FIELDS, Series, gridded, series, spiky
+from orchestrator import importance_loading
 from orchestrator.cells import Measured, one_comparison
-from orchestrator.columns import Columns, joined
+from orchestrator.columns import Columns, columns_of, joined
 from orchestrator.comparison import SECONDS_PER_HOUR
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, Interval, RunRecord
@@ -47,6 +49,8 @@ class Snapshot:
     """Of all runs of the experiment, those of other cells too."""
     sweep: SweepReport | None = None
     """Where the experiment is one; `comparison` is then its outline."""
+    complete: bool = True
+    """False for a sweep whose importances are still to come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +109,18 @@ class Reader:
         self._lock = Lock()
         """Pages are rendered by several threads."""
 
-    def snapshot(self, experiment_id: str, cell: str = "") -> Snapshot:
+    def snapshot(self, experiment_id: str, cell: str = "", *, soon: bool = False) -> Snapshot:
         """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
-        Raises `NotFoundError`."""
+        `soon`: of a sweep without its importances, where they would take seconds. Raises `NotFoundError`."""
         version = self.bench.experiment_version(experiment_id)
         key = f"{experiment_id} {cell}"
         with self._lock:
             known = self._snapshots.get(key)
         if known is not None and known.version >= version:
             return known
-        fresh = self._read_snapshot(experiment_id, version, cell or None)
+        fresh = self._read_snapshot(experiment_id, version, cell or None, soon=soon)
+        if not fresh.complete:
+            return fresh
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
@@ -135,18 +141,22 @@ class Reader:
             self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
         return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
 
-    def series(self, run: RunRecord) -> Series:
-        """The run's rows for a figure of several; those of an ended attempt never change again and are kept."""
-        ended, key = run.status in TERMINAL, f"{run.id} {run.attempt}"  # a retried run is trained anew
+    def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
+        """Each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
         with self._lock:
-            known = self._finished.get(key) if ended else None
-        if known is not None:
-            return known
-        thinned = gridded(series(self._columns(run), ended=ended, device_seconds=run.device_seconds), run.steps_total)
-        if ended:
-            self._keep(self._finished, key, thinned, MAX_SERIES)
-            with self._lock:
-                self._live.pop(run.id, None)
+            found = {run.id: known for run in runs if (known := self._finished.get(_ended(run))) is not None}
+        unknown = {run.id: run for run in runs if run.id not in found and _ended(run)}
+        for run_id, columns in self.bench.many_series(tuple(unknown), FIELDS):
+            found[run_id] = self._finish(unknown.pop(run_id), columns)
+        found |= {run_id: self._finish(run, columns_of(())) for run_id, run in unknown.items()}
+        return tuple(found[run.id] if run.id in found else _thinned(run, self._columns(run)) for run in runs)
+
+    def _finish(self, run: RunRecord, columns: Columns) -> Series:
+        """Keep what will never change again."""
+        thinned = _thinned(run, columns)
+        self._keep(self._finished, _ended(run), thinned, MAX_SERIES)
+        with self._lock:
+            self._live.pop(run.id, None)
         return thinned
 
     def own_series(self, run: RunRecord) -> Series:
@@ -179,12 +189,15 @@ class Reader:
                 shelf.popitem(last=False)
 
     def _read_snapshot(
-        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False
+        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False, soon: bool = False
     ) -> Snapshot:
-        """`brief`: without what a line of the first page does not tell, and what takes seconds."""
+        """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
+        takes seconds, as long as it does."""
         whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
-        swept = self.bench.sweep(experiment_id, importance=not brief) if experiment.kind == "sweep" else None
+        is_sweep = experiment.kind == "sweep"
+        complete = not (is_sweep and (brief or (soon and not importance_loading.at_once())))
+        swept = self.bench.sweep(experiment_id, importance=complete) if is_sweep else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
         comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)
@@ -196,5 +209,16 @@ class Reader:
             styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
             device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
             sweep=swept,
+            complete=complete,
             titles={row.candidate: row.title for row in comparison.rows},
         )
+
+
+def _ended(run: RunRecord) -> str:
+    """The name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
+    return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
+
+
+def _thinned(run: RunRecord, columns: Columns) -> Series:
+    ended = run.status in TERMINAL
+    return gridded(series(columns, ended=ended, device_seconds=run.device_seconds), run.steps_total)

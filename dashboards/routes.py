@@ -111,7 +111,7 @@ class PageHandlers:
             whole = self._reader.bench.experiment(experiment_id)
             if isinstance(whole.spec, ScalingSpec) and not view.cell:
                 return self._laws.scaling(whole, request)
-            snapshot = self._reader.snapshot(experiment_id, view.cell)
+            snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
         except NotFoundError as error:
             return lost_page(self._reader.bench, experiment_id, error)
         if snapshot.sweep is not None:
@@ -150,7 +150,7 @@ class FigureHandlers:
         view = ViewState.parse(request.query_params.multi_items())
         if name == "law" or name == "residuals":
             return self._laws.scaling_figure(self._reader.bench.experiment(experiment_id), name, form, request, theme)
-        snapshot = self._reader.snapshot(experiment_id, view.cell)
+        snapshot = self._reader.snapshot(experiment_id, view.cell, soon=name != "importance")
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})

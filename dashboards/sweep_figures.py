@@ -7,7 +7,7 @@ these are lines, so they obey the same theme and print as they look.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, plain, transparent
+from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, names_margin, plain, transparent
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.sweep_words import outcome, value_text
 from orchestrator.spaces import Choice, Range, ends, share_of
@@ -60,7 +60,7 @@ def parallel(report: SweepReport, searched: Searched, style: Style, theme: Theme
         "range": [-0.25, len(names) - 0.75], "side": "top", "tickfont": {"size": 12, "color": THEMES[theme].ink},
     }  # fmt: skip
     layout["yaxis"] |= {"visible": False, "range": [-0.12, 1.08]}
-    layout["margin"] |= {"t": 34, "b": 14, "l": 30, "r": 34}
+    layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": 34}
     layout["annotations"] = [*_scales(ranges, theme), *_loss_scale(len(ranges), scale, theme)]
     return figure(data, layout, theme, empty="A line for every trial will stand here.")
 
@@ -83,6 +83,7 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
         "width": 0.55,
     }
     layout = layout_of(theme, x_title="share of importance", y_title="")
+    layout["margin"] |= {"l": names_margin(data["y"])}
     layout["xaxis"] |= {"range": [0, 1.15], "tickformat": ".0%"}
     layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
     few = "Importance needs two hyperparameters and eight trials of an optimizer."

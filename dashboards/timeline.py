@@ -31,6 +31,7 @@ def attempts_timeline(
         data.append(_crosses(broken, HUES["red"][0 if theme == "light" else 1]))
     layout = layout_of(theme, x_title="", y_title="runs at once")
     layout["xaxis"] |= {"type": "date"}
+    layout["margin"] |= {"b": 60}  # its numbers have two lines
     layout["yaxis"] |= {
         "range": [number + 0.5, 0.5] if number > 3 else [3.5, 0.5],
         "dtick": max(1, number // 8),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dashboards import formats
-from dashboards.drawing import Figure, figure, layout_of, plain
+from dashboards.drawing import Figure, figure, layout_of, names_margin, plain
 from dashboards.palette import HUES, THEMES, Style, ThemeName
 from dashboards.viewstate import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
@@ -37,7 +37,7 @@ def memory_breakdown(
         "orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal", "font": {"size": 11},
         "itemclick": False, "itemdoubleclick": False,
     }  # fmt: skip
-    layout["margin"] |= {"t": 34}
+    layout["margin"] |= {"l": names_margin(row.title for row, _ in rows), "t": 46}
     most = max((memory.peak_bytes for _, memory in rows), default=1)
     layout["xaxis"] |= {"range": [0, 1.22 * most], "tickformat": ".2~s", "ticksuffix": "B"}
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}

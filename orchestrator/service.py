@@ -43,6 +43,7 @@ from orchestrator.records import (
     Submission,
 )
 from orchestrator.retention import Keep
+from orchestrator.series_verbs import SeriesVerbs
 from orchestrator.store import activity, observations, reads, series, standing
 from orchestrator.store.audit import AuditLog
 from orchestrator.store.census import census
@@ -78,7 +79,7 @@ MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
-class Bench(CurationVerbs):
+class Bench(CurationVerbs, SeriesVerbs):
     """The verbs of the service. Thread-safe; every call is one transaction.
 
     Every method may raise `StoreError`; those that name a thing raise `NotFoundError` where it does not exist; those

@@ -1,5 +1,5 @@
 // Draws every [data-figure] from its JSON address: at the start, after each refresh, and when the theme changes.
-// Plotly is five megabytes of script: it is loaded once the page's text stands, while the figures' points are on their way.
+// Plotly is a megabyte of script: it is loaded once the page's text stands, while the figures' points are on their way.
 (() => {
   "use strict";
   const CONFIG = { responsive: true, displayModeBar: false, displaylogo: false };
@@ -8,7 +8,8 @@
   const PHONE = matchMedia("(max-width: 640px)");
   const states = new WeakMap();
   let library = null;
-  let turn = Promise.resolve();
+  const ready = [];
+  let drawing = false;
 
   function theme() {
     const chosen = document.documentElement.dataset.theme;
@@ -31,11 +32,24 @@
     return library;
   }
 
-  // One after the other, with a breath between: a click is answered after one figure, not after all of them.
-  function inTurn(work) {
-    const mine = turn.then(pause).then(work);
-    turn = mine.catch(() => {});
-    return mine;
+  // What is ready is drawn one after the other, what is in sight first, with a breath between: a click is answered after
+  // one figure, not after all of them.
+  function inTurn(figure, work) {
+    return new Promise((done, failed) => {
+      ready.push({ figure, work, done, failed });
+      if (!drawing) drawReady();
+    });
+  }
+
+  async function drawReady() {
+    drawing = true;
+    while (ready.length) {
+      await pause();
+      const seen = ready.findIndex(({ figure }) => inSight(figure));
+      const [{ work, done, failed }] = ready.splice(Math.max(seen, 0), 1);
+      try { done(await work()); } catch (error) { failed(error); }
+    }
+    drawing = false;
   }
 
   async function draw(figure) {
@@ -66,7 +80,7 @@
     if (tag && tag === state.tag) return;
     const { data, layout } = await answer.json();
     await loaded;
-    await inTurn(() => Plotly.react(figure, data, layout, CONFIG));
+    await inTurn(figure, () => Plotly.react(figure, data, layout, CONFIG));
     state.tag = tag;
     state.drawn = performance.now();
     state.address = figure.dataset.figure;

@@ -26,4 +26,4 @@ def test_the_address_carries_the_content():
 
 def test_plotly_comes_from_the_installed_package():
     assert assets.asset(assets.PLOTLY).body.lstrip().startswith(b"/**\n* plotly.js v")
-    assert len(assets.asset(assets.PLOTLY).compressed) < 2_000_000
+    assert len(assets.asset(assets.PLOTLY).compressed) < 500_000

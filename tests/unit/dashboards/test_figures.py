@@ -53,7 +53,7 @@ def test_hidden_candidates_leave_all_figures(reader, finished):
 
 def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
     run = bench.runs(experiment_id=finished)[0]
-    made = figures.run_series(reader.series(run), style("adamw"), run.steps_total, "light")
+    made = figures.run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
     assert [trace["name"] for trace in made["data"]] == [
         "training loss, each step",
         "training loss, smoothed",
@@ -68,7 +68,7 @@ def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
 def test_on_a_phone_the_small_plots_stand_below_each_other(reader, bench, finished):
     run = bench.runs(experiment_id=finished)[0]
     for narrow, columns in ((False, 3), (True, 1)):
-        layout = figures.run_series(reader.series(run), style("adamw"), 240, "light", narrow=narrow)["layout"]
+        layout = figures.run_series(reader.series([run])[0], style("adamw"), 240, "light", narrow=narrow)["layout"]
         small = [(layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"]) for place in (2, 3, 4)]
         assert len({tuple(across) for across, _ in small}) == columns
         boxes = [*small, (layout["xaxis"].get("domain", [0, 1]), layout["yaxis"]["domain"])]

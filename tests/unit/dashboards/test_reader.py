@@ -17,13 +17,13 @@ def test_a_retried_run_is_read_anew(bench, player):
     first.report(30)
     first.break_down("CUDA error: an illegal memory access was encountered")
     run_id = first.lease.run_id
-    before = reader.series(bench.run(run_id))
-    assert reader.series(bench.run(run_id)) is before, "an ended attempt is read once"
+    before = reader.series([bench.run(run_id)])[0]
+    assert reader.series([bench.run(run_id)])[0] is before, "an ended attempt is read once"
     bench.wish_run(run_id, Wish.RETRY)
     while (again := player.begin()).lease.run_id != run_id:
         again.finish()
     again.finish()
-    assert reader.series(bench.run(run_id)).steps[-1] > before.steps[-1]
+    assert reader.series([bench.run(run_id)])[0].steps[-1] > before.steps[-1]
 
 
 def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(bench):

@@ -11,6 +11,7 @@ from dashboards.sweep_page import SWEEP_FIGURES
 from dashboards.sweep_words import Order, sorted_trials, value_text
 from dashboards.vector import FigureError
 from dashboards.viewstate import ViewState
+from orchestrator import importance_loading
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store import trials
@@ -114,6 +115,16 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     lines = drawn("parallel")  # of the best one, AdaPM: two trials over two hyperparameters and the loss
     assert [trace["x"] for trace in lines] == [[0, 1, 2, None], [0, 1, 2, None]]
     assert drawn("importance") == []  # too few trials
+
+
+def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importance_loading, "at_once", lambda: False)
+    monkeypatch.setattr("orchestrator.sweep_report._importance", lambda *_: pytest.fail("it was computed"))
+    assert 'data-poll="1500">The numbers are being prepared' in client.get(f"/experiments/{swept}").text
+    assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]
+    monkeypatch.undo()
+    client.get(f"/experiments/{swept}/figures/importance.json")  # waits for them
+    assert "data-poll" not in client.get(f"/experiments/{swept}").text
 
 
 def test_the_best_so_far_reaches_to_the_newest_trial(client: TestClient, swept: str):
