@@ -51,6 +51,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         runs_folder=settings.runs_folder(),
         datasets_folder=settings.datasets_folder(),
         free_bytes=settings.free_bytes,
+        remote=settings.remote(),
     )
     holder = name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
     mlflow_folder = settings.data_folder.resolve() / "mlflow"
@@ -63,7 +64,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         sender = webhook_sender(settings, database, bench, holder)
         sender.start()
         stack.callback(sender.close)
-        retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints)
+        retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints, settings.checkpoint_url)
         retention.start()
         stack.callback(retention.close)
         start_ray(settings)

@@ -42,6 +42,7 @@ LOOKS = (
     Look(name="data folder", function="api.doctor_machine:data_folder"),
     Look(name="service", function="api.doctor_machine:service"),
     Look(name="database", function="api.doctor_database:database", seconds=30.0),
+    Look(name="storage", function="api.doctor_storage:storage", seconds=60.0),
     Look(name="MLflow", function="api.doctor_services:mlflow"),
     Look(name="NVML", function="api.doctor_devices:nvml"),
     Look(name="PyTorch", function="api.doctor_devices:torch", seconds=120.0),

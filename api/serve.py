@@ -35,6 +35,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         datasets_folder=settings.datasets_folder(),
         free_bytes=settings.free_bytes,
         keep_checkpoints=settings.keep_checkpoints,
+        remote=settings.remote(),
     )
     server: uvicorn.Server
     require_keys(settings, bench.keyring)

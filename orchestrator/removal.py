@@ -10,8 +10,11 @@ from pathlib import Path
 import structlog
 
 from orchestrator.jobs import ExperimentId
+from orchestrator.remote_retention import remove_remote
 from orchestrator.store.database import Database
 from orchestrator.store.deletion import claim_removals, remove_experiment, remove_runs, runs_left
+from worker.errors import RemoteFolderError
+from worker.remote_folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
 
@@ -20,29 +23,40 @@ RUNS_AT_ONCE = 20
 
 
 def remove_deleted(
-    database: Database, runs_folder: Path, stopping: Callable[[], bool] = lambda: False
+    database: Database,
+    runs_folder: Path,
+    stopping: Callable[[], bool] = lambda: False,
+    remote: RemoteFolder | None = None,
 ) -> tuple[ExperimentId, ...]:
     """Remove for good what can no longer be restored; returns what is gone. A folder that cannot be removed keeps its
     experiment's rows, to be tried again."""
     gone = []
     for experiment_id in claim_removals(database):
         try:
-            if _remove(database, runs_folder, experiment_id, stopping):
+            if _remove(database, runs_folder, experiment_id, stopping, remote):
                 gone.append(experiment_id)
-        except OSError as error:
+        except (OSError, RemoteFolderError) as error:
             log.warning("a deleted experiment cannot be removed now", experiment=experiment_id, error=str(error))
     if gone:
         log.info("deleted experiments removed for good", experiments=gone)
     return tuple(gone)
 
 
-def _remove(database: Database, runs_folder: Path, experiment_id: ExperimentId, stopping: Callable[[], bool]) -> bool:
+def _remove(
+    database: Database,
+    runs_folder: Path,
+    experiment_id: ExperimentId,
+    stopping: Callable[[], bool],
+    remote: RemoteFolder | None,
+) -> bool:
     """Whether all of it is gone: not where the process is about to end."""
     while run_ids := runs_left(database, experiment_id, RUNS_AT_ONCE):
         if stopping():
             return False
         for run_id in run_ids:
             _remove_folder(runs_folder / run_id)
+        if remote is not None:
+            remove_remote(remote, run_ids)
         remove_runs(database, run_ids)
     data_folder = runs_folder.parent
     _remove_folder(data_folder / "sweeps" / experiment_id)

@@ -8,34 +8,23 @@ were deleted and can no longer be restored: of these nothing stays (`removal.py`
 
 import shutil
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import sqlalchemy as sa
 import structlog
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.jobs import TERMINAL
+from orchestrator.kept import Keep, Kept, forget, kept_of
+from orchestrator.remote_retention import prune_remote
 from orchestrator.removal import remove_deleted
 from orchestrator.store.database import Database
 from orchestrator.store.moves import lock_run
-from orchestrator.store.tables import checkpoints, runs
+from orchestrator.store.tables import runs
+from worker.errors import RemoteFolderError
+from worker.remote_folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
-
-Keep = Literal["best", "last", "none"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What a run keeps."""
-
-    last: int
-    """So many of the checkpoints that it could go on from."""
-    best: bool
-    """The one with its lowest validation loss."""
-
 
 EVERY_SECONDS = 60.0
 FOLDER = "checkpoints"
@@ -43,10 +32,11 @@ FOLDER = "checkpoints"
 
 
 class Retention:
-    """A thread that looks at the runs' folders once a minute."""
+    """A thread that looks at the runs' folders once a minute, here and where checkpoints are copied to."""
 
-    def __init__(self, database: Database, runs_folder: Path, keep: Keep) -> None:
+    def __init__(self, database: Database, runs_folder: Path, keep: Keep, checkpoint_url: str | None = None) -> None:
         self._database, self._runs_folder, self._keep = database, runs_folder, keep
+        self._remote = RemoteFolder(checkpoint_url) if checkpoint_url else None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
 
@@ -63,10 +53,12 @@ class Retention:
         while not self._stop.wait(EVERY_SECONDS):
             try:
                 prune(self._database, self._runs_folder, self._keep)
-            except (OrchestratorError, OSError) as error:
+                if self._remote is not None:
+                    prune_remote(self._database, self._remote, self._keep)
+            except (OrchestratorError, RemoteFolderError, OSError) as error:
                 log.warning("checkpoints are not looked at now", error=str(error))
             try:
-                remove_deleted(self._database, self._runs_folder, stopping=self._stop.is_set)
+                remove_deleted(self._database, self._runs_folder, self._stop.is_set, self._remote)
             except OrchestratorError as error:
                 log.warning("deleted experiments are not looked at now", error=str(error))
 
@@ -79,15 +71,11 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     with database.reading() as connection:
         ended = runs.c.id.in_(folders), runs.c.status.in_(TERMINAL)
         status = {row.id: row.status for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))}
-    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], _kept(status[run_id], keep))]
+    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], kept_of(status[run_id], keep))]
     pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
     if pruned:
         log.info("checkpoints of ended runs deleted", runs=len(pruned))
     return pruned
-
-
-def _kept(status: RunStatus, keep: Keep) -> Kept:
-    return Kept(last=0 if status is RunStatus.SUCCEEDED or keep == "none" else 1, best=keep == "best")
 
 
 def _has_surplus(folder: Path, kept: Kept) -> bool:
@@ -110,9 +98,9 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         found = lock_run(database, connection, run_id)
         if found is None or found[0].status not in TERMINAL:
             return False
-        kept = _kept(found[0].status, keep)
+        kept = kept_of(found[0].status, keep)
         _prune_folder(folder, kept)
-        _forget(connection, run_id, kept)
+        forget(connection, run_id, kept)
         return True
 
 
@@ -127,15 +115,3 @@ def _prune_folder(folder: Path, kept: Kept) -> None:
 
 def _notices(folder: Path, kind: str) -> list[Path]:
     return sorted(folder.glob(f"{kind}-*.json"))
-
-
-def _forget(connection: sa.Connection, run_id: str, kept: Kept) -> None:
-    """No checkpoint is told of that is not there."""
-    mine, is_best = checkpoints.c.run_id == run_id, checkpoints.c.val_loss.is_not(None)
-    order = checkpoints.c.attempt, checkpoints.c.step
-    known = connection.execute(sa.select(*order).where(mine, ~is_best).order_by(*order)).all()
-    for attempt, step in known[: len(known) - kept.last]:
-        this = checkpoints.c.attempt == attempt, checkpoints.c.step == step
-        connection.execute(sa.delete(checkpoints).where(mine, *this))
-    if not kept.best:
-        connection.execute(sa.delete(checkpoints).where(mine, is_best))

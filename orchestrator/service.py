@@ -25,6 +25,7 @@ from orchestrator.fit_targets import target
 from orchestrator.fits import fit_experiments
 from orchestrator.footprints import Footprints
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.kept import Keep
 from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
@@ -42,7 +43,7 @@ from orchestrator.records import (
     Standing,
     Submission,
 )
-from orchestrator.retention import Keep
+from orchestrator.remote import NOWHERE, Remote
 from orchestrator.series_verbs import SeriesVerbs
 from orchestrator.store import activity, observations, reads, series, standing
 from orchestrator.store.audit import AuditLog
@@ -95,14 +96,12 @@ class Bench(CurationVerbs, SeriesVerbs):
         *,
         free_bytes: int = 0,
         keep_checkpoints: Keep = "last",
+        remote: Remote = NOWHERE,
     ) -> None:
         """`free_bytes`: with less free space no run is begun. `keep_checkpoints`: what is kept of ended runs."""
-        self._database = database
-        self._policy = policy
-        self._runs_folder = runs_folder
-        self._datasets_folder = datasets_folder
-        self._free_bytes = free_bytes
-        self._keep_checkpoints = keep_checkpoints
+        self._database, self._policy = database, policy
+        self._runs_folder, self._datasets_folder, self._remote = runs_folder, datasets_folder, remote
+        self._free_bytes, self._keep_checkpoints = free_bytes, keep_checkpoints
         self._queue = Queue(database, policy)
         self._leases = Leases(database, policy)
         self.keyring = Keyring(database)
@@ -126,7 +125,7 @@ class Bench(CurationVerbs, SeriesVerbs):
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
-        if found := missing(spec.workload, self._datasets_folder):
+        if found := missing(spec.workload, self._datasets_folder, self._remote.dataset_url):
             raise MissingDataError(" ".join(found))
         with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
             experiment_id, new = self._queue.submit(
@@ -142,7 +141,7 @@ class Bench(CurationVerbs, SeriesVerbs):
         """What submitting these fields would mean, or what is wrong with them; nothing is stored."""
         return previews.preview(
             fields,
-            missing=lambda spec: missing(spec.workload, self._datasets_folder),
+            missing=lambda spec: missing(spec.workload, self._datasets_folder, self._remote.dataset_url),
             measured=self._measured_of_model,
             footprints=self.footprints,
         )
@@ -388,6 +387,8 @@ class Bench(CurationVerbs, SeriesVerbs):
             micro_batch_sequences=greeting.micro_batch_sequences,
             trace_parent=greeting.trace_parent,
             keep_best=self._keep_checkpoints == "best",
+            checkpoint_url=self._remote.run_url(run_id),
+            dataset_url=self._remote.dataset_url,
         )
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:

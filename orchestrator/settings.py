@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from optim import own
+from orchestrator.remote import Remote
 from orchestrator.setting_sources import CONFIG_VARIABLE, PREFIX, secret_fields, toml_fields
 from orchestrator.webhook_policy import WebhookPolicy
+from worker.remote_folder import refused
 
 OTHER_VARIABLES = frozenset(
     {
@@ -60,8 +63,21 @@ class Settings(BaseSettings):
     """What ended runs keep. `last`: the last checkpoint of those that failed or were cancelled. `best`: that, and of
     every run the checkpoint with its lowest validation loss, which is written at each new lowest. `none`: nothing."""
 
+    checkpoint_url: str | None = None
+    """Shared storage that checkpoints are copied to, `s3://BUCKET/PREFIX`, so that a run goes on where its machine is
+    lost; default: none, they stay in the data folder. Keys come from the environment or an AWS profile."""
+    dataset_url: str | None = None
+    """Shared storage that prepared datasets are copied to and fetched from; default: none."""
+
     ray_address: str | None = None
     """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
+
+    @field_validator("checkpoint_url", "dataset_url")
+    @classmethod
+    def _remote(cls, url: str | None) -> str | None:
+        if url is not None and (refusal := refused(url)):
+            raise PydanticCustomError("remote_folder", "{refusal}", {"refusal": refusal})
+        return url and url.rstrip("/")
 
     @field_validator("webhook_urls")
     @classmethod
@@ -78,6 +94,10 @@ class Settings(BaseSettings):
     def webhook_policy(self) -> WebhookPolicy:
         """Where webhooks may go."""
         return WebhookPolicy.of(self.webhook_urls, self.webhook_networks)
+
+    def remote(self) -> Remote:
+        """Storage that machines without a common disk share."""
+        return Remote(checkpoint_url=self.checkpoint_url, dataset_url=self.dataset_url)
 
     def further_hosts(self) -> tuple[str, ...]:
         """The names in `allowed_hosts`."""

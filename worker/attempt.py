@@ -162,11 +162,10 @@ def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock, cre
     with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
         from worker.run import Folders, run
 
-    folders = Folders(run_folder=Path(assignment.run_folder), dataset_folder=Path(assignment.dataset_folder))
     run(
         assignment.spec,
         reporter,
-        folders,
+        Folders.of(assignment),
         assignment.checkpoint,
         clock=clock,
         termination=termination,

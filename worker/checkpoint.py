@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -74,6 +75,25 @@ class CheckpointStore:
             if (state := _load(candidates[step])) is not None:
                 return self._own(state)
         return None
+
+    def newest_step(self) -> int | None:
+        """The step of the newest good checkpoint here; None where there is none."""
+        return max((each.step for each in self._notices() if _is_good(each)), default=None)
+
+    def take_over(self, notice: CheckpointNotice, fetch: Callable[[Path], bool]) -> bool:
+        """Take in a checkpoint that `fetch` copies from elsewhere; False, and nothing here, where it is damaged."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{notice.step:09d}.pt"
+        unfinished = path.with_suffix(f"{path.suffix}.{os.getpid()}{_UNFINISHED}")
+        try:
+            if not fetch(unfinished) or not _is_good(notice.model_copy(update={"path": str(unfinished)})):
+                return False
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        here = notice.model_copy(update={"path": str(path)})
+        _write_atomically(path.with_suffix(".json"), lambda file: file.write(here.model_dump_json().encode()))
+        return True
 
     def _own(self, state: State) -> State:
         if state["spec_hash"] != self._spec_hash:
@@ -153,17 +173,24 @@ def _sync_folder(folder: Path) -> None:
 
 def _load(notice: CheckpointNotice) -> State | None:
     """The verified state of a notice, on the CPU; None, with a warning, where it is damaged or gone."""
+    if not _is_good(notice):
+        return None
+    state: State = torch.load(notice.path, map_location="cpu", weights_only=True)
+    return state
+
+
+def _is_good(notice: CheckpointNotice) -> bool:
+    """Whether its state is what was written; a warning says what else it is."""
     try:
         with Path(notice.path).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         logger.warning("passed over the checkpoint %s: %s", notice.path, error)
-        return None
+        return False
     if digest != notice.sha256:
         logger.warning("passed over the damaged checkpoint %s: its SHA-256 is %s", notice.path, digest)
-        return None
-    state: State = torch.load(notice.path, map_location="cpu", weights_only=True)
-    return state
+        return False
+    return True
 
 
 class CheckpointTimer:

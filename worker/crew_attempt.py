@@ -42,7 +42,7 @@ def follow(assignment: Assignment, crew: Crew) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     with logged_to(log_path(Path(assignment.run_folder), assignment.attempt, crew.rank)):
         logger.info("process %d of %d: begins as %d", crew.rank, crew.size, os.getpid())
-        folders = Folders(run_folder=Path(assignment.run_folder), dataset_folder=Path(assignment.dataset_folder))
+        folders = Folders.of(assignment)
         attend(crew.folder, crew, lambda: _train(assignment, folders, crew))
     _leave(crew)
 

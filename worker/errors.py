@@ -27,6 +27,12 @@ class HubError(DataError):
     kind = FailureKind.INFRASTRUCTURE
 
 
+class RemoteFolderError(WorkerError):
+    """A folder that is not on this machine cannot be read or written."""
+
+    kind = FailureKind.INFRASTRUCTURE
+
+
 class StorageFullError(DataError):
     """The disk has no room for what is being prepared."""
 

@@ -29,6 +29,7 @@ class CheckpointNotice(Record):
 
     step: Whole
     path: str
+    """On the worker's machine; once it is copied to a remote folder, its URL there."""
     size_bytes: Whole
     sha256: str
     val_loss: Finite | None = None
@@ -56,6 +57,10 @@ class Assignment(Record):
     """The trace that the run belongs to, as W3C's `traceparent`."""
     keep_best: bool = False
     """Keep the checkpoint with the lowest validation loss, also beyond the result."""
+    checkpoint_url: str | None = None
+    """The run's remote folder, which checkpoints are copied to."""
+    dataset_url: str | None = None
+    """The remote folder of prepared data, which are fetched from there where they are missing."""
 
 
 class Command(StrEnum):

@@ -4,9 +4,12 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
                                                             └──► Result ────► Reporter
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import torch
 
@@ -15,7 +18,9 @@ from optim.errors import OptimError
 from optim.rules import rule_of
 from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
+from worker.checkpoint_uploads import CheckpointUploads
 from worker.crew import Crew
+from worker.data.remote_datasets import fetch_missing
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
 from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError
@@ -29,9 +34,11 @@ from worker.micro_batch import Rehearsal
 from worker.models import parameter_counts
 from worker.pretrained_model import PreTrainedModel
 from worker.progress import Progress, finite
-from worker.protocol import CheckpointNotice
+from worker.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.randomness import seed_everything
 from worker.record import Result, Verdict
+from worker.remote_checkpoints import RemoteCheckpoints
+from worker.remote_resume import bring
 from worker.reporter import Reporter
 from worker.spec import RunSpec
 from worker.step import Stepper
@@ -52,6 +59,21 @@ class Folders:
     """Its own: checkpoints, spooled reports."""
     dataset_folder: Path
     """Prepared token shards, shared by all runs."""
+    dataset_url: str | None = None
+    """Where shards are fetched from that are not here."""
+    remote_checkpoints: RemoteCheckpoints | None = None
+    """Where checkpoints are copied to, so that another machine can go on from them."""
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> Self:
+        """Where an attempt keeps things."""
+        url = assignment.checkpoint_url
+        return cls(
+            run_folder=Path(assignment.run_folder),
+            dataset_folder=Path(assignment.dataset_folder),
+            dataset_url=assignment.dataset_url,
+            remote_checkpoints=RemoteCheckpoints(url, assignment.attempt) if url else None,
+        )
 
 
 def run(
@@ -94,9 +116,10 @@ def run(
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
     clock, termination, crew = clock or DeviceClock(), termination or Termination(), crew or Crew()
-    with termination, using_device(spec.resources, crew) as device:
+    with termination, using_device(spec.resources, crew) as device, _copying(folders, reporter, crew) as copied:
         seed_everything(spec.seed)
-        data, weights = _materials(spec, folders.dataset_folder)
+        obey = partial(_leave_if_told, reporter, termination, clock, checkpoint)
+        data, weights = _materials(spec, folders, obey)
         around = Surroundings(
             device=device,
             reporter=reporter,
@@ -109,18 +132,55 @@ def run(
             keep_best=keep_best,
             crew=crew,
             initial_weights_sha256=weights.sha256 if weights else None,
+            copied=copied,
         )
+        _bring_checkpoint(folders, around, checkpoint, obey)
         execution = _Execution(spec, data, weights, around, micro_batch_sequences)
         result = execution.carried_out(checkpoint, retried_smaller=retried_smaller)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
 
-def _materials(spec: RunSpec, dataset_folder: Path) -> tuple[Data, InitialWeights | None]:
+@contextmanager
+def _copying(folders: Folders, reporter: Reporter, crew: Crew) -> Iterator[Callable[[CheckpointNotice], None] | None]:
+    """Within, what has checkpoints copied to the remote folder; None where there is none, or another does it."""
+    if folders.remote_checkpoints is None or not crew.leads:
+        yield None
+        return
+    with CheckpointUploads(folders.remote_checkpoints, reporter.checkpoint) as uploads:
+        yield uploads.offer
+
+
+def _bring_checkpoint(
+    folders: Folders, around: Surroundings, known: CheckpointNotice | None, obey: Callable[[], None]
+) -> None:
+    """Have the newest checkpoint on this machine's disk, where the crew then looks for it together."""
+    if folders.remote_checkpoints is None:
+        return
+    if around.crew.leads:
+        bring(folders.remote_checkpoints, around.checkpoints, known, obey)
+    around.crew.word_of_the_first(0)
+
+
+def _materials(spec: RunSpec, folders: Folders, obey: Callable[[], None]) -> tuple[Data, InitialWeights | None]:
     """What is trained on, and the weights that it begins with where they are not drawn."""
-    source = spec.workload.initial_weights
-    data = TASKS[spec.workload.task.kind].data(spec, dataset_folder)
-    return data, find_weights(source, dataset_folder) if source else None
+    source, here = spec.workload.initial_weights, folders.dataset_folder
+    if folders.dataset_url is not None:
+        fetch_missing(spec.workload.data, here, folders.dataset_url, obey)
+    data = TASKS[spec.workload.task.kind].data(spec, here)
+    return data, find_weights(source, here) if source else None
+
+
+def _leave_if_told(
+    reporter: Reporter, termination: Termination, clock: DeviceClock, known: CheckpointNotice | None
+) -> None:
+    """Leave where the service or the system asks for it, before there is anything new to keep."""
+    if termination.requested:
+        raise TerminatedError("told to leave (SIGTERM) while it waited for a remote folder; the next attempt waits on.")
+    command = reporter.command()
+    if command in (Command.CANCEL, Command.PAUSE):
+        step = known.step if known else 0
+        raise RunStoppedError(Stopped(command=command, step=step, device_seconds=clock.seconds()))
 
 
 def _lack_of_memory(error: Exception, crew: Crew) -> str:

@@ -6,6 +6,7 @@ resumed gives the same losses to the bit on one device.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -53,6 +54,8 @@ class Surroundings:
     crew: Crew = field(default_factory=Crew)
     initial_weights_sha256: str | None = None
     """Of the files that training starts from; None where weights are drawn."""
+    copied: Callable[[CheckpointNotice], None] | None = None
+    """Has a checkpoint copied to where other machines find it, without waiting for that."""
 
 
 RECORDED_STEPS: Final = 2
@@ -267,13 +270,18 @@ class Training:
         except OSError as error:
             logger.warning("the best checkpoint, of step %d, is not kept: %s", self.progress.step, error)
         else:
-            self._around.reporter.checkpoint(notice)
+            self._tell(notice)
 
     def save(self) -> None:
         """Write a checkpoint of the present step; raises `OSError` on a full disk."""
         self._around.reporter.persist()  # the points up to here must outlive this process like the state does
-        notice = self._around.checkpoints.save(self.progress.step, self._state())
+        self._tell(self._around.checkpoints.save(self.progress.step, self._state()))
+
+    def _tell(self, notice: CheckpointNotice) -> None:
+        """The service first: what it has not heard of is not gone on from elsewhere."""
         self._around.reporter.checkpoint(notice)
+        if self._around.copied is not None:
+            self._around.copied(notice)
 
     def _require_same_step(self) -> None:
         """All processes of a crew have loaded the same checkpoint, or none."""

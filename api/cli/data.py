@@ -1,4 +1,4 @@
-"""`adapm-bench data ls|prepare|verify`: what runs train on. It needs no service."""
+"""`adapm-bench data ls|prepare|verify|push`: what runs train on. It needs no service."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api.cli.console import complain, console, print_json
+from api.cli.data_store import copy, push
 from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ Percent = Annotated[int, typer.Option(help="Share of the documents that is held 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    verbs = typer.Typer(help="List, prepare and verify datasets.", no_args_is_help=True)
+    verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_help=True)
     verbs.command("ls")(ls)
     verbs.command()(prepare)
     verbs.command()(verify)
+    verbs.command()(push)
     app.add_typer(verbs, name="data")
 
 
@@ -100,7 +102,8 @@ def _prepared(folder: Path) -> list[dict[str, Any]]:
 
 def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
     """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
-    from worker.data.conversation_store import MANIFEST_NAME, TOKEN_DTYPE, read_conversation_manifest
+    from worker.data.conversation_manifest import MANIFEST_NAME
+    from worker.data.conversation_store import TOKEN_DTYPE, read_conversation_manifest
     from worker.data.documents import Split
     from worker.data.prepared import UNFINISHED
     from worker.errors import CorruptShardError
@@ -165,6 +168,7 @@ def prepare(
 ) -> None:
     """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
+    from worker.data.catalog import folder_name
     from worker.data.preparation import Order
 
     order = Order(
@@ -175,6 +179,8 @@ def prepare(
         **limits,
     )
     manifest = _carried_out(order, from_ or [], column, quiet=json)
+    settings = environment_settings()
+    copy(settings.datasets_folder() / folder_name(dataset, tokenizer), settings)
     if json:
         print_json(manifest)
         return

@@ -14,6 +14,7 @@ from api.cli.submit import SpecFile
 
 if TYPE_CHECKING:
     from api.cli.specs import SpecText
+    from orchestrator.settings import Settings
     from worker.record import Result
     from worker.spec import RunSpec
 
@@ -43,7 +44,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
     result = None if again else _finished(folder, spec)
     if result is None:
-        result = _train(spec, folder, settings.datasets_folder(), quiet=json, again=again)
+        result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
         print("finished before; --again trains it anew")
     if json:
@@ -83,7 +84,7 @@ def _finished(folder: Path, spec: "RunSpec") -> "Result | None":
     return result if result.spec_hash == spec.content_hash() else None
 
 
-def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool, again: bool) -> "Result":
+def _train(spec: "RunSpec", folder: Path, settings: "Settings", *, quiet: bool, again: bool) -> "Result":
     from api.cli.local import ProgressReporter
     from worker.errors import TerminatedError, WorkerError
     from worker.run import CHECKPOINT_FOLDER, Folders
@@ -100,7 +101,8 @@ def _train(spec: "RunSpec", folder: Path, datasets: Path, *, quiet: bool, again:
     elif (folder / CHECKPOINT_FOLDER).exists() and not quiet:
         print(f"{folder} has a checkpoint: going on from it", file=sys.stderr)
     try:
-        return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets))
+        datasets, url = settings.datasets_folder(), settings.dataset_url
+        return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url))
     except TerminatedError as error:
         complain("stopped with a checkpoint; the same command goes on from there")
         raise typer.Exit(INTERRUPTED) from error

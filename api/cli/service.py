@@ -1,6 +1,7 @@
 """How the verbs reach the service, and how its refusals become exit codes."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Never
@@ -71,6 +72,8 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     where = found.text if found else name
     if kind == "extra_forbidden":
         return f"{where}: no setting has that name; docs/settings.md lists them"
+    if kind == "remote_folder":  # what is refused may hold a secret
+        value = re.sub(r"//[^/]*@|\?.*", lambda found: "//***@" if found[0][0] == "/" else "?***", str(value))
     return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 

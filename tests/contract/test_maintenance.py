@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from orchestrator import retention
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
+from orchestrator.kept import Keep, Kept, kept_of
 from orchestrator.retention import prune
 from orchestrator.service import Bench
 from orchestrator.store import maintenance
@@ -144,13 +144,12 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, _ = one_cancelled_of_two(store, tmp_path)
-    kept = retention._kept
 
-    def retried_meanwhile(status: RunStatus, keep: retention.Keep) -> retention.Kept:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> Kept:
         store.bench.wish_run(ended, Wish.RETRY)
-        return kept(status, keep)
+        return kept_of(status, keep)
 
-    monkeypatch.setattr(retention, "_kept", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.kept_of", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.bench.checkpoints(ended)] == [20, 40]

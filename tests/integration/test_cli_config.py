@@ -37,6 +37,10 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
     [
         ("port = 99999\n", "port in adapm-bench.toml=99999: must be less than or equal to 65535"),
         ("prot = 1\n", "prot in adapm-bench.toml: no setting has that name; docs/settings.md lists them"),
+        (
+            'dataset_url = "s3://key:secret@bucket/?token=secret"\n',
+            "dataset_url in adapm-bench.toml=s3://***@bucket/?***: an URL with a name, a password or a query is kept",
+        ),
         ("port\n", "adapm-bench.toml cannot be read: "),
     ],
 )
@@ -45,3 +49,4 @@ def test_what_cannot_be_understood_is_named_with_its_place(lines: str, sentence:
     shown = RUNNER.invoke(main, ["config", "show"])
     assert shown.exit_code == 2
     assert sentence in shown.output
+    assert "secret" not in shown.output

@@ -78,6 +78,7 @@ def test_everything_wrong_at_once_is_told_one_by_one(tmp_path: Path):
         "data folder": False,
         "service": False,
         "database": False,
+        "storage": True,
         "MLflow": False,
         "PyTorch": True,
         "Ray": False,

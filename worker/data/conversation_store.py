@@ -3,7 +3,6 @@
 source ──prepare_conversations──► train.tokens, train.bounds, validation.…, conversations.json ──► ConversationDataset
 """
 
-import hashlib
 import itertools
 import logging
 import shutil
@@ -14,10 +13,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from worker.data import catalog
 from worker.data.chats import Chats
+from worker.data.conversation_manifest import MANIFEST_NAME, ConversationManifest, understood
 from worker.data.conversations import ConversationSource
 from worker.data.documents import Split
 from worker.data.lock import locked
@@ -25,36 +24,14 @@ from worker.data.shards import file_sha256
 from worker.data.tokens import ByteTokenizer, Tokenizer, Tokens
 from worker.data.ultrafeedback import UltraFeedback
 from worker.errors import CorruptShardError, DataError
-from worker.record import Record
-from worker.spec_base import canonical_json
 
 logger = logging.getLogger(__name__)
 
-MANIFEST_NAME: Final = "conversations.json"
 TOKEN_DTYPE: Final = np.dtype("<u4")
 BOUND_DTYPE: Final = np.dtype("<i8")
 ENCODED_TOGETHER: Final = 1_000
 """Conversations that are given to a tokenizer at once, which encodes on all cores."""
 SOURCES: Final[dict[str, Callable[[], ConversationSource]]] = {"chats": Chats, "ultrafeedback": UltraFeedback}
-
-
-class ConversationManifest(Record):
-    """All that is known about prepared conversations."""
-
-    dataset: str
-    tokenizer: str
-    vocabulary_size: int
-    end_of_text: int
-    """The token that ends every answer."""
-    source_version: str
-    skipped: int
-    conversations: dict[Split, int]
-    sha256: dict[str, str]
-    """File name → hash."""
-
-    def data_hash(self) -> str:
-        """SHA-256 over the hashes of all files: equal hashes mean equal tokens."""
-        return hashlib.sha256(canonical_json(self.sha256)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -191,8 +168,8 @@ def read_conversation_manifest(folder: Path) -> ConversationManifest:
     """The manifest in `folder`; raises `CorruptShardError` with the way out."""
     path = folder / MANIFEST_NAME
     try:
-        return ConversationManifest.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
+        return understood(path.read_bytes(), str(folder))
+    except OSError as error:
         raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
 
 

@@ -79,16 +79,27 @@ def hash_shards(shards: Sequence[ShardEntry]) -> str:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest in `folder`; raises `CorruptShardError` with the way out."""
-    path = folder / MANIFEST_NAME
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
+        content = (folder / MANIFEST_NAME).read_bytes()
+    except OSError as error:
+        raise CorruptShardError(
+            f"the manifest {folder / MANIFEST_NAME} cannot be read: {error}. {way_out(folder)}"
+        ) from error
+    return understood(content, str(folder))
+
+
+def understood(content: bytes, folder: str) -> Manifest:
+    """The manifest with that content, of the folder at that path or URL; raises `CorruptShardError`."""
+    path = f"{folder}/{MANIFEST_NAME}"
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
         raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out(folder)}") from error
     if manifest.data_hash != hash_shards(manifest.shards):
         raise CorruptShardError(f"the manifest {path} contradicts its own data hash. {way_out(folder)}")
     return manifest
 
 
-def way_out(folder: Path) -> str:
+def way_out(folder: Path | str) -> str:
     """What to do about damaged prepared data."""
     return f"Delete the folder {folder} and prepare it again with `adapm-bench data prepare`."

@@ -11,7 +11,7 @@ from typing import Final
 from worker import presets
 from worker.data import catalog
 from worker.data.manifest import MANIFEST_NAME, Manifest, read_manifest
-from worker.errors import CorruptShardError
+from worker.errors import CorruptShardError, RemoteFolderError
 from worker.spec import Workload
 from worker.weights import own_weights_folder
 
@@ -46,8 +46,8 @@ def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
     )
 
 
-def missing(workload: Workload, dataset_folder: Path) -> list[str]:
-    """A sentence for each thing that the workload needs and this data folder has not."""
+def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = None) -> list[str]:
+    """A sentence for each thing that the workload needs and neither this data folder nor the remote one has."""
     data = workload.data
     folder = dataset_folder / catalog.folder_name(data.dataset, data.tokenizer)
     weights = workload.initial_weights
@@ -58,14 +58,22 @@ def missing(workload: Workload, dataset_folder: Path) -> list[str]:
             found.append(f"there are no weights {weights!r}. Copy a folder that `save_pretrained` wrote to {place}.")
     if catalog.dataset_kind(data.dataset) is not catalog.DataKind.TEXT:
         return found  # the run that needs it first prepares it
-    if not folder.exists():
-        there = on_demand(data.dataset, data.tokenizer)
-        return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]
     try:
-        manifest = read_manifest(folder)
-    except CorruptShardError as error:
+        manifest = read_manifest(folder) if folder.exists() else _elsewhere(folder.name, dataset_url)
+    except (CorruptShardError, RemoteFolderError) as error:
         return [*found, str(error)]
-    return [*found, *_unfit(workload, manifest)]
+    if manifest is not None:
+        return [*found, *_unfit(workload, manifest)]
+    there = on_demand(data.dataset, data.tokenizer)
+    return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]
+
+
+def _elsewhere(name: str, dataset_url: str | None) -> Manifest | None:
+    if dataset_url is None:
+        return None
+    from worker.data.remote_datasets import remote_manifest
+
+    return remote_manifest(name, dataset_url)
 
 
 def _unfit(workload: Workload, manifest: Manifest) -> Iterator[str]:

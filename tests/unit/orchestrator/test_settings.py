@@ -1,5 +1,8 @@
 """A misspelt setting is named, with the one that was meant."""
 
+import pytest
+from pydantic import ValidationError
+
 from orchestrator.settings import OTHER_VARIABLES, Settings, unknown_variables
 
 
@@ -12,3 +15,11 @@ def test_a_misspelt_setting_is_named_with_the_nearest_one() -> None:
     (first, second) = unknown_variables(["ADAPM_BENCH_PROT", "HOME", "ADAPM_BENCH_MLFLOW_URL"])
     assert first.startswith("ADAPM_BENCH_MLFLOW_URL is no setting; did you mean ADAPM_BENCH_MLFLOW_URI?")
     assert second.startswith("ADAPM_BENCH_PROT is no setting; did you mean ADAPM_BENCH_PORT?")
+
+
+def test_remote_folders_are_urls_without_secrets() -> None:
+    settings = Settings(checkpoint_url="s3://bucket/bench/", dataset_url=None)
+    assert settings.remote().run_url("r1") == "s3://bucket/bench/r1"
+    assert Settings().remote().run_url("r1") is None
+    with pytest.raises(ValidationError, match="put keys into the environment"):
+        Settings(dataset_url="s3://key:secret@bucket")

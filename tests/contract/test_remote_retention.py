@@ -1,0 +1,88 @@
+"""Checkpoints in a remote folder: a run that goes on keeps what it may resume from, an ended one what is asked for."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.jobs import RunStatus
+from orchestrator.kept import Keep
+from orchestrator.remote_retention import prune_remote, surplus
+from orchestrator.removal import remove_deleted
+from tests.contract.conftest import Store
+from tests.stores import comparison_spec, result
+from worker.protocol import CheckpointNotice
+from worker.remote_checkpoints import RemoteCheckpoint
+from worker.remote_folder import RemoteFolder
+
+
+def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newer(store: Store, tmp_path: Path) -> None:
+    remote = RemoteFolder(f"file://{tmp_path}/remote")
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    _put(remote.below(lease.run_id), *(f"attempt-0001/step-{step:09d}" for step in (10, 20, 30, 40)))
+    _put(remote, "somebody-elses/attempt-0001/step-000000001", "notes/read me")
+    assert prune_remote(store.database, remote, "last") == 0  # nothing was told of yet
+    for step in (10, 20, 30):
+        store.bench.checkpoint(lease.run_id, 1, lease.token, _notice(step))
+    assert prune_remote(store.database, remote, "last") == 2
+    assert _steps(remote, lease.run_id) == [20, 30, 40]
+    store.bench.finish(lease.run_id, 1, lease.token, result(steps=100))
+    assert prune_remote(store.database, remote, "last") == 6
+    assert _steps(remote, lease.run_id) == []
+    assert len(remote.sizes()) == 4  # what belongs to no run of ours is left alone
+
+
+@pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
+def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
+    names = _files("step", 10, 20, 30) + _files("best", 5, 15)
+    told = RemoteCheckpoint(step=20, attempt=1, kind="step")
+    gone = surplus(names, RunStatus.FAILED, told, keep)
+    left = sorted(set(names) - set(gone))
+    # What is newer than the service knows stays beside the last one that it knows.
+    newer = [30] if steps else []
+    assert left == sorted(_files("step", *steps, *newer) + _files("best", *best))
+
+
+def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
+    names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
+    told = RemoteCheckpoint(step=40, attempt=1, kind="step")
+    assert set(surplus(names, RunStatus.RUNNING, told, "last")) == {
+        *_files("step", 10),
+        "attempt-0001/step-000000005.pt",
+    }
+
+
+def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_reached(
+    store: Store, tmp_path: Path
+) -> None:
+    remote = RemoteFolder(f"file://{tmp_path}/remote")
+    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    (run,) = store.bench.runs(experiment_id=experiment.id)
+    _put(remote.below(run.id), "attempt-0001/step-000000010")
+    store.bench.cancel_experiment(experiment.id)
+    store.bench.undo_days = 0
+    store.bench.delete_experiment(experiment.id)
+    store.database.clock_offset_seconds += 100
+    away = RemoteFolder("no-such-scheme://bucket")
+    assert remove_deleted(store.database, tmp_path / "runs", remote=away) == ()
+    assert remove_deleted(store.database, tmp_path / "runs", remote=remote) == (experiment.id,)
+    assert remote.sizes() == {}
+
+
+def _put(folder: RemoteFolder, *stems: str) -> None:
+    for stem in stems:
+        folder.write(f"{stem}.pt", b"state")
+        folder.write(f"{stem}.json", b"{}")
+
+
+def _files(kind: str, *steps: int) -> list[str]:
+    return [f"attempt-0001/{kind}-{step:09d}.{ending}" for step in steps for ending in ("pt", "json")]
+
+
+def _steps(remote: RemoteFolder, run_id: str) -> list[int]:
+    return sorted(int(name[-12:-3]) for name in remote.below(run_id).sizes() if name.endswith(".pt"))
+
+
+def _notice(step: int) -> CheckpointNotice:
+    return CheckpointNotice(step=step, path="somewhere", size_bytes=1, sha256="a")

@@ -1,0 +1,208 @@
+"""Checkpoints and datasets in S3: a machine that is lost costs time, storage that is away costs a delay."""
+
+import json
+import logging
+import multiprocessing
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from api.doctor_storage import look
+from tests.reference.attempt_service import TOKEN, AttemptService
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from tests.reference.s3_server import BUCKET, S3Server, s3_server
+from worker.attempt import execute
+from worker.checkpoint import CheckpointStore
+from worker.checkpoint_uploads import CheckpointUploads
+from worker.data.remote_datasets import push
+from worker.http_reporter import HttpReporter
+from worker.meters.clock import DeviceClock
+from worker.protocol import Assignment, CheckpointNotice
+from worker.record import Result
+from worker.remote_checkpoints import RemoteCheckpoints
+from worker.remote_folder import RemoteFolder
+from worker.remote_resume import bring
+from worker.reporter import MemoryReporter
+from worker.run import Folders, run
+from worker.service import ServiceClient
+
+SPEC = made_spec(steps=40, optimizer="adapm")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+def attempt_with_many_checkpoints(url: str) -> None:
+    """What `execute` does, with a checkpoint every 0.1 s instead of every 10."""
+    clock = DeviceClock()
+    with ServiceClient(url, "r1", 1, TOKEN) as service:
+        assignment = service.hello()
+        folders = Folders.of(assignment)
+        with HttpReporter(
+            service, attempt=1, run_folder=folders.run_folder, heartbeat_seconds=0.1, clock=clock, flush_seconds=0.05
+        ) as reporter:
+            run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, checkpoint_seconds=0.1)
+
+
+def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:
+    """kill -9, and all that its machine had is gone; the next machine has neither checkpoint nor dataset, and storage
+    does not answer when it begins. The curve is that of a run that was left alone."""
+    first, second = tmp_path / "first machine", tmp_path / "second machine"
+    prepare_made_dataset(first / "datasets")
+    push(first / "datasets" / "python-stdlib-byte", f"s3://{BUCKET}/datasets")
+    whole = MemoryReporter()
+    run(SPEC, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=first / "datasets"))
+    assignment = Assignment(
+        run_id="r1",
+        attempt=1,
+        spec=SPEC,
+        lease_seconds=30,
+        heartbeat_seconds=0.1,
+        run_folder=str(first / "runs" / "r1"),
+        dataset_folder=str(first / "datasets"),
+        checkpoint_url=f"s3://{BUCKET}/checkpoints/r1",
+        dataset_url=f"s3://{BUCKET}/datasets",
+    )
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories"])
+    with AttemptService(assignment) as service:
+        process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url,))
+        process.start()
+        _until(lambda: any(notice.path.startswith("s3://") for notice in service.checkpoints))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        shutil.rmtree(first)
+
+        s3.stop()
+        service.begin_attempt(2)
+        service.assignment = service.assignment.model_copy(
+            update={
+                "run_folder": str(second / "runs" / "r1"),
+                "dataset_folder": str(second / "datasets"),
+                "checkpoint": max(service.checkpoints, key=lambda notice: notice.step),
+            }
+        )
+        process = processes.Process(target=execute, args=(service.url, "r1", 2, TOKEN))
+        process.start()
+        log = second / "runs" / "r1" / "logs" / "attempt-2.log"
+        _until(lambda: log.exists() and "waiting: " in log.read_text())
+        s3.start()
+        process.join()
+
+    assert isinstance(service.ending, Result), service.ending
+    assert 0 < service.ending.resumed_from_step <= max(notice.step for notice in service.checkpoints)
+    curve = [(p.step, p.train_loss, p.val_loss, p.grad_norm) for _, p in sorted(service.points.items())]
+    assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
+    assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
+    assert "a-secret" not in log.read_text()
+
+
+def test_a_damaged_object_and_what_the_service_never_heard_of_are_passed_over(s3: S3Server, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/checkpoints/r2"
+    lost, new = CheckpointStore(tmp_path / "lost", "spec"), CheckpointStore(tmp_path / "new", "spec")
+    first, second = RemoteCheckpoints(url, attempt=1), RemoteCheckpoints(url, attempt=2)
+    told = {}
+    for step in (5, 10, 15):
+        told[step] = lost.save(step, {"step": step})
+        first.put(told[step])
+    first.folder.write("attempt-0001/step-000000010.pt", b"something else")
+    bring(second, new, told[10], _nothing)
+    state = new.newest()
+    assert state is not None and state["step"] == 5
+    first.folder.write("attempt-0001/step-000000005.pt", b"something else, too")
+    nobody = CheckpointStore(tmp_path / "nobody", "spec")
+    bring(second, nobody, told[10], _nothing)
+    assert nobody.newest() is None  # it trains anew
+    bring(first, nobody, told[15], _nothing)
+    assert nobody.newest() is None  # an attempt goes on from earlier ones, never from itself
+
+
+def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
+    s3: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, remote = CheckpointStore(tmp_path, "spec"), RemoteCheckpoints(f"s3://{BUCKET}/checkpoints/r3", attempt=1)
+    told: list[CheckpointNotice] = []
+    state = {"weights": torch.zeros(10)}
+    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, told.append) as uploads:
+        s3.stop()
+        try:
+            uploads.offer(here.save(1, state))
+            _until(lambda: any("stays on this machine alone" in line for line in caplog.messages))
+        finally:
+            s3.start()
+        uploads.offer(here.save(2, state))
+        uploads.offer(here.save_best(2, state, val_loss=3.0))
+        _until(lambda: len(told) == 2)
+    assert [(notice.step, notice.val_loss) for notice in told] == [(2, None), (2, 3.0)]
+    assert told[1].path == f"s3://{BUCKET}/checkpoints/r3/attempt-0001/best-000000002.pt"
+    assert sorted(remote.folder.sizes()) == [
+        f"attempt-0001/{kind}-000000002.{ending}" for kind in ("best", "step") for ending in ("json", "pt")
+    ]
+
+
+def test_the_doctor_tells_what_is_wrong_with_storage(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = look("checkpoints", f"s3://{BUCKET}/looked-at")
+    assert good.ok, good
+    assert RemoteFolder(f"s3://{BUCKET}/looked-at").sizes() == {}
+    no_bucket = look("checkpoints", "s3://no-such-bucket/x")
+    assert (no_bucket.ok, no_bucket.way_out[:15]) == (False, "make the bucket")
+    s3.stop()
+    try:
+        away = look("datasets", f"s3://{BUCKET}/x")
+    finally:
+        s3.start()
+    assert not away.ok and "AWS_ENDPOINT_URL_S3" in away.way_out
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    keyless = look("datasets", f"s3://{BUCKET}/x")
+    assert not keyless.ok and "AWS_ACCESS_KEY_ID" in keyless.way_out
+
+
+def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
+    """By the command line, with keys from the environment; what is there already is not copied again."""
+    lines = "".join(json.dumps({"text": f"document {number} and what it says"}) + "\n" for number in range(300))
+    (tmp_path / "words.jsonl").write_text(lines)
+    variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": f"s3://{BUCKET}/cli/", "PATH": "/usr/bin:/bin"}
+    prepare = ["data", "prepare", "own/words", "--from", str(tmp_path / "words.jsonl"), "--json"]
+    done = _bench(prepare, tmp_path / "first", variables)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recipe"]["dataset"] == "own/words"
+    assert "copying train-00000.bin" in done.stderr
+    again = _bench(["data", "push"], tmp_path / "first", variables)
+    assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
+
+
+def _bench(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "api.cli", *words],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**variables, "ADAPM_BENCH_DATA_FOLDER": str(data_folder)},
+    )
+
+
+def _nothing() -> None:
+    """Nobody wants the run to stop."""
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)

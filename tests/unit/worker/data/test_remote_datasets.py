@@ -1,0 +1,119 @@
+"""Prepared data in a remote folder: fetched whole, resumed, checked; nothing is copied twice or replaced."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from worker.data.conversation_store import ensure_conversations
+from worker.data.manifest import Manifest
+from worker.data.preparation import prepare
+from worker.data.prepared import missing
+from worker.data.remote_datasets import fetch, fetch_missing, object_name, push
+from worker.data.shards import open_dataset
+from worker.errors import CorruptShardError, DataError
+from worker.remote_folder import RemoteFolder
+from worker.spec import DataSpec
+
+NAME = "python-stdlib-byte"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/remote"
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, url: str) -> Manifest:
+    """Of the data that are prepared in `first` and copied."""
+    made = prepare_made_dataset(tmp_path / "first")
+    push(tmp_path / "first" / NAME, url)
+    return made
+
+
+def test_another_machine_has_the_same_data(tmp_path: Path, url: str, manifest: Manifest) -> None:
+    data = DataSpec()
+    fetch_missing(data, tmp_path / "second", url)
+    assert open_dataset(tmp_path / "second" / NAME).manifest == manifest
+    assert [path.name for path in (tmp_path / "second").iterdir() if path.is_dir()] == [NAME]
+    before = (tmp_path / "second" / NAME).stat().st_mtime_ns
+    fetch_missing(data, tmp_path / "second", "file:///nowhere")
+    assert (tmp_path / "second" / NAME).stat().st_mtime_ns == before
+    fetch_missing(DataSpec(tokenizer="bpe-512"), tmp_path / "second", url)  # not there: the run says what to do
+    assert not (tmp_path / "second" / "python-stdlib-bpe-512").exists()
+
+
+def test_what_was_fetched_before_a_kill_is_kept(
+    tmp_path: Path, url: str, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    original = RemoteFolder.fetch
+
+    def counted(self: RemoteFolder, name: str, path: Path) -> None:
+        fetched.append(name)
+        if len(fetched) == 2:
+            path.write_bytes(b"half of it")
+            raise KeyboardInterrupt
+        original(self, name, path)
+
+    monkeypatch.setattr(RemoteFolder, "fetch", counted)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(RemoteFolder(url).below(NAME), tmp_path / NAME)
+    assert fetch(RemoteFolder(url).below(NAME), tmp_path / NAME)
+    first, second = (object_name(shard.file, shard.sha256) for shard in manifest.shards)
+    assert fetched == [first, second, second]
+    assert open_dataset(tmp_path / NAME).manifest == manifest
+
+
+def test_a_damaged_file_is_refused_and_copied_again_once_it_is_deleted(
+    tmp_path: Path, url: str, manifest: Manifest
+) -> None:
+    shard = manifest.shards[0]
+    damaged = f"{NAME}/{object_name(shard.file, shard.sha256)}"
+    RemoteFolder(url).write(damaged, b"something else")
+    with pytest.raises(CorruptShardError, match="Delete it there"):
+        fetch_missing(DataSpec(), tmp_path / "second", url)
+    RemoteFolder(url).remove([damaged])
+    push(tmp_path / "first" / NAME, url)
+    fetch_missing(DataSpec(), tmp_path / "second", url)
+    assert open_dataset(tmp_path / "second" / NAME).manifest == manifest
+
+
+def test_nothing_is_copied_twice_and_other_data_are_refused(tmp_path: Path, url: str, manifest: Manifest) -> None:
+    said: list[str] = []
+    push(tmp_path / "first" / NAME, url, said.append)
+    assert said == []
+    prepare(MadeSource(count=200), made_recipe(), tmp_path / "other" / NAME)
+    with pytest.raises(DataError, match="holds other data under that name"):
+        push(tmp_path / "other" / NAME, url)
+
+
+def test_a_service_without_the_data_finds_them_there(tmp_path: Path, url: str, manifest: Manifest) -> None:
+    workload = made_spec().workload
+    pinned = workload.model_copy(update={"data": workload.data.model_copy(update={"data_hash": manifest.data_hash})})
+    assert missing(pinned, tmp_path / "empty", url) == []
+    wrong = workload.model_copy(update={"data": workload.data.model_copy(update={"data_hash": "0" * 64})})
+    (fault,) = missing(wrong, tmp_path / "empty", url)
+    assert "data.data_hash asks for" in fault
+    own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
+    (fault,) = missing(own, tmp_path / "empty", url)
+    assert "is not prepared" in fault
+    (fault,) = missing(workload, tmp_path / "empty", "no-such-scheme://bucket")
+    assert "cannot be" in fault or "must be an URL" in fault
+
+
+def test_conversations_are_copied_too(tmp_path: Path, url: str) -> None:
+    ours = ensure_conversations("chats", "byte", tmp_path / "first")
+    push(tmp_path / "first" / "chats-byte", url)
+    assert fetch(RemoteFolder(url).below("chats-byte"), tmp_path / "second" / "chats-byte")
+    theirs = ensure_conversations("chats", "byte", tmp_path / "second", ours.data_hash)
+    assert theirs.manifest == ours.manifest
+
+
+def test_a_manifest_that_names_files_elsewhere_is_refused(tmp_path: Path, url: str) -> None:
+    ensure_conversations("chats", "byte", tmp_path / "first")
+    text = (tmp_path / "first" / "chats-byte" / "conversations.json").read_text()
+    RemoteFolder(url).below("chats-byte").write("conversations.json", text.replace("train.bounds", "../x").encode())
+    with pytest.raises(CorruptShardError, match="names files elsewhere"):
+        fetch(RemoteFolder(url).below("chats-byte"), tmp_path / "second" / "chats-byte")

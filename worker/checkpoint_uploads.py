@@ -1,0 +1,97 @@
+"""Checkpoints on their way to a remote folder, by a thread of their own: training neither waits for them nor fails.
+
+    offer ──► the newest step, the best ──thread──► remote folder ──► uploaded: where it is now
+
+Only the newest of each kind waits: one that is overtaken before its turn is never sent. One that cannot be sent is let
+go with a warning, and the next one is tried: it stands for all before it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from worker.errors import LeaseLostError, RemoteFolderError
+from worker.protocol import CheckpointNotice
+from worker.remote_checkpoints import RemoteCheckpoints
+
+logger = logging.getLogger(__name__)
+
+LEAVING_SECONDS: Final = 15.0
+"""A run that stops waits this long for what is being sent: about as long as it is let."""
+BEST_SECONDS: Final = 600.0
+"""One that has its result waits this long for its best checkpoint, and for no other."""
+
+
+class CheckpointUploads:
+    """Use it in a `with`."""
+
+    def __init__(self, remote: RemoteCheckpoints, uploaded: Callable[[CheckpointNotice], object]) -> None:
+        """`uploaded` is told of each, with the path that it has there."""
+        self._remote, self._uploaded = remote, uploaded
+        self._waiting: dict[bool, CheckpointNotice] = {}
+        self._sending: CheckpointNotice | None = None
+        self._leaving = self._succeeded = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="checkpoint-uploads", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._leaving, self._succeeded = True, kind is None
+            if self._succeeded:  # nothing goes on from a run that has its result
+                self._waiting.pop(False, None)
+            if kind is not None and issubclass(kind, LeaseLostError):
+                self._waiting.clear()
+            best_is_left = True in self._waiting or (self._sending is not None and _is_best(self._sending))
+            self._changed.notify_all()
+        if not self._succeeded or best_is_left:
+            self._thread.join(BEST_SECONDS if self._succeeded else LEAVING_SECONDS)
+            if self._thread.is_alive():
+                logger.warning("the last checkpoint did not reach %s in time", self._remote.folder.url)
+
+    def offer(self, notice: CheckpointNotice) -> None:
+        """Send this checkpoint, which lies on this machine's disk, instead of the one that still waits."""
+        with self._changed:
+            self._waiting[_is_best(notice)] = notice
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (notice := self._next()) is not None:
+            self._send(notice)
+
+    def _next(self) -> CheckpointNotice | None:
+        """The next one to send, the one to go on from before the best one; None where no more will come."""
+        with self._changed:
+            self._sending = None
+            self._changed.wait_for(lambda: self._waiting or self._leaving)
+            if self._waiting:
+                self._sending = self._waiting.pop(min(self._waiting))
+            return self._sending
+
+    def _send(self, notice: CheckpointNotice) -> None:
+        started = time.monotonic()
+        try:
+            there = self._remote.put(notice)
+        except RemoteFolderError as error:
+            if Path(notice.path).exists():  # else it was overtaken twice while it waited
+                logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
+            return
+        logger.info(
+            "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
+        )
+        with self._changed:
+            if not self._succeeded or _is_best(there):
+                self._uploaded(there)
+
+
+def _is_best(notice: CheckpointNotice) -> bool:
+    return notice.val_loss is not None

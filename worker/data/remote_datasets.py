@@ -1,0 +1,158 @@
+"""Prepared data in a remote folder: copied there once, fetched by every machine that has not got them.
+
+    <url>/<dataset>-<tokenizer>/<begin of its SHA-256>-train-00000.bin    every file of the prepared folder
+    <url>/<dataset>-<tokenizer>/manifest.json                             the folder's own manifest, written last
+
+Files are named by their content, so that what is there already is never copied again and never overwritten by another.
+Runs only read there; `adapm-bench data prepare` and `data push` write.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from worker.data import catalog, conversation_manifest, manifest
+from worker.data.lock import locked
+from worker.data.prepared import UNFINISHED
+from worker.errors import CorruptShardError, DataError
+from worker.remote_folder import RemoteFolder, patiently
+from worker.spec import DataSpec
+
+logger = logging.getLogger(__name__)
+
+TOKENIZER_FILE: Final = "tokenizer.json"
+"""`worker.data.bpe.TOKENIZER_FILE`, which is not imported here, since it brings a library."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a prepared folder must contain."""
+
+    manifest_name: str
+    manifest: bytes
+    sha256: dict[str, str]
+    """File name → hash, without the manifest."""
+
+
+def fetch_missing(data: DataSpec, dataset_folder: Path, url: str, obey: Callable[[], None] = lambda: None) -> None:
+    """Have the data of a run in `dataset_folder` if they are there or in the remote folder; one process fetches, others
+    of this machine wait. `obey` is called while the folder cannot be reached.
+
+    Raises `RemoteFolderError` where it stays unreachable, `CorruptShardError` where it is damaged.
+    """
+    name = catalog.folder_name(data.dataset, data.tokenizer)
+    if (dataset_folder / name).exists():
+        return
+    dataset_folder.mkdir(parents=True, exist_ok=True)
+    with locked(dataset_folder / f"{name}.lock", logger.info):
+        if not (dataset_folder / name).exists():  # another run may have fetched it while we waited
+            patiently(lambda: fetch(RemoteFolder(url).below(name), dataset_folder / name), obey)
+
+
+def fetch(remote: RemoteFolder, folder: Path) -> bool:
+    """Fetch prepared data into `folder`, which appears complete or not at all; False where there are none.
+
+    What an earlier call had fetched is kept, if it is what it should be.
+    """
+    contents = there(remote)
+    if contents is None:
+        return False
+    unfinished = folder.with_name(f"{folder.name}.fetched{UNFINISHED}")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    for name, sha256 in contents.sha256.items():
+        path = unfinished / name
+        if path.exists() and _sha256(path) == sha256:
+            continue
+        remote.fetch(object_name(name, sha256), path)
+        if (found := _sha256(path)) != sha256:
+            path.unlink()
+            raise CorruptShardError(
+                f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {found}. Delete it there, and "
+                "copy it again with `adapm-bench data push` on the machine where it was prepared."
+            )
+    (unfinished / contents.manifest_name).write_bytes(contents.manifest)
+    unfinished.rename(folder)
+    logger.info("fetched %s from %s", folder, remote.url)
+    return True
+
+
+def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> None:
+    """Copy the prepared `folder` there; what is there already is left alone.
+
+    Raises `DataError` where other data have that name there, `CorruptShardError` where the folder has no good manifest,
+    `RemoteFolderError`.
+    """
+    remote, ours = RemoteFolder(url).below(folder.name), here(folder)
+    theirs = there(remote)
+    if theirs is not None and theirs.sha256 != ours.sha256:
+        raise DataError(
+            f"{remote.url} holds other data under that name: runs of one service must see one text. Delete that folder "
+            "to replace it, or prepare yours under another name."
+        )
+    sizes = remote.sizes()
+    for name, sha256 in ours.sha256.items():
+        path, there_as = folder / name, object_name(name, sha256)
+        if sizes.get(there_as) != path.stat().st_size:
+            say(f"copying {name} to {remote.url}")
+            remote.put(path, there_as)
+    if theirs is None:
+        remote.write(ours.manifest_name, ours.manifest)
+
+
+def object_name(name: str, sha256: str) -> str:
+    """How a file of a prepared folder is called there."""
+    return f"{sha256[:16]}-{name}"
+
+
+def here(folder: Path) -> Contents:
+    """What the prepared folder contains; raises `CorruptShardError`."""
+    for manifest_name in (manifest.MANIFEST_NAME, conversation_manifest.MANIFEST_NAME):
+        if (folder / manifest_name).exists():
+            return _contents(manifest_name, (folder / manifest_name).read_bytes(), str(folder))
+    raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {manifest.way_out(folder)}")
+
+
+def there(remote: RemoteFolder) -> Contents | None:
+    """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
+    for manifest_name in (manifest.MANIFEST_NAME, conversation_manifest.MANIFEST_NAME):
+        if (content := remote.read(manifest_name)) is not None:
+            return _contents(manifest_name, content, remote.url)
+    return None
+
+
+def remote_manifest(name: str, url: str) -> manifest.Manifest | None:
+    """The manifest of prepared texts there, or None. Raises `RemoteFolderError`, `CorruptShardError`."""
+    content = _opened(url).read(f"{name}/{manifest.MANIFEST_NAME}")
+    return None if content is None else manifest.understood(content, f"{url}/{name}")
+
+
+@lru_cache(maxsize=4)
+def _opened(url: str) -> RemoteFolder:
+    """One connection for all questions of a service."""
+    return RemoteFolder(url)
+
+
+def _contents(manifest_name: str, content: bytes, where: str) -> Contents:
+    if manifest_name == manifest.MANIFEST_NAME:
+        sha256 = dict(_files(manifest.understood(content, where)))
+    else:
+        sha256 = conversation_manifest.understood(content, where).sha256
+    if strays := [name for name in sha256 if Path(name).name != name]:
+        raise CorruptShardError(f"the manifest of {where} names files elsewhere: {', '.join(strays)}. Delete it.")
+    return Contents(manifest_name=manifest_name, manifest=content, sha256=sha256)
+
+
+def _files(prepared: manifest.Manifest) -> Iterator[tuple[str, str]]:
+    if prepared.tokenizer_sha256 is not None:
+        yield TOKENIZER_FILE, prepared.tokenizer_sha256
+    for shard in prepared.shards:
+        yield shard.file, shard.sha256
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

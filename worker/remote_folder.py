@@ -1,0 +1,164 @@
+"""A folder somewhere else, by its URL: S3 and what speaks its protocol, or whatever else fsspec knows (torch-free).
+
+    s3://bucket/prefix    whoever uses it shows the keys of its environment or AWS profile; an URL holds none
+    file:///mnt/shared    a mounted file system
+
+Every fault is a `RemoteFolderError`, whichever library met it. What is written appears whole or not at all where the
+storage promises that, as S3 does; who relies on it elsewhere writes a small file last that says what there must be.
+"""
+
+import errno
+import importlib.util
+import logging
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from worker.errors import RemoteFolderError
+from worker.service import backoff
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+PATIENCE_SECONDS: Final = 600.0
+"""So long a run waits for what it cannot begin without."""
+
+PACKAGES: Final = {"s3": "pip install adapm-bench[s3]"}
+"""What brings the library of a scheme; of others fsspec itself says it."""
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "s3": {
+        # Of botocore, whose own patience is a minute for each of five tries.
+        "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}},
+    },
+    "file": {"auto_mkdir": True},
+}
+"""What a scheme's file system is made with, beside its own defaults."""
+NOT_SHARED: Final = frozenset({"memory", "data", "http", "https"})
+"""Schemes that no other machine could read, or nobody could write."""
+
+
+class RemoteFolder:
+    """The files below an URL, by their names: `a/b.json`. Nothing is remembered between two calls."""
+
+    def __init__(self, url: str) -> None:
+        """Nothing is asked of the other side yet."""
+        self.url = url.rstrip("/")
+
+    def below(self, name: str) -> "RemoteFolder":
+        """The folder of that name in this one."""
+        return RemoteFolder(f"{self.url}/{name}")
+
+    def sizes(self) -> dict[str, int]:
+        """Every file at any depth with its size in bytes; none where there is no such folder."""
+        files, root = self._opened
+        found = self._asked("looked through", lambda: files.find(root, detail=True))
+        return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None where there is none."""
+        files, root = self._opened
+        path = f"{root}/{name}"
+        return self._asked("read", lambda: _unless_missing(lambda: bytes(files.cat_file(path))))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        files, root = self._opened
+        self._asked("written", lambda: files.pipe_file(f"{root}/{name}", content))
+
+    def put(self, path: Path, name: str) -> None:
+        """Copy the file at `path` there."""
+        files, root = self._opened
+        self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Copy a file from there to `path`."""
+        files, root = self._opened
+        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path)))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files; one that is gone already is no fault."""
+        files, root = self._opened
+        for path in [f"{root}/{name}" for name in names]:
+            self._asked("cleared", partial(_unless_missing, partial(files.rm_file, path)))
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        """fsspec's file system, and this folder's path in it."""
+        if refusal := refused(self.url):
+            raise RemoteFolderError(refusal)
+
+        def opened() -> tuple[Any, str]:
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it publishes no types
+
+            options = OPTIONS.get(urlsplit(self.url).scheme, {})
+            files, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False, **options)
+            return files, str(root).rstrip("/")
+
+        return self._asked("opened", opened)
+
+    def _asked(self, what: str, question: Callable[[], Answer]) -> Answer:
+        try:
+            return question()
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # the disk of this machine is full
+            raise RemoteFolderError(
+                f"{self.url} cannot be {what}: {_gist(error)}. "
+                "Check the address, the network and the keys in this process's environment."
+            ) from error
+
+
+def refused(url: str) -> str | None:
+    """Why an URL names no folder that several machines can share, in a sentence with the way out; None where it may."""
+    from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it publishes no types
+
+    parts = urlsplit(url)
+    known = known_implementations.get(parts.scheme)
+    if "::" in url or known is None or parts.scheme in NOT_SHARED:
+        return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
+    if parts.password is not None or parts.username is not None or parts.query:
+        return "an URL with a name, a password or a query is kept nowhere; put keys into the environment"
+    if not (parts.netloc or parts.path.strip("/")):
+        return f"names no folder; write {parts.scheme}://BUCKET/PREFIX"
+    if importlib.util.find_spec(known["class"].partition(".")[0]) is None:
+        return f"its package is missing; {PACKAGES.get(parts.scheme, known.get('err', 'install it'))}"
+    return None
+
+
+def patiently(
+    action: Callable[[], Answer], obey: Callable[[], None], patience_seconds: float = PATIENCE_SECONDS
+) -> Answer:
+    """What `action` returns, tried again while its remote folder is away; then its `RemoteFolderError`.
+
+    `obey` is called meanwhile, and raises where there is no use in waiting any longer.
+    """
+    deadline = time.monotonic() + patience_seconds
+    for pause_seconds in backoff(longest_seconds=30.0):
+        try:
+            return action()
+        except RemoteFolderError as error:
+            never = error.__cause__ is None  # refused before it was asked: no package, no such scheme
+            if never or time.monotonic() > deadline:
+                raise
+            logger.warning("waiting: %s", error)
+        until = time.monotonic() + pause_seconds
+        while (left := until - time.monotonic()) > 0:
+            obey()
+            time.sleep(min(left, 0.2))
+    raise AssertionError("backoff() never ends")
+
+
+def _unless_missing(question: Callable[[], Answer]) -> Answer | None:
+    try:
+        return question()
+    except FileNotFoundError:
+        return None
+
+
+def _gist(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
