@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
-.PHONY: demo up test cluster-test compiled-test check unit install install-dev chaos clean
+.PHONY: demo up test cluster-test compiled-test fuzz check unit install install-dev chaos clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -53,6 +53,9 @@ compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and r
 
 chaos: $(VENV)/.installed-dev  ## 60 trainings while every process is killed at random for CHAOS_MINUTES
 	CHAOS_MINUTES=$${CHAOS_MINUTES:-10} $(BIN)/python -m pytest tests/chaos/test_long.py -s
+
+fuzz: $(VENV)/.installed-dev  ## FUZZ_EXAMPLES requests to each operation of the REST interface, and every edge of its schemas
+	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-100} $(BIN)/python -m pytest tests/fuzz -m fuzz -s
 
 clean:  ## remove the virtual environment and caches; results in .adapm-bench stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build ./*.egg-info

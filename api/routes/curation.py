@@ -19,6 +19,7 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
 IfMatch = Annotated[
     str | None,
     Header(
+        alias="If-Match",
         pattern=r'^(\*|(W/)?"[0-9]{1,15}")$',  # a proxy that compresses makes a tag weak
         description="The `ETag` of the experiment as it was read; 412 where its labels or its note were changed since.",
     ),

@@ -94,7 +94,7 @@ def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Respo
     return answered(found, headers=revision_tag(found.revision))
 
 
-@router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404))
+@router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
 def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency, cell: Cell = None) -> Response:
     """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
     return answered(bench.compare(experiment_id, cell))
@@ -111,7 +111,7 @@ def cells(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Page[CellR
     response_class=Response,
     responses={
         200: {"description": "The table as a file.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
-        **problems(404),
+        **problems(404, 409),
     },
 )
 def comparison_table(

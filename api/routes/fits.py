@@ -38,7 +38,7 @@ def fits(bench: BenchDependency, experiments: Experiments, form: Form = None, pr
     return bench.fit(experiments, form=form, predict=predict)
 
 
-@router.get("/profiles", responses=problems(404, 422))
+@router.get("/profiles", responses=problems(404, 409, 422))
 def profile(bench: BenchDependency, experiments: Experiments) -> ProfileReport:
     """Performance profiles of every candidate over the workloads of several comparisons, integrated over tau."""
     return bench.profile(experiments)

@@ -1,5 +1,6 @@
 """`/docs`: the REST interface for people, rendered here from the OpenAPI document: no script, no CDN."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +14,18 @@ router = APIRouter(include_in_schema=False)
 
 TEMPLATE = """{% extends "base.html" %}
 {% block title %}REST interface · AdaPM Bench{% endblock %}
+{% block head %}<link rel="stylesheet" href="{{ asset('reference.css') }}">{% endblock %}
 {% block main %}
 <h1>REST interface</h1>
-<p>JSON in, JSON out; errors are <code>application/problem+json</code> with a pointer to each fault.
-The same as a document for programs: <a href="/v1/openapi.json">/v1/openapi.json</a>.</p>
+<p class="reference">JSON in, JSON out; errors are <code>application/problem+json</code> with a pointer to each fault.
+The examples are answers of this service; their lists and texts are shortened.
+The same as a document for programs: <a href="/v1/openapi.json">/v1/openapi.json</a>;
+it also says to which calls an answer leads.</p>
 {% for noun, operations in nouns.items() %}
-<section>
+<section class="noun">
 <h2>{{ noun }}</h2>
 {% for operation in operations %}
-<article>
+<article class="operation">
 <h3><code>{{ operation.method }} {{ operation.path }}</code></h3>
 <p>{{ operation.text }}</p>
 <ul>
@@ -29,12 +33,24 @@ The same as a document for programs: <a href="/v1/openapi.json">/v1/openapi.json
 {% endfor %}{% if operation.body %}<li>body: {{ operation.body }}</li>
 {% endif %}<li>answers: {{ operation.answers }}</li>
 </ul>
-</article>
+{% for example in operation.examples %}<details class="spec">
+<summary>{{ example.title }}</summary>
+<pre tabindex="0"><code>{{ example.text }}</code></pre>
+</details>
+{% endfor %}</article>
 {% endfor %}
 </section>
 {% endfor %}
 {% endblock %}
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """What is sent or answered, as somebody reads it."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +64,7 @@ class Operation:
     parameters: tuple[str, ...]
     body: str
     answers: str
+    examples: tuple[Example, ...]
 
 
 @router.get("/docs")
@@ -71,6 +88,7 @@ def operations(document: dict[str, Any]) -> Iterator[Operation]:
                 parameters=tuple(_parameter(parameter) for parameter in details.get("parameters", ())),
                 body=_content_name(details.get("requestBody", {})),
                 answers=", ".join(_answer(status, answer) for status, answer in details["responses"].items()),
+                examples=tuple(_examples(details)),
             )
 
 
@@ -83,6 +101,21 @@ def _parameter(parameter: dict[str, Any]) -> str:
 def _answer(status: str, answer: dict[str, Any]) -> str:
     name = _content_name(answer)
     return f"{status} ({name})" if name else status
+
+
+def _examples(details: dict[str, Any]) -> Iterator[Example]:
+    """What is sent, then what comes back where all is well; lists and texts of answers are shortened."""
+    for media in details.get("requestBody", {}).get("content", {}).values():
+        for name, example in media.get("examples", {}).items():
+            yield Example(title=f"sent: {name}" if len(media["examples"]) > 1 else "sent", text=_text(example["value"]))
+    for status, answer in details["responses"].items():
+        for kind, media in answer.get("content", {}).items():
+            if "example" in media and status.startswith("2"):
+                yield Example(title=f"{status}, {kind}", text=_text(media["example"]))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _content_name(holder: dict[str, Any]) -> str:

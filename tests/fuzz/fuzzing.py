@@ -115,14 +115,10 @@ def fuzzed(
     report = Report()
 
     def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-        if not key:
-            case.headers.pop("Authorization", None)
-            return
-        if case.path.startswith(WORKERS):
-            _as_worker(house, case)
-        if case.method == "DELETE" and case.path == "/v1/keys/{key_id}":
-            if case.path_parameters.get("key_id") == house.key_id:
-                case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
+        if key and case.path.startswith(WORKERS):
+            _as_worker(house, case, kwargs)
+        if case.method == "DELETE" and case.path_parameters.get("key_id") == house.key_id:
+            case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
 
     @schema.hook
     def filter_failure(context: Any, failure: Failure, case: Any, response: Any) -> bool:
@@ -176,11 +172,11 @@ def _config(
     return config
 
 
-def _as_worker(house: House, case: Any) -> None:
+def _as_worker(house: House, case: Any, kwargs: dict[str, Any]) -> None:
     """Speak for an attempt that is at work, where the case is not about being nobody."""
     meta = case.meta
     if meta is not None and any(meta.is_negative_at(place) for place in IDENTITY):
         return
     run_id, attempt, token = house.lease()
     case.path_parameters = {"run_id": run_id, "attempt": attempt}
-    case.headers["Authorization"] = f"Bearer {token}"
+    kwargs["headers"] = {**kwargs.get("headers", {}), "Authorization": f"Bearer {token}"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemathesis.core.failures import Failure
-from schemathesis.openapi.checks import RejectedPositiveData
+from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
 
 BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/experiments": "what depends on several fields of a specification no schema says",
@@ -13,6 +13,7 @@ BETWEEN_FIELDS: Mapping[str, str] = {
     "GET /v1/experiments": "which letters are printable, as a label's have to be, no pattern says",
     "PATCH /v1/experiments/{experiment_id}": "which letters are printable, as a label's have to be, no pattern says",
     "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
+    "POST /v1/keys": "a whole number is written without a decimal point",
     "POST /v1/webhooks": "which URLs may be told is a setting of the operator's",
 }
 """Operations that may refuse what their schema allows, with a fault that says what is wrong."""
@@ -23,4 +24,6 @@ def is_fault(failure: Failure, case: Any, response: Any) -> str | None:
     """None for a fault; else the reason why it is none."""
     if isinstance(failure, RejectedPositiveData) and response.status_code == REFUSED:
         return BETWEEN_FIELDS.get(case.operation.label)
+    if isinstance(failure, UseAfterFree) and case.operation.label == "GET /v1/keys/{key_id}":
+        return "a key is revoked, never deleted"
     return None

@@ -1,0 +1,62 @@
+"""Every operation of the OpenAPI document under generated requests: no failure of ours, no answer that is not in it.
+
+A bounded look with a fixed seed; `make fuzz` looks for long, with the edges of every schema.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from api.scopes import Access, place_of
+from tests.fuzz.fuzzing import SEED, Report, fuzzed
+from tests.fuzz.house import House, furnished
+
+LEAST_BY_LINKS = 20
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with furnished(tmp_path_factory.mktemp("fuzzed")) as house:
+        yield house
+
+
+def operations(house: House) -> set[str]:
+    paths = house.app.openapi()["paths"]
+    return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+
+
+def assert_sound(report: Report) -> None:
+    assert not report.faults and not report.broken, "\n".join(report.lines())
+
+
+def test_every_operation_answers_as_the_document_says(house: House):
+    report = fuzzed(house, phases=("examples", "fuzzing"), examples=1)
+    assert_sound(report)
+    assert set(report.cases) == operations(house)
+
+
+def test_chains_along_the_links_lead_through_the_service(house: House):
+    report = fuzzed(house, phases=("stateful",), examples=10, steps=4)
+    assert_sound(report)
+    assert report.transitions >= LEAST_BY_LINKS
+
+
+def test_nobody_gets_in_without_a_key(house: House):
+    report = fuzzed(house, phases=("fuzzing",), examples=1, key=False)
+    assert set(report.cases) == operations(house)
+    assert not report.broken
+    for label, statuses in report.statuses.items():
+        place = place_of(*label.split(" "))
+        assert place is not None
+        assert place.access is Access.OPEN or set(statuses) == {401}, (label, statuses)
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(6 * 3600)
+def test_at_large(house: House):
+    examples = int(os.environ.get("FUZZ_EXAMPLES", "100"))
+    report = fuzzed(house, examples=examples, seed=int(os.environ.get("FUZZ_SEED", SEED)), tell=print)
+    print("\n".join(report.lines()))
+    assert_sound(report)
+    assert set(report.cases) == operations(house)
