@@ -22,7 +22,9 @@ FigureName = Literal[
 """`pareto` is what `loss-memory` was called once, so that old addresses still lead to it."""
 
 
-def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName) -> Figure:
+def figure(
+    reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName, *, narrow: bool = False
+) -> Figure:
     """The figure of that name as Plotly takes it."""
     match name:
         case "curves":
@@ -45,7 +47,9 @@ def figure(reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState
         case "loss-memory" | "pareto" | "loss-hours":
             price: tradeoffs.Price = "hours" if name == "loss-hours" else "memory"
             title = f"final {snapshot.comparison.loss_name}"
-            return tradeoffs.loss_by_price(snapshot.comparison, snapshot.styles, view, theme, price, title=title)
+            return tradeoffs.loss_by_price(
+                snapshot.comparison, snapshot.styles, view, theme, price, title=title, narrow=narrow
+            )
         case "timeline":
             stints = [one for one in reader.bench.stints(snapshot.experiment.id) if one.candidate not in view.hidden]
             return attempts_timeline(stints, snapshot.titles, snapshot.styles, time.time(), theme)

@@ -144,6 +144,7 @@ class FigureHandlers:
         form: FileForm,
         request: Request,
         theme: ThemeName = "light",
+        narrow: bool = False,
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """A figure of an experiment, as the view in the query asks for it."""
@@ -157,7 +158,7 @@ class FigureHandlers:
         if snapshot.sweep is not None or name == "objective" or name == "parallel" or name == "importance":
             drawn = sweep_figure(snapshot, name, request.query_params.get("candidate"), theme)
         else:
-            drawn = experiment_figures.figure(self._reader, snapshot, name, view, theme)
+            drawn = experiment_figures.figure(self._reader, snapshot, name, view, theme, narrow=narrow)
         title = f"{TITLES[name]} · {snapshot.experiment.name}"
         return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
 

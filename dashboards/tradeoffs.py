@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from dashboards import formats
 from dashboards.drawing import Figure, figure, layout_of, names_margin, plain
+from dashboards.labels import Box, Mark, sides
 from dashboards.palette import HUES, THEMES, Style, ThemeName
 from dashboards.viewstate import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
@@ -19,6 +20,10 @@ PARTS = (
     ("other_bytes", "other", "amber", "x"),
 )
 """Field of a breakdown, its name, its hue, its pattern: colour is never the only channel."""
+RIGHT_PIXELS = 84
+"""The margin of loss over price: room for names beside the marks."""
+PLOTS_PIXELS = {"wide": (480.0, 236.0), "narrow": (180.0, 236.0)}
+"""Within its margins, on a desk and on a phone: what names must not be closer for. A wider one has more room."""
 
 
 def memory_breakdown(
@@ -56,21 +61,33 @@ def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[
 
 
 def loss_by_price(
-    comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName, price: Price, *, title: str
+    comparison: Comparison,
+    styles: Mapping[str, Style],
+    view: ViewState,
+    theme: ThemeName,
+    price: Price,
+    *,
+    title: str,
+    narrow: bool = False,
 ) -> Figure:
-    """A mark a candidate at its loss and what that cost, with the loss's interval; a line joins the Pareto front."""
+    """A mark a candidate at its loss and what that cost, with the loss's interval; a line joins the Pareto front, whose
+    marks are the first to be named where marks crowd."""
     rows = [row for row in comparison.rows if row.candidate not in view.hidden and row.val_loss is not None]
     placed = [(row, cost) for row in rows if (cost := _cost(row, price)) is not None]
-    above = {row.candidate: place % 2 == 0 for place, (row, _) in enumerate(placed)}  # labels of neighbours part
     x_title = "bytes of optimizer state" if price == "memory" else "device-hours a run at the best rate"
     layout = layout_of(theme, x_title=x_title, y_title=title)
     if price == "memory":
         layout["xaxis"] |= {"tickformat": ".2~s", "ticksuffix": "B"}
-    layout["margin"] |= {"r": 84}
+    layout["margin"] |= {"r": RIGHT_PIXELS}
     front = _known_front(placed) if price == "memory" else _front(placed)
     data: list[Any] = [_front_line(front, theme)] if len(front) > 1 else []
-    data += [_mark(row, cost, styles[row.candidate], theme, price, above=above[row.candidate]) for row, cost in placed]
     _set_ranges(layout, placed)
+    named = _named(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
+    data += [_mark(row, cost, styles[row.candidate], theme, price, named.get(row.candidate)) for row, cost in placed]
+    if len(named) < len(placed):
+        layout["showlegend"] = True
+        layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
+        layout["margin"] |= {"t": 40}
     return figure(
         data if placed else [], layout, theme, empty="A mark for every candidate with a result will stand here."
     )
@@ -129,29 +146,49 @@ def _front_line(front: Sequence[tuple[float, float]], theme: ThemeName) -> dict[
     }  # fmt: skip
 
 
+def _named(
+    placed: Sequence[tuple[CandidateRow, float]],
+    front: Sequence[tuple[float, float]],
+    layout: dict[str, Any],
+    pixels: tuple[float, float],
+) -> dict[str, str]:
+    """Candidate → the side of its mark at which its name stands; without those whose name would cover something."""
+    (left, right), (low, high) = layout["xaxis"].get("range", (0, 1)), layout["yaxis"].get("range", (0, 1))
+    width, height = pixels
+    firsts = sorted(placed, key=lambda one: one[0].val_loss is None or (one[1], one[0].val_loss.mean) not in front)
+    marks = [
+        Mark(
+            name=row.title,
+            x=width * (cost - left) / (right - left),
+            y=height * (row.val_loss.mean - low) / (high - low) if row.val_loss else 0.0,
+        )
+        for row, cost in firsts
+    ]
+    found = sides(marks, Box(left=0, right=width + RIGHT_PIXELS, low=0, high=height))
+    return {row.candidate: side for (row, _), side in zip(firsts, found, strict=True) if side is not None}
+
+
 def _mark(
-    row: CandidateRow, cost: float, style: Style, theme: ThemeName, price: Price, *, above: bool
+    row: CandidateRow, cost: float, style: Style, theme: ThemeName, price: Price, side: str | None
 ) -> dict[str, Any]:
     assert row.val_loss is not None
     colour = style.colour(theme)
     said = formats.size(cost) if price == "memory" else f"{formats.hours(cost)} h"
+    name = {"text": [plain(row.title)], "textposition": side, "textfont": {"size": 11, "color": colour}}
     return {
         "type": "scatter",
-        "mode": "markers+text",
+        "mode": "markers+text" if side else "markers",
         "name": plain(row.title),
         "x": [cost],
         "y": [row.val_loss.mean],
         "error_y": {
             "type": "data", "array": [row.val_loss.half_width() or 0.0], "thickness": 1.2, "width": 4, "color": colour,
         },
-        "text": [f" {plain(row.title)}"],
-        "textposition": "bottom right" if above else "top right",
-        "textfont": {"size": 11, "color": colour},
         "marker": {"size": 10, "symbol": style.symbol, "color": colour},
         "hovertemplate": f"%{{y:.4f}} at {said}<extra>%{{fullData.name}}</extra>",
         "cliponaxis": False,
-        "showlegend": False,
-    }  # fmt: skip
+        "showlegend": side is None,
+    } | (name if side else {})  # fmt: skip
 
 
 def _set_ranges(layout: dict[str, Any], placed: Sequence[tuple[CandidateRow, float]]) -> None:

@@ -188,7 +188,7 @@ class Sheet:
         )  # fmt: skip
 
     def _legend(self, axes: Any) -> None:
-        """One entry a name, but for what has its name beside it; a lone line needs none."""
+        """One entry a name, but for what has its name beside it; a lone line needs none where nobody asks for one."""
         entries: dict[str, Any] = {}
         for trace in self._data:
             if _key(trace)[0] != _key(self._data[0])[0]:
@@ -201,7 +201,7 @@ class Sheet:
                 entries.setdefault(name, _swatch(trace))
             else:
                 _line(entries, name, trace)
-        if len(entries) < 2:
+        if len(entries) < (1 if self._layout.get("showlegend") else 2):
             return
         above = self._layout.get("legend", {}).get("orientation") == "h"
         place: dict[str, Any] = {"loc": "best"}

@@ -82,6 +82,21 @@ def test_marks_with_their_names_beside_them_are_not_in_the_legend():
     assert {text.get_text() for text in axes.texts} == {row.title for row in comparison.rows}
 
 
+def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
+    comparison = made_comparison()
+    rows = [
+        row.model_copy(update={"candidate": f"{row.candidate}-{copy}", "title": f"{row.title} number {copy}"})
+        for row in comparison.rows
+        for copy in range(6)
+    ]
+    crowd = comparison.model_copy(update={"rows": tuple(rows)})
+    styles = {row.candidate: style("adamw") for row in rows}
+    axes = axes_of(loss_by_price(crowd, styles, ViewState(), "light", "memory", title="loss"))
+    beside, legend = [text.get_text() for text in axes.texts], axes.get_legend()
+    assert legend is not None and beside
+    assert sorted([*beside, *(text.get_text() for text in legend.get_texts())]) == sorted(row.title for row in rows)
+
+
 def test_the_peak_is_taken_apart_in_five_stacked_parts():
     figure = memory_breakdown(made_comparison(), (), ViewState(), "light", title="bytes")
     assert figure["data"] == []  # no run of it was taken apart: its sentence is drawn instead
