@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from worker.backoff import backoff
 from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
 from worker.protocol import PointsBatch
 from worker.record import Observation, Point
-from worker.service import POINTS, Verb, backoff
+from worker.service import POINTS, Verb
 from worker.spool import Spool
 
 logger = logging.getLogger(__name__)

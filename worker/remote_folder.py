@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from worker.backoff import backoff
 from worker.errors import RemoteFolderError
-from worker.service import backoff
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ other 4xx                   ReportRefusedError: worker and service do not fit to
 5xx, 429, no connection     ServiceUnavailableError: try again later
 """
 
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NewType, Self, TypeVar
 
 import httpx2
 from pydantic import ValidationError
 
+from worker.backoff import backoff
 from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
 from worker.protocol import Assignment, Heartbeat, HeartbeatReply
 from worker.record import Record
@@ -101,11 +101,3 @@ def _parse(record: type[Reply], verb: Verb, body: bytes) -> Reply:
             f"{verb} was answered in words that this worker does not know: {error}. "
             "Use the same version of the bench for service and workers."
         ) from error
-
-
-def backoff(first_seconds: float = 0.2, longest_seconds: float = 5.0) -> Iterator[float]:
-    """Pauses between tries: doubling up to a bound, each shortened by up to a half so that workers spread out."""
-    pause_seconds = first_seconds
-    while True:
-        yield pause_seconds * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
-        pause_seconds = min(2 * pause_seconds, longest_seconds)

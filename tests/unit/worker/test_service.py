@@ -8,9 +8,10 @@ import pytest
 
 from tests.reference.attempt_service import TOKEN, AttemptService
 from tests.reference.made_spec import made_spec
+from worker.backoff import backoff
 from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
 from worker.protocol import Assignment, CheckpointNotice
-from worker.service import ServiceClient, backoff
+from worker.service import ServiceClient
 
 
 @pytest.fixture
