@@ -41,7 +41,7 @@ async def the_pulse(request: Request) -> Pulse:
     return pulse
 
 
-def the_caller(request: Request) -> Caller:
+async def the_caller(request: Request) -> Caller:
     """Who makes the request."""
     return caller_of(request.scope)
 

@@ -1,17 +1,15 @@
 """`AuditLog`: who changed what, when, from where, and what came of it. Lines are added and grow old, nothing else.
 
 A line is in the database before the answer that it is about leaves the service. Lines of requests that come at once
-share a transaction.
+share a transaction (`api/auditing.py`).
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from orchestrator.key_records import AuditRecord
-from orchestrator.store.combine import Combined
 from orchestrator.store.database import Database
 from orchestrator.store.tables import audit, keys
 
@@ -41,11 +39,16 @@ class AuditLog:
         self.keep_days = keep_days
         """Older lines are deleted."""
         self._pruned_at = float("-inf")
-        self._add = Combined(self._insert)
 
-    def add(self, line: AuditLine) -> None:
-        """Remember one request."""
-        self._add(line)
+    def add(self, *lines: AuditLine) -> None:
+        """Remember requests, in one transaction."""
+        # Not forced to disk by itself: what it tells of has been, and a killed process loses nothing.
+        with self._database.writing(durable=False) as connection:
+            now = self._database.read_clock(connection)
+            connection.execute(_INSERT, [_row(line, now) for line in lines])
+            if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
+                connection.execute(sa.delete(audit).where(audit.c.at < now - self.keep_days * DAY_SECONDS))
+                self._pruned_at = time.monotonic()
 
     def page(self, *, limit: int, before: int | None = None, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Lines, the newest first; `before` is the number of the last one already seen."""
@@ -57,16 +60,6 @@ class AuditLog:
         with self._database.reading() as connection:
             rows = connection.execute(query.order_by(audit.c.number.desc()).limit(limit))
             return tuple(AuditRecord(**row._mapping) for row in rows)
-
-    def _insert(self, lines: Sequence[AuditLine]) -> tuple[None, ...]:
-        # Not forced to disk by itself: what it tells of has been, and a killed process loses nothing.
-        with self._database.writing(durable=False) as connection:
-            now = self._database.read_clock(connection)
-            connection.execute(_INSERT, [_row(line, now) for line in lines])
-            if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
-                connection.execute(sa.delete(audit).where(audit.c.at < now - self.keep_days * DAY_SECONDS))
-                self._pruned_at = time.monotonic()
-        return (None,) * len(lines)
 
 
 def _row(line: AuditLine, now: float) -> dict[str, object]:

@@ -83,7 +83,7 @@ def _locked(
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
     query: sa.Select[Any] = sa.select(
-        *[experiments.c[name] for name in ("id", "number", "spec", "paused", "created_at")]
+        *[experiments.c[name] for name in ("id", "number", "spec", "paused", "created_at", "trace_parent")]
     )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
@@ -106,6 +106,7 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
             first=_next_position(connection, row.number),
             paused=row.paused,
             limits=_limits(connection, spec, row.created_at, ended, now),
+            trace_parent=row.trace_parent,
         )
     if not _is_tuned_still(connection, row.number, spec):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))

@@ -37,7 +37,7 @@ from orchestrator.store.tables import (
     runs,
 )
 from orchestrator.sweeps import SweepSpec
-from worker.spec import canonical_json
+from worker.spec import as_stored, canonical_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: no letter that looks like a digit."""
@@ -106,7 +106,7 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
         now = database.read_clock(connection)
         # In the order of the keys: two processes that lock several must take them in the same order.
         for position, each in sorted(enumerate(submittals), key=lambda pair: pair[1].key or ""):
-            experiment_id = ExperimentId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
+            experiment_id = _new_id()
             number = _insert_experiment(connection, experiment_id, each, now)
             if number is None:
                 answers[position] = _earlier(connection, each)
@@ -126,24 +126,31 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
     return [answers[position] for position in range(len(submittals))]
 
 
+def _new_id() -> ExperimentId:
+    """Drawn at once: a draw for each letter costs ten calls of the kernel."""
+    bits = secrets.randbits(5 * ID_LENGTH)
+    return ExperimentId("".join(ID_ALPHABET[bits >> shift & 31] for shift in range(0, 5 * ID_LENGTH, 5)))
+
+
 def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -> ExperimentRecord:
     """What `reads.experiment` says of an experiment that has just been stored."""
     spec, runs_total = submittal.spec, len(submittal.planned)
     steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
     queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
-    return ExperimentRecord(
-        id=experiment_id,
-        name=spec.name,
-        kind=spec.kind,
-        spec=spec,
-        spec_hash=submittal.spec_hash,
-        created_at=now,
-        ended_at=None,
-        counts=StateCounts(total=runs_total, by_status=queued, growing=will_grow(spec)),
-        progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
-        key_id=submittal.by,
-        cloned_from=submittal.cloned_from,
-    )
+    with as_stored():  # its specification was looked through when it was read
+        return ExperimentRecord(
+            id=experiment_id,
+            name=spec.name,
+            kind=spec.kind,
+            spec=spec,
+            spec_hash=submittal.spec_hash,
+            created_at=now,
+            ended_at=None,
+            counts=StateCounts(total=runs_total, by_status=queued, growing=will_grow(spec)),
+            progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
+            key_id=submittal.by,
+            cloned_from=submittal.cloned_from,
+        )
 
 
 def _insert_experiment(
@@ -162,6 +169,7 @@ def _insert_experiment(
         "growing": will_grow(spec),
         "key_id": submittal.by,
         "cloned_from": submittal.cloned_from,
+        "trace_parent": submittal.trace_parent,
     }
     return connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
 
@@ -204,11 +212,12 @@ def insert_runs(
     first: int = 0,
     paused: bool = False,
     limits: RunLimits,
+    trace_parent: str | None,
 ) -> None:
     """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
-    let them wait for the experiment's resume."""
+    let them wait for the experiment's resume. Their trace is that of the experiment's submission."""
     turn = _turn(connection, rank)
-    more = {**(PAUSED if paused else QUEUED), **limits}
+    more = {**(PAUSED if paused else QUEUED), **limits, "trace_parent": trace_parent}
     rows = _queued_rows(experiment_id, number, planned, now, rank=rank, turn=turn, first=first, more=more)
     _insert_rows(connection, rows, now)
 
@@ -291,6 +300,7 @@ _VALUES = {
         "growing",
         "key_id",
         "cloned_from",
+        "trace_parent",
     )
 }
 _INSERT_EXPERIMENT = {

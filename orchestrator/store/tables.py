@@ -79,6 +79,7 @@ experiments = Table(
     Column("cloned_from", sa.Text, nullable=True),  # an id; the experiment may have been removed since
     Column("deleted_at", sa.Double, nullable=True),
     Column("undo_until", sa.Double, nullable=True),  # null of a deleted one: it is being removed
+    Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission, for runs that come later
 )
 
 is_deleted = experiments.c.deleted_at.is_not(None)

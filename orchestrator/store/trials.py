@@ -54,7 +54,9 @@ def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
     """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
-        query = sa.select(*(experiments.c[name] for name in ("number", "growing", "paused", "created_at")))
+        query = sa.select(
+            *(experiments.c[name] for name in ("number", "growing", "paused", "created_at", "trace_parent"))
+        )
         mine = query.where(experiments.c.id == known_id(sweep_id)).with_for_update(key_share=True)
         sweep = connection.execute(mine).one()
         at = runs.c.experiment_number == sweep.number, runs.c.position == number
@@ -74,6 +76,7 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
             first=number,
             paused=sweep.paused,
             limits=run_limits(spec, sweep.created_at),
+            trace_parent=sweep.trace_parent,
         )
         # From version 1 on: the sum over the runs is the experiment's version, and a page has to notice the new one.
         new = {"version": 1, "stop_early": False if spec.may_stop_early() else None}

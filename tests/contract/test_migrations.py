@@ -130,6 +130,19 @@ def test_runs_of_several_gpus_from_before_have_a_process_for_each(empty: Databas
     assert sorted(occupied()) == [(3, 1, 1), (6, 2, 2)]
 
 
+def test_experiments_from_before_have_the_trace_of_their_runs(empty: Database) -> None:
+    """So that the runs that they get later are of the trace of their submission, too."""
+    empty.migrate()
+    queue, traced = Queue(empty, LeasePolicy()), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    queue.submit(comparison_spec(seeds=(1, 2)), trace_parent=traced)
+    queue.submit(comparison_spec(seeds=(1,)))
+    empty.migrate("0014")
+    empty.migrate()
+    with empty.reading() as connection:
+        found = connection.exec_driver_sql("select trace_parent from experiments order by number").scalars().all()
+    assert list(found) == [traced, None]
+
+
 def test_a_migration_that_breaks_leaves_the_database_as_it_was(
     empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from orchestrator.dispatcher import Dispatcher
+from orchestrator.experiments import Tuning
 from orchestrator.jobs import Lease
 from orchestrator.placement import Node, NodeId
+from orchestrator.store import trials
 from orchestrator.store.leadership import Leadership
+from orchestrator.trials import planned, trial_run
 from tests.contract.conftest import Store
+from tests.reference.made_sweep import sweep_spec
 from tests.stores import comparison_spec, result
 from worker import tracing
 from worker.attempt import traced
@@ -76,6 +80,30 @@ def test_a_run_is_one_trace_from_submit_to_finish(
         assert span.parent is not None
         assert (span.parent.trace_id, span.parent.span_id) == (root.context.trace_id, root.context.span_id)
         assert (span.attributes or {})["run"] == lease.run_id
+
+
+def test_runs_that_come_later_are_of_the_trace_of_their_submission(
+    store: Store, exporter: InMemorySpanExporter
+) -> None:
+    """Phase 2 of a tuned comparison, queued by the end of a run, and a sweep's trials, added by its driver."""
+    tuned = comparison_spec(learning_rates=(1e-3,), seeds=(1,), tuning=Tuning())
+    comparison = store.bench.submit(tuned).experiment
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    store.bench.finish(lease.run_id, 1, lease.token, result())
+    spec = sweep_spec()
+    sweep = store.bench.submit(spec).experiment
+    parameters = planned(spec, 0)
+    assert parameters is not None
+    trials.add(store.database, sweep.id, spec, 0, trial_run(spec, 0, parameters))
+    roots = {
+        (span.attributes or {})["experiment"]: span for span in exporter.get_finished_spans() if span.name == "submit"
+    }
+    later = store.claim(cpus=2, limit=2)
+    assert {each.run_id for each in later} == {f"{comparison.id}-0001", f"{sweep.id}-0000"}
+    for each in later:
+        root = roots[comparison.name if each.run_id.startswith(comparison.id) else sweep.name].context
+        assert (each.trace_parent or "").startswith(f"00-{root.trace_id:032x}-{root.span_id:016x}-")
 
 
 def test_without_an_endpoint_nothing_is_recorded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
