@@ -19,6 +19,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.engine import events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
 from schemathesis.hooks import unregister
+from schemathesis.schemas import BaseSchema
 
 from tests.fuzz.house import House
 from tests.fuzz.tolerance import is_fault
@@ -59,7 +60,7 @@ class Report:
     """What hindered the fuzzer itself."""
     passed_over: Counter[str] = field(default_factory=Counter)
     """What `tolerance.py` explains."""
-    phase_seconds: Counter[str] = field(default_factory=Counter)
+    phase_seconds: dict[str, float] = field(default_factory=dict)
 
     def note(self, recorder: ScenarioRecorder) -> None:
         """Take in one scenario."""
@@ -75,6 +76,10 @@ class Report:
                     failure = check.failure_info.failure
                     key = (label, failure.title)
                     self.faults.setdefault(key, f"{failure.message}\n{check.failure_info.code_sample}")
+
+    def spent(self, phase: str, seconds: float) -> None:
+        """Add to the time of a phase."""
+        self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + seconds
 
     def lines(self) -> Iterable[str]:
         """The report for people."""
@@ -109,7 +114,8 @@ def fuzzed(
     `tell` gets a line for each scenario.
     """
     config = _config(house.url, tuple(phases), examples, steps, seed, seconds, tuple(without))
-    schema = schemathesis.openapi.from_dict(house.app.openapi(), config=SchemathesisConfig.from_dict(config))
+    document = house.app.openapi()
+    schema: BaseSchema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(config))
     if only is not None:
         schema = schema.include(path_regex=only)
     report = Report()
@@ -134,7 +140,7 @@ def fuzzed(
         for event in from_schema(schema).execute():
             if isinstance(event, events.ScenarioFinished):
                 report.note(event.recorder)
-                report.phase_seconds[str(event.phase)] += event.elapsed_time
+                report.spent(str(event.phase), event.elapsed_time)
                 sent = len(event.recorder.cases)
                 tell(f"{event.phase}: {event.label or 'chain'}: {event.status}, {sent} in {event.elapsed_time:.1f} s")
             elif isinstance(event, events.NonFatalError):
