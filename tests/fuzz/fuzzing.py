@@ -10,6 +10,7 @@ Its phases: the document's own examples; the edges of every schema (coverage); g
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import schemathesis
@@ -40,6 +41,8 @@ CHECKS = (
 )
 """All but those of access, which `api/scopes.py` and its matrix of callers say more of."""
 SEED = 20_251_009
+ACCEPTED = ("2xx", "304", "404", "409", "412")
+"""How what a schema allows may be answered: what it names may be gone, in another state, or changed meanwhile."""
 WORKERS = "/v1/attempts/"
 IDENTITY = (ParameterLocation.PATH, ParameterLocation.HEADER)
 """Where a request says which attempt it speaks for."""
@@ -118,13 +121,15 @@ def fuzzed(
     schema: BaseSchema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(config))
     if only is not None:
         schema = schema.include(path_regex=only)
-    report = Report()
+    report, turns = Report(), cycle((True, False))
 
     def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         if key:
             case.headers["Authorization"] = f"Bearer {house.secret}"
             if case.path.startswith(WORKERS):
                 _as_worker(house, case)
+            elif next(turns) and not _is_bad_at(case, ParameterLocation.PATH):
+                case.path_parameters.update(house.kinds.get(case.path, {}))
         if case.method == "DELETE" and case.path_parameters.get("key_id") == house.key_id:
             case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
 
@@ -178,6 +183,7 @@ def _config(
         "operations": [{"include-name": name, "phases": {"coverage": {"enabled": False}}} for name in without],
     }
     config["phases"]["stateful"]["max-steps"] = steps
+    config["checks"]["positive_data_acceptance"]["expected-statuses"] = list(ACCEPTED)
     if seconds is not None:
         config["max-time"] = seconds
     return config
@@ -185,9 +191,12 @@ def _config(
 
 def _as_worker(house: House, case: Any) -> None:
     """Speak for an attempt that is at work, where the case is not about being nobody."""
-    meta = case.meta
-    if meta is not None and any(meta.is_negative_at(place) for place in IDENTITY):
+    if any(_is_bad_at(case, place) for place in IDENTITY):
         return
     run_id, attempt, token = house.lease()
     case.path_parameters = {"run_id": run_id, "attempt": attempt}
     case.headers["Authorization"] = f"Bearer {token}"
+
+
+def _is_bad_at(case: Any, place: ParameterLocation) -> bool:
+    return case.meta is not None and case.meta.is_negative_at(place)
