@@ -221,7 +221,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
-        parameters = _given(experiment_id=experiment_id, status=status)
+        parameters = _given(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
         return tuple(self._all("/v1/runs", Page[RunRecord], "after", parameters))
 
     def run(self, run_id: str) -> RunRecord:
@@ -243,7 +243,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{_segment(run_id)}/points"
-        return tuple(self._all(path, Page[Point], "after_step", {"after_step": after_step}))
+        return tuple(self._all(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
 
     def observations(self, run_id: str) -> tuple[Observation, ...]:
         """What a run's probes saw, by step and probe; read page by page."""
@@ -358,7 +358,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
     def _all(
         self, path: str, page: type[Page[Answer]], cursor: str, parameters: dict[str, str | int]
     ) -> Iterator[Answer]:
-        parameters = {"limit": PAGE_LIMIT, **parameters}
+        parameters = dict(parameters)
         while True:
             answer = self._get(path, page, parameters)
             yield from answer.items

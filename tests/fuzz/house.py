@@ -47,7 +47,8 @@ class House:
     app: FastAPI
     secret: str
     key_id: str
-    experiment_id: str
+    kinds: dict[str, dict[str, str]]
+    """Paths of which few experiments have anything, and parameters that lead to one that has."""
     at_work: PlayedRun | None = None
 
     def lease(self) -> tuple[str, int, str]:
@@ -68,8 +69,8 @@ def spec_of(fields: dict[str, Any]) -> Any:
     return read_spec(canonical_json(fields))
 
 
-def furnish(bench: Bench, player: Player, by: str | None = None) -> str:
-    """A comparison with points, observations and a log, a law, a sweep, a deleted experiment; the comparison's id."""
+def furnish(bench: Bench, player: Player, by: str) -> dict[str, dict[str, str]]:
+    """A comparison with points, observations and a log, a law, a sweep, a deleted experiment; the house's `kinds`."""
     workload = comparison_fields()["workload"] | {"probes": PROBES}
     experiment_id = bench.submit(spec_of(comparison_fields(workload=workload)), by=by).experiment.id
     player.finish(3)
@@ -89,7 +90,14 @@ def furnish(bench: Bench, player: Player, by: str | None = None) -> str:
         trials.add(bench._database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
     trials.close(bench._database, sweep_id)
     player.finish()
-    return experiment_id
+    here = "/v1/experiments/{experiment_id}"
+    return {
+        f"{here}/sweep": {"experiment_id": sweep_id},
+        f"{here}/sweep/comparison": {"experiment_id": sweep_id},
+        f"{here}/cells": {"experiment_id": law},
+        f"{here}/figures/{{name}}.{{form}}": {"experiment_id": experiment_id},
+        "/v1/runs/{run_id}/attempts/{attempt}/log": {"run_id": f"{experiment_id}-0000"},
+    }
 
 
 @contextmanager
@@ -98,7 +106,7 @@ def furnished(folder: Path) -> Iterator[House]:
     with opened_bench(folder) as (bench, player):
         bench.webhooks.policy = WebhookPolicy.of(HOOKS, "")
         key = bench.keyring.create(KeyRequest(label="the fuzzer", scope=Scope.ADMIN))
-        experiment_id = furnish(bench, player, key.key.id)
+        kinds = furnish(bench, player, key.key.id)
         bench.webhooks.add(WebhookRequest(url=HOOKS + "bench"), by=key.key.id)
         app = create_app(bench, stopping=lambda: True, requests_a_second=NO_THROTTLE)
         app.state.doors.failures.burst = NO_THROTTLE
@@ -111,7 +119,7 @@ def furnished(folder: Path) -> Iterator[House]:
                 app=app,
                 secret=key.secret,
                 key_id=key.key.id,
-                experiment_id=experiment_id,
+                kinds=kinds,
             )
 
 

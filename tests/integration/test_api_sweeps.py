@@ -1,6 +1,7 @@
 """Sweeps over REST and by the command line: submitted, shown, compared, and refused in sentences."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from tests.integration.api_service import Service, serving
 from tests.reference.made_sweep import sweep_fields, sweep_spec
 from tests.stores import claim, result
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "example-sweep.yaml"
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLE = DOCS / "example-sweep.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +118,16 @@ def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:
     assert kept["comparison"] is None
     assert len(kept["runs"]) == 4
     assert len(kept["sweep"]["trials"]) == 4
+
+
+@pytest.mark.parametrize("document", ["sweeps.md", "tutorial.md"])
+def test_the_client_does_what_the_documents_show(service: Service, client: Client, swept: str, document: str) -> None:
+    compared = client.submit(client.sweep_comparison(swept, seeds=2)).experiment.id
+    (code,) = re.findall(r"^```python\n(.*?)^```", (DOCS / document).read_text(), flags=re.MULTILINE | re.DOTALL)
+    code = code.replace("http://127.0.0.1:8321", service.url).replace('"ID"', f'"{compared}"')
+    names: dict[str, object] = {"sweep_id": swept}
+    exec(compile(code, document, "exec"), names)  # the document's own code
+    if document == "tutorial.md":
+        assert names["answer"] == client.compare(compared)
+    else:
+        assert len(client.experiments()) > 1 and client.experiments()[0].id != compared

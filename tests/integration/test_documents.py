@@ -1,4 +1,4 @@
-"""What the documents say about using AdaPM runs as it stands there: every Python block of docs/optimizers.md."""
+"""What the documents say about using AdaPM runs as it stands there: the Python of README and docs/optimizers.md."""
 
 import re
 from collections.abc import Iterator
@@ -15,11 +15,13 @@ from torch.utils.data import DataLoader
 from optim.adapm import AdaPM, AdaPMMini
 from worker.tiny_models import batch, loss_of, tiny_gpt2
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "optimizers.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = (ROOT / "docs" / "optimizers.md", ROOT / "README.md")
 
 
 def blocks() -> list[str]:
-    found = re.findall(r"^( *)```python\n(.*?)^\1```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = "\n".join(document.read_text() for document in DOCUMENTS)
+    found = re.findall(r"^( *)```python\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL)
     return [dedent(code) for _, code in found]
 
 
@@ -44,7 +46,7 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator is found")
 @pytest.mark.parametrize("code", blocks(), ids=heading)
-def test_a_block_of_the_document_runs(code: str):
+def test_a_block_of_the_documents_runs(code: str):
     rows = [{"input_ids": row, "labels": row} for row in batch(0)]
     model = tiny_gpt2()
     names: dict[str, Any] = {
@@ -55,12 +57,12 @@ def test_a_block_of_the_document_runs(code: str):
         "data": DataLoader(rows, batch_size=2),  # type: ignore[arg-type]  # a list is a dataset
         "evaluate": lambda model: loss_of(model, 0).item(),
     }
-    exec(compile(code, DOCUMENT.name, "exec"), names)  # the document's own code
+    exec(compile(code, heading(code), "exec"), names)  # the document's own code
     optimizer = names.get("optimizer")
     if optimizer is not None:
         loss_of(model, 1).backward()
         optimizer.step()
 
 
-def test_the_document_has_blocks():
-    assert len(blocks()) >= 10
+def test_the_documents_have_blocks():
+    assert len(blocks()) >= 11

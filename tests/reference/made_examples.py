@@ -144,7 +144,7 @@ def _comparison(story: Story, bench: Bench, player: Player) -> str:
     story.ask("POST /v1/experiments/validate", fields, called="comparison")
     experiment_id: str = story.ask("POST /v1/experiments", fields, called="comparison", headers=key)["experiment"]["id"]
     story.ask("POST /v1/experiments", fields, called="comparison", headers=key)
-    here = {"experiment_id": experiment_id}
+    here: dict[str, Any] = {"experiment_id": experiment_id}
     first, last = f"{experiment_id}-0000", f"{experiment_id}-0003"
     story.ask(f"GET {RUN}/standing", run_id=last)
     log = log_path(bench._runs_folder / first, 1)
@@ -186,7 +186,7 @@ def _begun(player: Player, worker: RestWorker) -> PlayedRun:
 
 def _curation(story: Story, experiment_id: str) -> None:
     """What is read of an ended comparison, and done with it."""
-    here = {"experiment_id": experiment_id}
+    here: dict[str, Any] = {"experiment_id": experiment_id}
     story.ask(f"PATCH {EXPERIMENT}", {"labels": ["paper", "tiny"], "note": "The first look."}, **here)
     for noun in ("", "/comparison", "/stream", "/figures", "/report", "/provenance", "/references.bib"):
         story.ask(f"GET {EXPERIMENT}{noun}", **here)
@@ -200,7 +200,7 @@ def _curation(story: Story, experiment_id: str) -> None:
     key = {"Idempotency-Key": "once-more-1"}
     for _ in range(2):
         made = story.ask(f"POST {EXPERIMENT}/clone", {"name": "Once more"}, headers=key, **here)
-    clone = {"experiment_id": made["experiment"]["id"]}
+    clone: dict[str, Any] = {"experiment_id": made["experiment"]["id"]}
     story.client.post(EXPERIMENT.format(**clone) + "/cancel")
     story.ask(f"DELETE {EXPERIMENT}", **clone)
     story.ask(f"POST {EXPERIMENT}/restore", **clone)
@@ -234,7 +234,7 @@ def _webhooks(story: Story) -> None:
     key = {"Idempotency-Key": "tell-the-group-1"}
     for _ in range(2):
         made = story.ask("POST /v1/webhooks", HOOK, headers=key)
-    here = {"webhook_id": made["webhook"]["id"]}
+    here: dict[str, Any] = {"webhook_id": made["webhook"]["id"]}
     story.ask("GET /v1/webhooks")
     story.ask(f"GET {WEBHOOK}", **here)
     story.ask(f"POST {WEBHOOK}/test", **here)
