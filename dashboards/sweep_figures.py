@@ -70,11 +70,12 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     findings = [finding for finding in report.findings if finding.importance]
     bars = [(finding, each) for finding in findings for each in finding.importance][::-1]
     several = len(report.findings) > 1
+    names = [plain(f"{each.parameter} · {finding.title}" if several else each.parameter) for finding, each in bars]
     data = {
         "type": "bar",
         "orientation": "h",
         "x": [each.share for _, each in bars],
-        "y": [plain(f"{each.parameter} · {finding.title}" if several else each.parameter) for finding, each in bars],
+        "y": names,
         "text": [f"{100 * each.share:.0f} %" for _, each in bars],
         "textposition": "outside",
         "cliponaxis": False,
@@ -83,7 +84,7 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
         "width": 0.55,
     }
     layout = layout_of(theme, x_title="share of importance", y_title="")
-    layout["margin"] |= {"l": names_margin(data["y"])}
+    layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15], "tickformat": ".0%"}
     layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
     few = "Importance needs two hyperparameters and eight trials of an optimizer."

@@ -1,5 +1,5 @@
-"""`/queue`: what runs, what waits and until when, what broke, who leads; and `/memory`: what optimizers would keep, as a
-table and as files, `/memory/figures/plan.{form}`."""
+"""`/queue`: what runs, what waits and until when, what broke, who leads; and `/memory`: what optimizers keep, on a
+page and as files (`/memory/figures/plan.{form}`)."""
 
 from typing import Annotated
 
