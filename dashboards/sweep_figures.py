@@ -7,7 +7,7 @@ these are lines, so they obey the same theme and print as they look.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, names_margin, plain, transparent
+from dashboards.drawing import LOSS_IN_NATS, Figure, bar_width, figure, layout_of, names_margin, plain, transparent
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.sweep_words import outcome, value_text
 from orchestrator.spaces import Choice, Range, ends, share_of
@@ -81,7 +81,7 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
         "cliponaxis": False,
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "marker": {"color": [styles[finding.candidate].colour(theme) for finding, _ in bars], "cornerradius": 3},
-        "width": 0.55,
+        "width": bar_width(len(bars)),
     }
     layout = layout_of(theme, x_title="share of importance", y_title="")
     layout["margin"] |= {"l": names_margin(names)}
