@@ -59,6 +59,7 @@ ROUTES: Mapping[Access, tuple[str, ...]] = {
         "GET /fits",
         "GET /fits/figures/{name}.{form}",
         "GET /memory",
+        "GET /memory/figures/plan.{form}",
         "GET /metrics",
         "GET /profiles",
         "GET /profiles/figures/{by}.{form}",

@@ -19,8 +19,8 @@ from dashboards.plotly_cut import cut
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
-    "app.css", "forms.css", "curation.css", "theme.js", "keys.js", "live.js", "wishes.js", "figures.js", "form.js",
-    "favicon.svg", "reference.css",
+    "app.css", "forms.css", "curation.css", "print.css", "theme.js", "keys.js", "live.js", "wishes.js", "figures.js",
+    "form.js", "favicon.svg", "reference.css",
 )  # fmt: skip
 PLOTLY = "plotly.min.js"
 FOR_A_YEAR = "public, max-age=31536000, immutable"

@@ -33,6 +33,11 @@ def names_margin(names: Iterable[str]) -> int:
     return max(MARGIN["l"], min(LETTER_PIXELS * longest + 24, NAMES_MOST_PIXELS))
 
 
+def bar_width(rows: int) -> float:
+    """How much of its row a lying bar fills: less where there are few, lest one bar fills the figure."""
+    return 0.55 * min(1.0, (1 + rows) / 5)
+
+
 def plain(text: str) -> str:
     """Text that Plotly shows letter by letter."""
     return html.escape(text, quote=False)

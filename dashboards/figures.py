@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from dashboards import formats
-from dashboards.drawing import LOSS_IN_NATS, Figure, axis, figure, heading, layout_of, line, names_margin, plain
+from dashboards.drawing import (
+    LOSS_IN_NATS,
+    Figure,
+    axis,
+    bar_width,
+    figure,
+    heading,
+    layout_of,
+    line,
+    names_margin,
+    plain,
+)
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.series import Series
 from dashboards.viewstate import ViewState
@@ -61,7 +72,7 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
         "cliponaxis": False,
         "hovertemplate": "%{y}: %{x:,} bytes<extra></extra>",
         "marker": {"color": [styles[row.candidate].colour(theme) for row in rows], "cornerradius": 3},
-        "width": 0.55,
+        "width": bar_width(len(rows)),
     }
     layout = layout_of(theme, x_title="bytes of optimizer state", y_title="")
     layout["margin"] |= {"l": names_margin(row.title for row in rows), "r": 30}

@@ -7,7 +7,8 @@
 /runs/{id}                               one run
 /studies, /studies/{name}                what the paper claims, and what was measured (study_pages.py)
 /runs/{id}/figures/{series,meters,probe}.{form}
-/queue, /memory                          what is going on; what optimizers would keep
+/queue, /memory                          what is going on; what optimizers would keep (watching.py)
+/memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
 /new                                     the submit form, and the same as YAML
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo (curation_pages.py)

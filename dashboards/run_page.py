@@ -54,7 +54,7 @@ class RunHandlers:
         return page(
             "run.html",
             run=run,
-            snapshot=self._reader.snapshot(run.experiment_id),
+            snapshot=self._reader.snapshot(run.experiment_id, soon=True),
             whole=bench.experiment(run.experiment_id),
             events=bench.events(run_id),
             attempts=attempts,
@@ -70,7 +70,7 @@ class RunHandlers:
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Losses, learning rate, gradient norm and step time."""
         run = self._reader.bench.run(run_id)
-        snapshot = self._reader.snapshot(run.experiment_id)
+        snapshot = self._reader.snapshot(run.experiment_id, soon=True)
         one = self._reader.own_series(run)
         title = views.loss_title(snapshot.comparison)
         drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
@@ -79,7 +79,7 @@ class RunHandlers:
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Every other series."""
         run = self._reader.bench.run(run_id)
-        snapshot = self._reader.snapshot(run.experiment_id)
+        snapshot = self._reader.snapshot(run.experiment_id, soon=True)
         columns = self._reader.bench.series(run_id, tuple(METERS))
         drawn = run_figures.meters(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
         return _answer(drawn, form, theme, run, "meters", "Everything else", snapshot.version)
@@ -96,7 +96,7 @@ class RunHandlers:
         run = self._reader.bench.run(run_id)
         seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
         chosen = run_figures.probed(seen).chosen(probe, quantity) or ("", "")
-        version = self._reader.snapshot(run.experiment_id).version
+        version = self._reader.snapshot(run.experiment_id, soon=True).version
         drawn = run_figures.probe_heatmap(seen, *chosen, theme)
         title = f"{chosen[0]}, {chosen[1]}".replace("_", " ").replace("-", " ").capitalize()
         return _answer(drawn, form, theme, run, "probe", title, version)

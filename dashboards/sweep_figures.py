@@ -7,7 +7,7 @@ these are lines, so they obey the same theme and print as they look.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, names_margin, plain, transparent
+from dashboards.drawing import LOSS_IN_NATS, Figure, bar_width, figure, layout_of, names_margin, plain, transparent
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.sweep_words import outcome, value_text
 from orchestrator.spaces import Choice, Range, ends, share_of
@@ -70,20 +70,21 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     findings = [finding for finding in report.findings if finding.importance]
     bars = [(finding, each) for finding in findings for each in finding.importance][::-1]
     several = len(report.findings) > 1
+    names = [plain(f"{each.parameter} · {finding.title}" if several else each.parameter) for finding, each in bars]
     data = {
         "type": "bar",
         "orientation": "h",
         "x": [each.share for _, each in bars],
-        "y": [plain(f"{each.parameter} · {finding.title}" if several else each.parameter) for finding, each in bars],
+        "y": names,
         "text": [f"{100 * each.share:.0f} %" for _, each in bars],
         "textposition": "outside",
         "cliponaxis": False,
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "marker": {"color": [styles[finding.candidate].colour(theme) for finding, _ in bars], "cornerradius": 3},
-        "width": 0.55,
+        "width": bar_width(len(bars)),
     }
     layout = layout_of(theme, x_title="share of importance", y_title="")
-    layout["margin"] |= {"l": names_margin(data["y"])}
+    layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15], "tickformat": ".0%"}
     layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
     few = "Importance needs two hyperparameters and eight trials of an optimizer."

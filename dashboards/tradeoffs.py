@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dashboards import formats
-from dashboards.drawing import Figure, figure, layout_of, names_margin, plain
+from dashboards.drawing import Figure, bar_width, figure, layout_of, names_margin, plain
 from dashboards.labels import Box, Mark, sides
 from dashboards.palette import HUES, THEMES, Style, ThemeName
 from dashboards.viewstate import ViewState
@@ -107,7 +107,7 @@ def _part(
             "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": "#ffffff"},
         },
         "hovertemplate": f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>",
-        "width": 0.55,
+        "width": bar_width(len(rows)),
     }
 
 

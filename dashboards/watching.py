@@ -1,19 +1,28 @@
-"""`/queue`: what runs, what waits and until when, what broke, who leads; and `/memory`: what optimizers would keep."""
+"""`/queue`: what runs, what waits and until when, what broke, who leads; and `/memory`: what optimizers keep, on a
+page and as files (`/memory/figures/plan.{form}`)."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.attention import concerns, dispatcher
+from dashboards.figure_answers import figure_answer
+from dashboards.figure_files import FileForm
+from dashboards.palette import ThemeName
 from dashboards.planner import bars, blocks
+from dashboards.planner_figure import planner_figure
 from dashboards.reader import Reader
 from dashboards.render import page
+from orchestrator.errors import NotFoundError
 from orchestrator.footprints import RANK_RATIOS, STATE_DTYPES, Question
 from worker import presets
 
 WAITING_SHOWN = 100
 FIRST_MODEL = "gpt2-124m"
+Model = Annotated[str, Query(max_length=64)]
+Rank = Annotated[str, Query(max_length=16)]
+Dtype = Annotated[str, Query(max_length=16)]
 
 
 def watch_pages(reader: Reader) -> APIRouter:
@@ -35,12 +44,12 @@ def watch_pages(reader: Reader) -> APIRouter:
     @router.get("/memory")
     def memory(
         request: Request,
-        model: Annotated[str, Query(max_length=64)] = FIRST_MODEL,
-        rank: Annotated[str, Query(max_length=16)] = "",
-        dtype: Annotated[str, Query(max_length=16)] = "",
+        model: Model = FIRST_MODEL,
+        rank: Rank = "",
+        dtype: Dtype = "",
     ) -> HTMLResponse:
         try:
-            question = Question.of(model, float(rank) if rank else None, dtype or None)
+            question = _question(model, rank, dtype)
             found = bench.footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
@@ -55,6 +64,25 @@ def watch_pages(reader: Reader) -> APIRouter:
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
             dtypes=STATE_DTYPES,
+            query=request.url.query and f"?{request.url.query}",
         )
 
+    @router.get("/memory/figures/plan.{form}")
+    def plan(
+        form: FileForm, model: Model = FIRST_MODEL, rank: Rank = "", dtype: Dtype = "", theme: ThemeName = "light"
+    ) -> Response:
+        try:
+            found = bench.footprints.ask(_question(model, rank, dtype))
+        except (KeyError, ValueError):
+            raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
+        if found is None:
+            raise NotFoundError(f"{model} is still being counted with these options; ask again in some seconds")
+        drawn = planner_figure(found, theme)
+        return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=f"What training {model} keeps")
+
     return router
+
+
+def _question(model: str, rank: str, dtype: str) -> Question:
+    """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
+    return Question.of(model, float(rank) if rank else None, dtype or None)

@@ -5,6 +5,7 @@
   const CONFIG = { responsive: true, displayModeBar: false, displaylogo: false };
   const SLOW_MILLISECONDS = 5000;  // so often figures that are out of sight follow what happens
   const LIBRARY = document.currentScript.dataset.plotly;
+  const PAPER_PIXELS = 680;  // between the margins of an A4 page
   const PHONE = matchMedia("(max-width: 640px)");
   const states = new WeakMap();
   let library = null;
@@ -84,7 +85,7 @@
     state.tag = tag;
     state.drawn = performance.now();
     state.address = figure.dataset.figure;
-    figure.dataset.drawn = "true";
+    figure.dataset.drawn = url.searchParams.get("theme");
     delete figure.dataset.failed;
   }
 
@@ -102,9 +103,27 @@
     state.later ??= setTimeout(() => { state.later = null; draw(figure); }, wait);
   }
 
+  // Before a page is printed its figures are laid out for paper; the view box lets a smaller sheet shrink them.
+  function onPaper(figure) {
+    if (!figure.dataset.drawn) return;
+    Plotly.relayout(figure, { width: PAPER_PIXELS, autosize: false });
+    for (const drawing of figure.querySelectorAll(".main-svg")) {
+      drawing.setAttribute("viewBox", `0 0 ${drawing.getAttribute("width")} ${drawing.getAttribute("height")}`);
+      drawing.setAttribute("preserveAspectRatio", "xMinYMin meet");
+    }
+  }
+
+  function onScreen(figure) {
+    if (!figure.dataset.drawn) return;
+    for (const drawing of figure.querySelectorAll(".main-svg")) drawing.removeAttribute("viewBox");
+    Plotly.relayout(figure, { width: null, autosize: true });
+  }
+
   const every = (act) => document.querySelectorAll("[data-figure]").forEach(act);
   document.addEventListener("bench:refresh", () => every(follow));
   document.addEventListener("bench:theme", () => every(draw));
   PHONE.addEventListener("change", () => every(draw));
+  addEventListener("beforeprint", () => every(onPaper));
+  addEventListener("afterprint", () => every(onScreen));
   every(draw);
 })();

@@ -12,6 +12,8 @@ pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>%{x} $x$ <b>&lt;"
 FIGURES = 7
+PAPER = 718
+"""Pixels between the margins of an A4 page."""
 
 
 @pytest.fixture
@@ -162,6 +164,28 @@ def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished, theme):
     for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 2)):
         page = eyes.look(width=390, height=844, theme=theme).open(url, figures=figures)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_on_paper_nothing_is_cut_and_nothing_is_there_to_click(eyes, finished):
+    watched = eyes.look(theme="dark")
+    page = watched.open(finished, figures=FIGURES)
+    on_screen = page.locator("#figure-curves .main-svg").first.bounding_box()
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": PAPER, "height": 1000})
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for hidden in (".top", ".tools", ".figure-files", "#edit", ".wishes"):
+        assert not any(one.is_visible() for one in page.locator(hidden).all()), hidden
+    ends = page.locator(".figure .main-svg, .grid").evaluate_all("all => all.map(e => e.getBoundingClientRect().right)")
+    assert len(ends) > 2 * FIGURES and max(ends) <= PAPER
+    assert page.locator("#rates").is_visible(), "the numbers of a figure, which nobody unfolded"
+    assert {"avoid"} == set(page.locator("tr").evaluate_all("all => all.map(e => getComputedStyle(e).breakInside)"))
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator(".top")).to_be_visible()
+    assert page.locator("#figure-curves .main-svg").first.bounding_box() == on_screen
+    assert watched.complaints == []
 
 
 def test_everything_is_there_without_javascript(eyes, site, finished):

@@ -108,3 +108,23 @@ def test_a_few_silent_runs_are_named_and_many_are_told_together(bench, player):
 
     assert len(texts(2)) == 2 and all("has said nothing for 1 min 30 s" in one for one in texts(2))
     assert texts(3) == ["3 runs have said nothing, the longest for 1 min 30 s; their leases will end."]
+
+
+def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monkeypatch):
+    monkeypatch.setattr(bench.footprints, "_begin", lambda question: None)
+    waiting = client.get("/memory/figures/plan.svg?model=gpt2-124m")
+    assert waiting.status_code == 404 and "still being counted" in waiting.text
+    monkeypatch.setattr(bench.footprints, "known", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
+    page = client.get("/memory?model=gpt2-124m&dtype=bfloat16").text
+    assert 'href="/memory/figures/plan.csv?model=gpt2-124m&amp;dtype=bfloat16"' in page
+    parts = client.get("/memory/figures/plan.json?theme=dark").json()["data"]
+    assert [(one["name"], one["x"], one["y"]) for one in parts] == [
+        ("parameters", [4 * 10**9] * 2, ["adamw", "sgd"]),
+        ("gradients", [4 * 10**9] * 2, ["adamw", "sgd"]),
+        ("optimizer state", [8 * 10**9, 0], ["adamw", "sgd"]),
+    ]
+    for form, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("csv", b"trace,name")):
+        file = client.get(f"/memory/figures/plan.{form}?model=gpt2-124m")
+        assert file.content.startswith(start)
+        assert file.headers["content-disposition"] == f'attachment; filename="memory-gpt2-124m.{form}"'
+    assert client.get("/memory/figures/plan.svg?model=%3Cb%3E").status_code == 404
