@@ -82,7 +82,7 @@ def test_a_backup_brings_back_what_was_acknowledged_and_the_rest_is_trained_agai
     spec = spec.model_copy(update={"candidates": spec.candidates[:2]})
     with service(first) as (client, process):
         experiment = client.submit(spec, key="lost").experiment
-        until(lambda: client.experiment(experiment.id).counts.succeeded == 1, "the first run has its result")
+        until(lambda: client.experiment(experiment.id).counts.ended() == 1, "the first run has its result")
         before = client.runs(experiment_id=experiment.id)
         shell(documented("Backup"), first, programs)
         until(lambda: client.experiment(experiment.id).progress.steps_done > 65, "the second run is under way")
