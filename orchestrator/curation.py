@@ -26,7 +26,10 @@ MAX_PAGE = 1_000
 
 
 class CurationVerbs(ABC):
-    """The verbs of this file, for `Bench`, which brings the database and submits."""
+    """The verbs of this file, for `Bench`, which brings the database and submits.
+
+    What a change answers with is read in its own transaction: read after it, the experiment may be gone already.
+    """
 
     _database: Database
     undo_days = UNDO_DAYS
@@ -75,18 +78,21 @@ class CurationVerbs(ABC):
     ) -> ExperimentRecord:
         """Change labels and note; with `revision` only if nobody has since, else `ChangedMeanwhileError`. The key `by`
         is kept beside a note."""
-        annotations.change(self._database, experiment_id, change, revision=revision, by=by)
-        return self.experiment(experiment_id)
+        with self._database.writing() as connection:
+            annotations.change(self._database, connection, experiment_id, change, revision=revision, by=by)
+            return reads.experiment(connection, experiment_id)
 
     def delete_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Delete an experiment of which every run has ended, else `ConflictError`; repeating it changes nothing."""
-        deletion.delete(self._database, experiment_id, undo_seconds=self.undo_days * DAY_SECONDS)
-        return self.deleted_experiment(experiment_id)
+        with self._database.writing() as connection:
+            deletion.delete(self._database, connection, experiment_id, undo_seconds=self.undo_days * DAY_SECONDS)
+            return reads.experiment(connection, experiment_id, deleted_too=True)
 
     def restore_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Undo a deletion; raises `ConflictError` where the time for that has passed. Repeating it changes nothing."""
-        deletion.restore(self._database, experiment_id)
-        return self.experiment(experiment_id)
+        with self._database.writing() as connection:
+            deletion.restore(self._database, connection, experiment_id)
+            return reads.experiment(connection, experiment_id)
 
     def clone_experiment(
         self, experiment_id: str, name: str | None = None, key: str | None = None, *, by: str | None = None

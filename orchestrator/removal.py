@@ -12,7 +12,7 @@ import structlog
 from orchestrator.jobs import ExperimentId
 from orchestrator.remote_retention import remove_remote
 from orchestrator.store.database import Database
-from orchestrator.store.deletion import claim_removals, remove_experiment, remove_runs, runs_left
+from orchestrator.store.deletion import claim_removals, has_begun, remove_experiment, remove_runs, runs_left
 from worker.errors import RemoteFolderError
 from worker.remote_folder import RemoteFolder
 
@@ -28,8 +28,8 @@ def remove_deleted(
     stopping: Callable[[], bool] = lambda: False,
     remote: RemoteFolder | None = None,
 ) -> tuple[ExperimentId, ...]:
-    """Remove for good what can no longer be restored; returns what is gone. A folder that cannot be removed keeps its
-    experiment's rows, to be tried again."""
+    """Remove for good what can no longer be restored; returns what is gone. A folder that cannot be removed, or whose
+    disk is away, keeps its experiment's rows, to be tried again."""
     gone = []
     for experiment_id in claim_removals(database):
         try:
@@ -50,6 +50,8 @@ def _remove(
     remote: RemoteFolder | None,
 ) -> bool:
     """Whether all of it is gone: not where the process is about to end."""
+    if remote is None:  # otherwise every machine has a folder of runs of its own, and this one perhaps none
+        _require_folders(database, runs_folder, experiment_id)
     while run_ids := runs_left(database, experiment_id, RUNS_AT_ONCE):
         if stopping():
             return False
@@ -62,6 +64,17 @@ def _remove(
     _remove_folder(data_folder / "sweeps" / experiment_id)
     (data_folder / "logs" / f"sweep-{experiment_id}.log").unlink(missing_ok=True)
     return remove_experiment(database, experiment_id)
+
+
+def _require_folders(database: Database, runs_folder: Path, experiment_id: ExperimentId) -> None:
+    """A run without a folder has left none. Where the folder of all runs is away, that is a disk which is not mounted:
+    what lies on it would outlive the rows that know of it. Raises `FileNotFoundError`."""
+    if runs_folder.is_dir() or (runs_folder.parent.is_dir() and not has_begun(database, experiment_id)):
+        return
+    raise FileNotFoundError(
+        f"the folder of all runs, {runs_folder}, is not there; mount its disk, or make an empty folder in its place "
+        "where nothing is left of it"
+    )
 
 
 def _remove_folder(folder: Path) -> None:

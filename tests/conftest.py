@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from api.supervisor import Supervisor
 from orchestrator.settings import Settings
+from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server
 
 # What passed once passes again, on a busy machine too; `--hypothesis-profile default` looks for new examples.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -21,6 +22,16 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: no garbage collection has to look at its million objects again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A private PostgreSQL server for the whole session."""
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
+    with postgresql_server(programs) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -32,27 +32,33 @@ def of(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotat
 
 
 def change(
-    database: Database, experiment_id: str, wanted: AnnotationChange, *, revision: int | None, by: str | None
+    database: Database,
+    connection: Connection,
+    experiment_id: str,
+    wanted: AnnotationChange,
+    *,
+    revision: int | None,
+    by: str | None,
 ) -> None:
-    """Change labels and note in one transaction; what is wanted already changes nothing, not even who edited last.
+    """Change labels and note; what is wanted already changes nothing, not even who edited last. Until the transaction
+    ends the experiment is locked: what is read of it there is what it is after the change.
 
     Raises `NotFoundError`, and `ChangedMeanwhileError` where `revision` is given and is not the newest: else of two
     people who edit at once the first one's words would be lost.
     """
-    with database.writing() as connection:
-        row = _locked(connection, experiment_id)
-        if revision is not None and revision != row.revision:
-            raise ChangedMeanwhileError(
-                f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
-                f"{row.revision}, not {revision}; read them again, then write"
-            )
-        values = _note_values(row, wanted, by, database.read_clock(connection)) if wanted.changes_note() else {}
-        relabelled = wanted.changes_labels() and _relabel(connection, row.number, wanted.labels or ())
-        if not values and not relabelled:
-            return
-        mine = sa.update(experiments).where(experiments.c.number == row.number)
-        connection.execute(mine.values(revision=experiments.c.revision + 1, **values))
-        count_change(connection)
+    row = _locked(connection, experiment_id)
+    if revision is not None and revision != row.revision:
+        raise ChangedMeanwhileError(
+            f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
+            f"{row.revision}, not {revision}; read them again, then write"
+        )
+    values = _note_values(row, wanted, by, database.read_clock(connection)) if wanted.changes_note() else {}
+    relabelled = wanted.changes_labels() and _relabel(connection, row.number, wanted.labels or ())
+    if not values and not relabelled:
+        return
+    mine = sa.update(experiments).where(experiments.c.number == row.number)
+    connection.execute(mine.values(revision=experiments.c.revision + 1, **values))
+    count_change(connection)
 
 
 def _locked(connection: Connection, experiment_id: str) -> sa.Row[Any]:

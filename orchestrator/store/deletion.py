@@ -44,41 +44,39 @@ RUN_TABLES = (outbox, chunks, observations, checkpoints, results, events, run_sp
 """What refers to runs, and to attempts before these."""
 
 
-def delete(database: Database, experiment_id: str, *, undo_seconds: float) -> None:
-    """Mark an experiment as deleted; one that is already stays as it is.
+def delete(database: Database, connection: Connection, experiment_id: str, *, undo_seconds: float) -> None:
+    """Mark an experiment as deleted; one that is already stays as it is. Until the transaction ends it is locked.
 
     Raises `NotFoundError`, and `ConflictError` while a run of it has not ended, or more may be added.
     """
-    with database.writing() as connection:
-        number = _number(connection, experiment_id)
-        # Runs first, then the experiment, as everybody locks them: whoever retries a run has done so before, or finds
-        # the experiment deleted after.
-        connection.execute(
-            sa.select(runs.c.id).where(runs.c.experiment_number == number).order_by(runs.c.id).with_for_update()
-        )
-        row = _locked(connection, number)
-        if row.deleted_at is not None:
-            return
-        unended = sa.select(sa.func.count()).select_from(runs)
-        active = connection.execute(
-            unended.where(runs.c.experiment_number == number, runs.c.status.not_in(TERMINAL))
-        ).scalar_one()
-        if active or row.growing:
-            raise ConflictError(_still_active(row.id, active))
-        now = database.read_clock(connection)
-        _write(connection, number, deleted_at=now, undo_until=now + undo_seconds)
+    number = _number(connection, experiment_id)
+    # Runs first, then the experiment, as everybody locks them: whoever retries a run has done so before, or finds
+    # the experiment deleted after.
+    connection.execute(
+        sa.select(runs.c.id).where(runs.c.experiment_number == number).order_by(runs.c.id).with_for_update()
+    )
+    row = _locked(connection, number)
+    if row.deleted_at is not None:
+        return
+    unended = sa.select(sa.func.count()).select_from(runs)
+    active = connection.execute(
+        unended.where(runs.c.experiment_number == number, runs.c.status.not_in(TERMINAL))
+    ).scalar_one()
+    if active or row.growing:
+        raise ConflictError(_still_active(row.id, active))
+    now = database.read_clock(connection)
+    _write(connection, number, deleted_at=now, undo_until=now + undo_seconds)
 
 
-def restore(database: Database, experiment_id: str) -> None:
+def restore(database: Database, connection: Connection, experiment_id: str) -> None:
     """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` where the
     time to undo has passed."""
-    with database.writing() as connection:
-        row = _locked(connection, _number(connection, experiment_id))
-        if row.deleted_at is None:
-            return
-        if row.undo_until is None or row.undo_until <= database.read_clock(connection):
-            raise ConflictError(f"the time to restore experiment {row.id} has passed; it is being removed for good")
-        _write(connection, row.number, deleted_at=None, undo_until=None)
+    row = _locked(connection, _number(connection, experiment_id))
+    if row.deleted_at is None:
+        return
+    if row.undo_until is None or row.undo_until <= database.read_clock(connection):
+        raise ConflictError(f"the time to restore experiment {row.id} has passed; it is being removed for good")
+    _write(connection, row.number, deleted_at=None, undo_until=None)
 
 
 def claim_removals(database: Database) -> tuple[ExperimentId, ...]:
@@ -111,6 +109,14 @@ def runs_left(database: Database, experiment_id: str, limit: int) -> tuple[str, 
     query = sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id).order_by(runs.c.id).limit(limit)
     with database.reading() as connection:
         return tuple(connection.execute(query).scalars())
+
+
+def has_begun(database: Database, experiment_id: str) -> bool:
+    """Whether an attempt of an experiment's runs has begun: from then on there may be files of it."""
+    mine = attempts.c.run_id.in_(sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id))
+    query = sa.select(attempts.c.run_id).where(mine, attempts.c.started_at.is_not(None)).limit(1)
+    with database.reading() as connection:
+        return connection.execute(query).first() is not None
 
 
 def remove_runs(database: Database, run_ids: Sequence[str]) -> None:

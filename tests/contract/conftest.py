@@ -11,7 +11,7 @@ from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
-from tests.stores import PostgresqlServer, claim, postgresql_programs, postgresql_server, sqlite_database
+from tests.stores import PostgresqlServer, claim, sqlite_database
 
 POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
 
@@ -43,16 +43,6 @@ def open_store(database: Database) -> Store:
     store = Store(database=database, bench=bench, queue=Queue(database, POLICY))
     store.pass_time(2 * POLICY.ttl_seconds)
     return store
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgresqlServer]:
-    """A private PostgreSQL server for the whole session."""
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
-    with postgresql_server(programs) as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

@@ -1,11 +1,14 @@
 """Labels, notes, deletion and clones, on SQLite and PostgreSQL: what is written, what is hidden, what comes back."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from structlog.testing import capture_logs
 
 from orchestrator import removal
 from orchestrator.annotations import AnnotationChange
@@ -309,6 +312,7 @@ def test_a_killed_removal_is_finished_later_and_cannot_be_undone(
 def test_a_folder_that_cannot_be_removed_keeps_its_rows(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "runs").mkdir()
     first, second = ended(store), ended(store)
     for id in (first, second):
         store.bench.delete_experiment(id)
@@ -327,7 +331,51 @@ def test_a_folder_that_cannot_be_removed_keeps_its_rows(
     assert remove_deleted(store.database, tmp_path / "runs") == (first,)
 
 
+def test_a_disk_that_is_away_keeps_the_rows(store: Store, tmp_path: Path) -> None:
+    """A folder that is missing is no folder that was removed, as long as the one around it is missing, too."""
+    begun, folder = ended(store), tmp_path / "disk" / "runs"
+    never_begun = submit(store)
+    store.bench.cancel_experiment(never_begun)
+    for id in (begun, never_begun):
+        store.bench.delete_experiment(id)
+    later(store, 8 * DAY)
+    with capture_logs() as lines:
+        assert remove_deleted(store.database, folder) == ()
+    assert [line["experiment"] for line in lines] == [begun, never_begun]
+    assert f"{folder}, is not there; mount its disk" in lines[0]["error"]
+    folder.parent.mkdir()
+    assert remove_deleted(store.database, folder) == (never_begun,)  # which can have left nothing
+    assert store.bench.deleted_experiment(begun).counts.total == 1
+    folder.mkdir()
+    assert remove_deleted(store.database, folder) == (begun,)
+
+
+def test_a_change_answers_with_what_it_made_though_the_experiment_goes_at_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read after its transaction, it would be gone: 404 for a deletion that was made."""
+    (tmp_path / "runs").mkdir()
+    store.bench.undo_days = 0.0
+    experiment_id = ended(store)
+    writing = store.database.writing
+
+    @contextmanager
+    def then_removed(**how: bool) -> Iterator[Connection]:
+        with writing(**how) as connection:
+            yield connection
+        monkeypatch.undo()
+        later(store, 1)
+        assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
+
+    monkeypatch.setattr(store.database, "writing", then_removed)
+    record = store.bench.delete_experiment(experiment_id)
+    assert (record.id, record.deleted_at is not None) == (experiment_id, True)
+    with pytest.raises(NotFoundError):
+        store.bench.deleted_experiment(experiment_id)
+
+
 def test_a_removal_stops_where_its_process_ends(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
     experiment_id = ended(store)
     store.bench.delete_experiment(experiment_id)
     later(store, 8 * DAY)
@@ -336,6 +384,7 @@ def test_a_removal_stops_where_its_process_ends(store: Store, tmp_path: Path) ->
 
 
 def test_deleting_gives_no_quota_back(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
     key = store.bench.keyring.create(KeyRequest(label="x", scope=Scope.SUBMITTER, device_hours_a_day=1.0)).key
     experiment_id = ended(store, by=key.id)
     store.bench.undo_days = 0.0

@@ -1,4 +1,4 @@
-"""The real web service for tests: uvicorn on a free loopback port over a real SQLite file."""
+"""The real web service for tests: uvicorn on a free loopback port over a real SQLite file, or over a given database."""
 
 import socket
 import threading
@@ -13,6 +13,7 @@ import uvicorn
 from api.app import create_app
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
+from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
 from tests.stores import sqlite_database
 
@@ -27,9 +28,9 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path, policy: LeasePolicy | None = None) -> Iterator[Service]:
-    """Serve a fresh database in `folder` until the block ends."""
-    database = sqlite_database(folder)
+def serving(folder: Path, policy: LeasePolicy | None = None, database: Database | None = None) -> Iterator[Service]:
+    """Serve a fresh database in `folder`, or the given one, until the block ends."""
+    database = database or sqlite_database(folder)
     policy = policy or LeasePolicy()
     bench = Bench(database, policy, folder / "runs", folder / "datasets")
     # With the protocol named, asyncio sets TCP_NODELAY on connections; without it every answer waits 40 ms.

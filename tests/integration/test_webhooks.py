@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from orchestrator.webhook_signing import KEY_NAME, SigningKey
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
 from tests.reference.made_sweep import sweep_spec
+from tests.stores import PostgresqlServer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "webhooks.md"
 LOOPBACK = "127.0.0.0/8"
@@ -39,9 +41,15 @@ def receiver() -> Iterator[Receiver]:
         yield made
 
 
-@pytest.fixture
-def service(tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
-    with serving(tmp_path) as running:
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def service(request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
+    """Over each of the two databases."""
+    with ExitStack() as stack:
+        database = None
+        if request.param == "postgresql":
+            server: PostgresqlServer = request.getfixturevalue("postgresql")
+            database = stack.enter_context(server.database())
+        running = stack.enter_context(serving(tmp_path, database=database))
         running.bench.webhooks.policy = WebhookPolicy.of(receiver.url, LOOPBACK)
         yield running
 
@@ -384,7 +392,7 @@ from orchestrator.webhook_sender import WebhookSender
 from orchestrator.webhook_signing import SigningKey
 from pathlib import Path
 folder, url = Path(sys.argv[1]), sys.argv[2]
-database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+database = Database(sys.argv[3])
 bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
 policy = WebhookPolicy.of(url, "127.0.0.0/8")
 WebhookSender(database, bench.experiment, policy, SigningKey(folder), holder="one").start()
@@ -396,7 +404,8 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
     made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    command = [sys.executable, "-c", SENDING, str(tmp_path), receiver.url]
+    database_url = service.bench._database._engine.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-c", SENDING, str(tmp_path), receiver.url, database_url]
     experiments = [submitted(service, name=f"e{number}") for number in range(3)]
     receiver.hold()  # it has read the message and does not answer
     first = subprocess.Popen(command)
