@@ -121,17 +121,7 @@ def fuzzed(
     schema: BaseSchema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(config))
     if only is not None:
         schema = schema.include(path_regex=only)
-    report, turns = Report(), cycle((True, False))
-
-    def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-        if key:
-            case.headers["Authorization"] = f"Bearer {house.secret}"
-            if case.path.startswith(WORKERS):
-                _as_worker(house, case)
-            elif next(turns) and not _is_bad_at(case, ParameterLocation.PATH):
-                case.path_parameters.update(house.kinds.get(case.path, {}))
-        if case.method == "DELETE" and case.path_parameters.get("key_id") == house.key_id:
-            case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
+    report, before_call = Report(), _opener(house, key=key)
 
     @schema.hook
     def filter_failure(context: Any, failure: Failure, case: Any, response: Any) -> bool:
@@ -187,6 +177,23 @@ def _config(
     if seconds is not None:
         config["max-time"] = seconds
     return config
+
+
+def _opener(house: House, *, key: bool) -> Callable[[Any, Any, dict[str, Any]], None]:
+    """What gives each request what opens its operation, and now and then an experiment that has what it asks for."""
+    turns = cycle((True, False))
+
+    def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
+        if key:
+            case.headers["Authorization"] = f"Bearer {house.secret}"
+            if case.path.startswith(WORKERS):
+                _as_worker(house, case)
+            elif next(turns) and not _is_bad_at(case, ParameterLocation.PATH):
+                case.path_parameters.update(house.kinds.get(case.path, {}))
+        if case.method == "DELETE" and case.path_parameters.get("key_id") == house.key_id:
+            case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
+
+    return before_call
 
 
 def _as_worker(house: House, case: Any) -> None:
