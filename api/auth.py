@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.callers import Caller, Callers, Shown, shown
 from api.guards import SAFE_METHODS
+from api.people import ask_for_a_page
 from api.problems import RefusedError, problem_response
 from api.scopes import Access, methods_at, place_of, places
 from api.throttle import Throttle
@@ -99,7 +100,7 @@ class Guard:
         needed = access.scope()
         if needed is not None and not key.scope.covers(needed):
             refusal = _not_enough(scope, key, needed, known=place is not None)
-            if _asks_for_a_page(scope, headers) and refusal.status_code == 403:
+            if ask_for_a_page(scope, headers) and refusal.status_code == 403:
                 return _closed_page(key, refusal)
             raise refusal
         return None
@@ -152,7 +153,7 @@ def _refuse_flood(wait_seconds: int | None) -> None:
 def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
     """The answer to a caller without a good key: people are asked for one, programs are told."""
     path = scope["path"]
-    if _asks_for_a_page(scope, headers):
+    if ask_for_a_page(scope, headers):
         query = scope.get("query_string", b"").decode("latin-1")
         target = quote(path + (f"?{query}" if query else ""), safe="/")
         return RedirectResponse(f"/login?next={target}" if path != "/" else "/login", 303)
@@ -165,14 +166,6 @@ def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
         else f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
     )
     return problem_response(401, "key-refused", what, headers={"WWW-Authenticate": "Bearer"})
-
-
-def _asks_for_a_page(scope: Scope, headers: Headers) -> bool:
-    return (
-        scope["method"] == "GET"
-        and "text/html" in headers.get("accept", "")
-        and not scope["path"].startswith(("/v1/", "/static/"))
-    )
 
 
 def _closed_page(key: KeyRecord, refusal: RefusedError) -> Response:

@@ -1,20 +1,27 @@
-"""Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace.
+"""Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace;
+in a browser the same as a page (`people.py`).
 
 Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
 """
 
 import secrets
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.faults import Fault, Problem, Source, faults
+<<<<<<< HEAD
 from api.scopes import methods_at
+=======
+from api.people import as_a_page, ask_for_a_page
+>>>>>>> paint
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
@@ -36,6 +43,8 @@ UNREADABLE = "There was an error parsing the body"
 """FastAPI's words for a body at which its parser gave up."""
 
 log = structlog.get_logger("api")
+
+Handler = Callable[[Request, Exception], Response]
 
 KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     NotFoundError: (404, "not-found"),
@@ -69,10 +78,20 @@ class RefusedError(HTTPException):
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(StarletteHTTPException, _http)
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(OrchestratorError, _orchestrator)
+    app.add_exception_handler(RequestValidationError, _shown(_invalid))
+    app.add_exception_handler(StarletteHTTPException, _shown(_http))
+    app.add_exception_handler(RefusedError, _shown(_refused))
+    app.add_exception_handler(OrchestratorError, _shown(_orchestrator))
+
+
+def _shown(handler: Handler) -> Handler:
+    """The same handler, whose answers are pages for those who look at pages."""
+
+    def answer(request: Request, error: Exception) -> Response:
+        problem = handler(request, error)
+        return as_a_page(problem) if ask_for_a_page(request.scope, request.headers) else problem
+
+    return answer
 
 
 def problem_response(
@@ -179,4 +198,6 @@ class Unforeseen:
         except Exception as error:  # whatever it is, the caller gets a problem and the log the trace
             if begun:
                 raise
-            await unforeseen(error, scope["method"], scope["path"])(scope, receive, send)
+            problem = unforeseen(error, scope["method"], scope["path"])
+            shown = as_a_page(problem) if ask_for_a_page(scope, Headers(scope=scope)) else problem
+            await shown(scope, receive, send)

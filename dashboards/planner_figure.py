@@ -4,39 +4,34 @@ from typing import Any
 
 from dashboards import formats
 from dashboards.drawing import Figure, figure, layout_of, names_margin, plain
-from dashboards.palette import HUES, THEMES, ThemeName, style
+from dashboards.palette import THEMES, ThemeName, style
 from dashboards.planner import bars
 from worker.footprint_records import Footprint
 
 ROW_PIXELS = 27
 """Of an optimizer."""
+KEPT_COLOURS: dict[ThemeName, tuple[str, str]] = {"light": ("#b9c1cd", "#d9dee6"), "dark": ("#4a5363", "#333b48")}
+"""Of parameters and of gradients: paler than every optimizer."""
 
 
 def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
     """A lying bar an optimizer, the least memory on top: parameters, gradients, and its state in its own colour."""
     rows = [bar for bar in bars(footprint) if bar.total_bytes is not None][::-1]
     names = [plain(bar.one.title) for bar in rows]
-    dark = int(theme == "dark")
-    kept: list[tuple[str, list[int], Any, str]] = [
-        ("parameters", [footprint.parameter_bytes] * len(rows), HUES["slate"][dark], ""),
-        ("gradients", [footprint.gradient_bytes] * len(rows), HUES["slate"][dark], "/"),
-        (
-            "optimizer state",
-            [bar.one.state_bytes or 0 for bar in rows],
-            [style(bar.one.optimizer).colour(theme) for bar in rows],
-            "",
-        ),
+    parameters, gradients = KEPT_COLOURS[theme]
+    own = [style(bar.one.optimizer).colour(theme) for bar in rows]
+    kept: list[tuple[str, list[int], Any]] = [
+        ("parameters", [footprint.parameter_bytes] * len(rows), parameters),
+        ("gradients", [footprint.gradient_bytes] * len(rows), gradients),
+        ("optimizer state, in its own colour", [bar.one.state_bytes or 0 for bar in rows], own),
     ]
     data = [
         {
             "type": "bar", "orientation": "h", "name": name, "x": values, "y": names, "width": 0.6,
-            "marker": {
-                "color": colour,
-                "pattern": {"shape": shape, "size": 6, "solidity": 0.3, "fillmode": "overlay", "fgcolor": "#ffffff"},
-            },
+            "marker": {"color": colour},
             "hovertemplate": f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>",
         }
-        for name, values, colour, shape in kept
+        for name, values, colour in kept
     ]  # fmt: skip
     layout = layout_of(theme, x_title="bytes that training keeps, before activations", y_title="")
     layout |= {"barmode": "stack", "showlegend": True, "height": 120 + ROW_PIXELS * len(rows)}

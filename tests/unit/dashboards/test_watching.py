@@ -121,7 +121,7 @@ def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monke
     assert [(one["name"], one["x"], one["y"]) for one in parts] == [
         ("parameters", [4 * 10**9] * 2, ["adamw", "sgd"]),
         ("gradients", [4 * 10**9] * 2, ["adamw", "sgd"]),
-        ("optimizer state", [8 * 10**9, 0], ["adamw", "sgd"]),
+        ("optimizer state, in its own colour", [8 * 10**9, 0], ["adamw", "sgd"]),
     ]
     for form, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("csv", b"trace,name")):
         file = client.get(f"/memory/figures/plan.{form}?model=gpt2-124m")
