@@ -17,11 +17,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.faults import Fault, Problem, Source, faults
-<<<<<<< HEAD
-from api.scopes import methods_at
-=======
 from api.people import as_a_page, ask_for_a_page
->>>>>>> paint
+from api.scopes import methods_at
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
