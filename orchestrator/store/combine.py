@@ -5,13 +5,15 @@
     thread ─┘
 
 A commit that is forced to disk costs milliseconds, whatever is in it. A thread that comes alone waits for nobody; those
-that come while a commit is under way make up the next one. Nobody is answered before the commit.
+that come while a commit is under way make up the next one. Nobody is answered before the commit. A call that would have
+to wait for somebody else's lock is carried out apart (`APART`), by its own thread: all others would wait with it.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import Final, Generic, Literal, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError
 
@@ -25,12 +27,24 @@ GATHER_SECONDS = 0.0005
 made pairs of transactions, of 1 and of 31 calls, without it. One that comes alone waits once and then not again."""
 
 
+class Apart(Enum):
+    """An answer that is none yet."""
+
+    APART = "apart"
+
+
+APART: Final = Apart.APART
+"""What is answered for a call that shall be carried out by itself."""
+Answers = Sequence[Answer | OrchestratorError | Literal[Apart.APART]]
+
+
 class _Waiting(Generic[Call, Answer]):
     """One thread's call; `woken` is a lock that is released when the call is done or its thread's turn has come."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.done = False
+        self.apart = False
         self.answer: Answer | None = None
         self.error: BaseException | None = None
         self.woken = threading.Lock()
@@ -45,9 +59,13 @@ class Combined(Generic[Call, Answer]):
     """
 
     def __init__(
-        self, together: Callable[[Sequence[Call]], Sequence[Answer | OrchestratorError]], most_calls: int = MOST_CALLS
+        self,
+        together: Callable[[Sequence[Call]], Answers[Answer]],
+        most_calls: int = MOST_CALLS,
+        apart: Callable[[Sequence[Call]], Answers[Answer]] | None = None,
     ) -> None:
-        self._together = together
+        """`apart` carries out what `together` answered with `APART`, one call at a time, and may wait for locks."""
+        self._together, self._apart = together, apart
         self._most_calls = most_calls
         self._queue: list[_Waiting[Call, Answer]] = []
         self._busy = False
@@ -65,6 +83,8 @@ class Combined(Generic[Call, Answer]):
             mine.woken.acquire()
         if not mine.done:
             self._lead()
+        if mine.apart:
+            self._carry_out([mine], self._apart)
         if mine.error is not None:
             raise mine.error
         return mine.answer  # type: ignore[return-value]  # set where there is no error
@@ -76,26 +96,31 @@ class Combined(Generic[Call, Answer]):
         with self._guard:
             batch, self._queue = self._queue[: self._most_calls], self._queue[self._most_calls :]
             self._company = len(batch)
-        self._carry_out(batch)
+        self._carry_out(batch, self._together)
         with self._guard:
             self._busy = bool(self._queue)
             woken = [*batch, *self._queue[:1]]
         for each in woken:
             each.woken.release()
 
-    def _carry_out(self, batch: list[_Waiting[Call, Answer]]) -> None:
+    def _carry_out(
+        self, batch: list[_Waiting[Call, Answer]], together: Callable[[Sequence[Call]], Answers[Answer]] | None
+    ) -> None:
+        assert together is not None, "what answers APART has a way to carry out a call apart"
         try:
-            answers = self._together([each.call for each in batch])
+            answers = together([each.call for each in batch])
         except BaseException as error:  # noqa: BLE001 - handed to the threads that wait for it
             if len(batch) > 1 and isinstance(error, Exception) and not isinstance(error, StoreError):
                 for each in batch:
-                    self._carry_out([each])
+                    self._carry_out([each], together)
                 return
             for each in batch:
                 each.error, each.done = error, True
             return
         for each, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, OrchestratorError):
+            if answer is APART:
+                each.apart = True
+            elif isinstance(answer, OrchestratorError):
                 each.error = answer
             else:
                 each.answer = answer

@@ -46,9 +46,12 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def hold(database: Database, connection: Connection, claims: Sequence[tuple[str, int, str]]) -> list[Held | None]:
-    """Lock the runs and check each (run, attempt, token); None where the token does not open that attempt."""
-    found, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims])
+def hold(
+    database: Database, connection: Connection, claims: Sequence[tuple[str, int, str]], *, wait: bool = True
+) -> list[Held | None]:
+    """Lock the runs and check each (run, attempt, token); None where the token does not open that attempt, and
+    without `wait` where somebody else has locked the run."""
+    found, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
     # A statement of its own, after the lock: only then are the attempts' rows as new as the runs'.
     rows = connection.execute(_ATTEMPTS, {"ids": sorted(found)}).all() if found else []
     by_key = {(row.run_id, row.attempt): row for row in rows}

@@ -15,7 +15,7 @@ from orchestrator.columns import received
 from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import endings, observations, series
-from orchestrator.store.combine import Combined
+from orchestrator.store.combine import APART, Answers, Combined
 from orchestrator.store.database import Database
 from orchestrator.store.endings import Ending
 from orchestrator.store.holding import COMMANDS, Held, hold
@@ -65,8 +65,8 @@ class Leases:
         self._database = database
         self._policy = policy
         self._hello = Combined[Identity, Greeting](self._greet)
-        self._beat = Combined[Beat, HeartbeatReply](self._extend)
-        self._append = Combined[Arrival, None](self._take)
+        self._beat = Combined[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
+        self._append = Combined[Arrival, None](self._take, apart=partial(self._take, wait=True))
         self._end = Combined[Ending, AttemptOutcome](partial(endings.end_together, database, policy))
 
     def hello(self, run_id: str, attempt: int, token: str) -> Greeting:
@@ -145,9 +145,9 @@ class Leases:
                 for each in held
             ]
 
-    def _extend(self, beats: Sequence[Beat]) -> list[HeartbeatReply | OrchestratorError]:
+    def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
         with self._database.writing(durable=False) as connection:
-            held = hold(self._database, connection, [caller for caller, _ in beats])
+            held = hold(self._database, connection, [caller for caller, _ in beats], wait=wait)
             told = {
                 (each.run.id, each.attempt): (each, beat)
                 for each, (_, beat) in zip(held, beats, strict=True)
@@ -158,7 +158,10 @@ class Leases:
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
-            return [_reply(each) if each is not None and each.live else LeaseLostError() for each in held]
+            refused = (
+                LeaseLostError() if wait else APART
+            )  # without waiting, nobody's may be somebody's who has it locked
+            return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
     def _beaten(self, held: Held, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
         """The binds of `_EXTEND` and of `_PROGRESS`."""
@@ -170,9 +173,9 @@ class Leases:
             {"this": held.run.id, "new_step": step, "new_device_seconds": total},
         )
 
-    def _take(self, arrivals: Sequence[Arrival]) -> list[OrchestratorError | None]:
+    def _take(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
         with self._database.writing(durable=False) as connection:
-            held = hold(self._database, connection, [arrival.caller for arrival in arrivals])
+            held = hold(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
             new = _unknown([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
             if new:
                 series.append(connection, [arrival.batch for _, arrival in new])
@@ -180,7 +183,8 @@ class Leases:
                     observations.append(connection, holder.run.id, holder.attempt, arrival.observations)
                 _show_newest(connection, new)
                 count_change(connection)
-            return [None if each is not None and each.live else LeaseLostError() for each in held]
+            refused = LeaseLostError() if wait else APART
+            return [refused if each is None else None if each.live else LeaseLostError() for each in held]
 
     def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> Held:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])

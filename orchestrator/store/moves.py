@@ -105,6 +105,7 @@ class Locked:
 BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
 """In the order of the ids: two transactions that lock several runs must take them in the same order."""
 _LOCK_BY_ID = BY_ID.with_for_update(of=runs)
+_LOCK_FREE_BY_ID = BY_ID.with_for_update(of=runs, skip_locked=True)
 
 
 def lock(
@@ -122,10 +123,12 @@ def lock(
     return Locked(runs=tuple(RunRow(**row._mapping) for row in rows), now=database.read_clock(connection))
 
 
-def lock_ids(database: Database, connection: Connection, ids: Iterable[str]) -> tuple[dict[str, RunRow], float]:
-    """Lock the runs of these ids: those that exist, and the database's time."""
+def lock_ids(
+    database: Database, connection: Connection, ids: Iterable[str], *, wait: bool = True
+) -> tuple[dict[str, RunRow], float]:
+    """Lock the runs of these ids: those that exist (without `wait`: that nobody has locked), and the database's time."""
     wanted = sorted({known_id(id) for id in ids})
-    rows = connection.execute(_LOCK_BY_ID, {"ids": wanted}).all()
+    rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
     return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
 
 

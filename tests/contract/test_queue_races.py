@@ -135,6 +135,29 @@ def test_points_that_come_together_go_each_to_their_run_and_once(store: Store) -
     assert store.bench.points(dead.run_id) == ()
 
 
+@pytest.mark.postgres
+def test_one_locked_run_does_not_keep_the_reports_of_others_waiting(postgresql: PostgresqlServer) -> None:
+    """Somebody holds one run's row for as long as it likes; the others' heartbeats and points pass it by."""
+    with postgresql.database() as database:
+        store = open_store(database)
+        store.bench.submit(comparison_spec(seeds=range(3)))
+        locked, *others = store.claim(cpus=3, gpus=0, limit=3)
+        for lease in (locked, *others):
+            store.bench.hello(lease.run_id, 1, lease.token)
+        beat = Heartbeat(step=3)
+        with ThreadPoolExecutor(2) as pool:
+            with database.writing() as connection:
+                assert lock(database, connection, select_runs().where(tables.runs.c.id == locked.run_id)).runs
+                waiting = pool.submit(store.bench.heartbeat, locked.run_id, 1, locked.token, beat)
+                for _ in range(ROUNDS):
+                    for lease in others:
+                        beaten = pool.submit(store.bench.heartbeat, lease.run_id, 1, lease.token, beat)
+                        assert beaten.result(timeout=60) == HeartbeatReply(command=Command.CONTINUE)
+                assert not waiting.done()
+            assert waiting.result(timeout=60) == HeartbeatReply(command=Command.CONTINUE)
+        assert store.bench.run(locked.run_id).step == 3
+
+
 def test_two_claimers_never_get_the_same_run(store: Store) -> None:
     store.bench.submit(comparison_spec(seeds=range(40)))
 
