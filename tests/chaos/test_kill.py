@@ -1,6 +1,7 @@
 """kill -9 of a worker, the dispatcher, the api and the supervisor while a comparison runs.
 
-Nothing is lost, nothing doubled, and every loss equals an undisturbed run's to the bit.
+Nothing is lost, nothing doubled, and every loss equals an undisturbed run's to the bit. The webhook of its end is
+delivered though the api is killed while its receiver thinks.
 """
 
 import contextlib
@@ -21,7 +22,9 @@ from api.client import Client, ClientError
 from api.data_folder import read_note
 from orchestrator.experiments import ComparisonSpec, expand
 from orchestrator.jobs import RunStatus
+from orchestrator.webhook_records import WebhookRequest
 from tests.integration.small_comparison import small_comparison
+from tests.integration.webhook_receiver import Receiver, receiving
 from worker.reporter import SilentReporter
 from worker.run import Folders, run
 
@@ -33,11 +36,12 @@ SPEC = small_comparison(name="chaos", steps=200, seeds=(1,))
 
 
 @contextlib.contextmanager
-def service(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+def service(folder: Path, **settings: str) -> Iterator[tuple[str, psutil.Process]]:
     """`adapm-bench up` in a process of its own: its URL and its process. It is killed at the end if it still lives."""
+    environment = os.environ | {f"ADAPM_BENCH_{name}".upper(): value for name, value in settings.items()}
     command = [sys.executable, "-m", "api.cli", "up", "--data", str(folder), "--port", "0", "--slots", "2"]
     log = (folder.parent / f"{folder.name}.log").open("ab")
-    process = subprocess.Popen(command, stdout=log, stderr=log)
+    process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         note = _await(lambda: read_note(folder), "the service answers")
         assert note is not None
@@ -97,9 +101,16 @@ def _undisturbed(spec: ComparisonSpec, folder: Path, datasets: Path) -> dict[str
 
 
 def test_any_process_may_be_killed(tmp_path: Path) -> None:
-    """Four kinds of kill in one comparison; the second start finishes it."""
-    folder = tmp_path / "data"
-    with service(folder) as (url, supervisor), Client(url) as client:
+    """Four kinds of kill in one comparison; the second start finishes it, and tells of its end."""
+    with receiving() as receiver:
+        _kill_them(tmp_path, receiver)
+
+
+def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
+    folder, hooks = tmp_path / "data", {"webhook_urls": receiver.url, "webhook_networks": "127.0.0.0/8"}
+    receiver.hold()
+    with service(folder, **hooks) as (url, supervisor), Client(url) as client:
+        hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}ended"))
         experiment = client.submit(SPEC, key="chaos").experiment
         _await_step(client, experiment.id, 40)
         _kill_child(supervisor, "AttemptActor")
@@ -109,10 +120,24 @@ def test_any_process_may_be_killed(tmp_path: Path) -> None:
         _kill_child(supervisor, " dispatcher ")
         _await_step(client, experiment.id, 300)
         os.kill(supervisor.pid, signal.SIGKILL)
-    with service(folder) as (url, _), Client(url) as client:
+    with service(folder, **hooks) as (url, supervisor), Client(url, retries=4) as client:
         disturbed = _finish(client, SPEC)
+        _await(lambda: receiver.posts, "its end is on its way")
+        _kill_child(supervisor, " api --socket")
+        receiver.let_go()
+        _await(receiver.confirmed, "its end is told")
+        _await(lambda: _delivered(client, hook.webhook.id), "that is noted")
+    assert {post.headers["webhook-id"] for post in receiver.posts} == receiver.confirmed()
+    told = receiver.posts[-1].verified(hook.secret)["data"]
+    assert (told["id"], told["outcome"], told["counts"]["total"]) == (experiment.id, "succeeded", 3)
     assert disturbed == _undisturbed(SPEC, tmp_path / "alone", folder / "datasets")
     _assert_books_are_right(folder / "bench.sqlite3")
+
+
+def _delivered(client: Client, webhook_id: str) -> bool:
+    with contextlib.suppress(ClientError):
+        return client.webhook(webhook_id).delivered_at is not None
+    return False
 
 
 def _assert_books_are_right(path: Path) -> None:
