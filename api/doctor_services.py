@@ -73,7 +73,10 @@ def cluster(address: str, ours: str) -> Check:
     if theirs["python_version"] != python:
         found = f"the cluster at {address} has Python {theirs['python_version']}, this machine {python}"
         return broken(name, found, "use one image, or one version of Python, on all machines")
-    return good(name, f"{ours}, {nodes} nodes at {address}")
+    if nodes == 0:
+        way = f"on every machine that trains: ray start --address={address}"
+        return notice(name, f"{ours}, no node at {address}: runs wait", way)
+    return good(name, f"{ours}, {nodes} node{'s' if nodes != 1 else ''} at {address}")
 
 
 _TOKEN = "give this process the cluster's token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"  # noqa: S105 - words
@@ -140,5 +143,6 @@ def _without_password(uri: str) -> str:
 
 
 def _line(error: Exception) -> str:
+    """Its first sentence: Ray's have pages of advice."""
     said = str(error).strip().splitlines()
-    return said[0] if said else type(error).__name__
+    return said[0].partition(". ")[0] if said else type(error).__name__

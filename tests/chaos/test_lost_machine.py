@@ -32,7 +32,8 @@ Found = TypeVar("Found")
 def documented(task: str) -> str:
     """The shell block of the document that begins with that comment."""
     text = (ROOT / "docs" / "deployment.md").read_text()
-    (block,) = re.findall(rf"^```sh\n(# {task}.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    found: list[str] = re.findall(rf"^```sh\n(# {task}.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    (block,) = found
     return block
 
 

@@ -5,18 +5,20 @@ import fcntl
 import json
 import os
 import platform
+import re
 import resource
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -221,6 +223,45 @@ def test_an_embedded_ray_wants_short_paths_and_shared_memory(tmp_path: Path, mon
     assert "--shm-size" in doctor_services.embedded_ray("2.60.0").way_out
     monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}/{'long' * 10}")
     assert not doctor_services.embedded_ray("2.60.0").ok
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_real_cluster_answers_whoever_has_its_token(service_url: str, service_folder: Path, tmp_path: Path):
+    """The Ray of a running service, asked as a cluster is: by Ray's own client, in a process of its own."""
+    address = cluster_address((service_folder / "ray_folder").read_text())
+    (tmp_path / "token").write_text("a" * 64)
+    ours = asked_with(service_folder / "ray_token", address)
+    for _ in range(60):  # the service answers before its Ray has a node
+        if not ours.way_out:
+            break
+        assert ours.ok and "runs wait" in ours.found
+        ours = asked_with(service_folder / "ray_token", address)
+    assert ours.found.endswith(f", 1 node at {address}")
+    other = asked_with(tmp_path / "token", address)
+    assert not other.ok and "RAY_AUTH_TOKEN_PATH" in other.way_out
+
+
+def asked_with(token: Path, address: str) -> Check:
+    """What the doctor finds with that token."""
+    ask = (
+        "import ray, sys; from api import doctor_services; "
+        "print(doctor_services.cluster(sys.argv[1], ray.__version__).model_dump_json())"
+    )
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    command = [sys.executable, "-c", ask, address]
+    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env=environment, check=True)
+    return Check.model_validate_json(told.stdout)
+
+
+def cluster_address(ray_folder: str) -> str:
+    """Where the Ray with that folder listens: its raylet was told."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if ray_folder in line and (told := re.search(r"--gcs-address=(\S+)", line)):
+                return told[1]
+    raise AssertionError(f"no Ray in {ray_folder}")
 
 
 @pytest.mark.parametrize(
