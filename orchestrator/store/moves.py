@@ -126,7 +126,7 @@ def lock(
 def lock_ids(
     database: Database, connection: Connection, ids: Iterable[str], *, wait: bool = True
 ) -> tuple[dict[str, RunRow], float]:
-    """Lock the runs of these ids: those that exist (without `wait`: that nobody has locked), and the database's time."""
+    """Lock the runs of these ids: those that exist (without `wait`: those free) and the database's time."""
     wanted = sorted({known_id(id) for id in ids})
     rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
     return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
