@@ -158,9 +158,7 @@ class Leases:
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
-            refused = (
-                LeaseLostError() if wait else APART
-            )  # without waiting, nobody's may be somebody's who has it locked
+            refused = LeaseLostError() if wait else APART  # there may be such a lease, and its run be locked
             return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
     def _beaten(self, held: Held, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
