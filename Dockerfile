@@ -21,11 +21,11 @@ RUN pip install --no-cache-dir --constraint constraints.txt torch
 # What the bench itself needs is installed onto either torch; a change of our code builds from here on only.
 FROM build-cpu AS installed-cpu
 COPY . .
-RUN pip install --no-cache-dir --constraint constraints.txt '.[postgres]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[postgres,s3]'
 
 FROM build-cuda AS installed-cuda
 COPY . .
-RUN pip install --no-cache-dir --constraint constraints.txt '.[postgres,low-bit]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[postgres,low-bit,s3]'
 
 FROM base AS run
 ARG COMMIT=unknown

@@ -74,13 +74,16 @@ def _parted(script: str) -> Bundle:
     places |= {one[1]: place for place, one in enumerate(starts)}
     if not sources or not all(source.endswith("});") for source in sources):
         raise UnknownBundleError("its modules are not told apart")
+    licences, found, _ = script[end.end() :].partition("window.Plotly")
+    if not found:
+        raise UnknownBundleError("it is not handed to the page")
     return Bundle(
         licence=script[: script.index("*/") + 2],
         helpers=body[: edges[0]],
         sources=sources,
         places=places,
         main=end[1],
-        licences=script[end.end() :].partition("window.Plotly")[0],
+        licences=licences,
     )
 
 

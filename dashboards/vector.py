@@ -28,6 +28,10 @@ PNG_SCALE = 2.0
 HEIGHT_PIXELS = 430
 """Of a figure that does not say."""
 TRACES = ("scatter", "bar")
+MOST_COLUMNS = 5
+"""Of names above a figure, or fewer where they are long."""
+TITLE_BOTTOM = 0.93
+"""Share of a sheet's height below its title."""
 _DRAWING = Lock()
 
 
@@ -204,13 +208,22 @@ class Sheet:
         if len(entries) < (1 if self._layout.get("showlegend") else 2):
             return
         above = self._layout.get("legend", {}).get("orientation") == "h"
-        place: dict[str, Any] = {"loc": "best"}
-        if above:
-            place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": len(entries), "columnspacing": 1.2}
-        axes.legend(
-            entries.values(), entries.keys(), fontsize=8, frameon=not above, framealpha=0.85, handlelength=1.8,
-            facecolor=self._theme.surface, edgecolor="none", labelcolor=self._theme.ink, **place,
-        )  # fmt: skip
+        look: dict[str, Any] = {
+            "fontsize": 8, "frameon": not above, "framealpha": 0.85, "handlelength": 1.8, "edgecolor": "none",
+            "facecolor": self._theme.surface, "labelcolor": self._theme.ink,
+        }  # fmt: skip
+        if not above:
+            axes.legend(entries.values(), entries.keys(), loc="best", **look)
+            return
+        look |= {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "columnspacing": 1.2}
+        for columns in range(min(len(entries), MOST_COLUMNS), 0, -1):
+            legend = axes.legend(entries.values(), entries.keys(), ncols=columns, **look)
+            if legend.get_window_extent().x1 <= self._drawn.bbox.width:
+                break
+        # Further rows of names take their height from the plot below.
+        left, bottom, width, height = axes.get_position().bounds
+        names = legend.get_window_extent().y1 / self._drawn.bbox.height - bottom - height  # with their distance
+        axes.set_position((left, bottom, width, min(height, (TITLE_BOTTOM if self._title else 1.0) - names - bottom)))
 
 
 def _key(trace: Mapping[str, Any]) -> tuple[str, str]:

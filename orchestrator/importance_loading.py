@@ -20,6 +20,7 @@ def _loading() -> Event:
 
 
 def _load(loaded: Event) -> None:
-    import orchestrator.importance  # noqa: F401
-
-    loaded.set()
+    try:
+        import orchestrator.importance  # noqa: F401
+    finally:
+        loaded.set()  # also where it failed: the next request then meets the fault itself, and tells of it

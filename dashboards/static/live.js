@@ -41,6 +41,7 @@
       if (next) figure.dataset.figure = next.dataset.figure;
     }
     document.dispatchEvent(new Event("bench:refresh"));
+    poll();
   }
 
   // Changes only what differs, so that focus, text selection and scroll positions survive.
@@ -93,10 +94,12 @@
   addEventListener("popstate", refresh);
   document.addEventListener("bench:page", (event) => takeOver(event.detail));
 
-  // A region marked data-poll is being prepared: ask again after so many milliseconds.
+  // A region marked data-poll is being prepared: ask again after so many milliseconds. An event may bring such a region.
   function poll() {
     const waiting = document.querySelector("[data-poll]");
-    if (waiting) setTimeout(async () => { await refresh(); poll(); }, Number(waiting.dataset.poll));
+    if (!waiting || polling) return;
+    polling = true;
+    setTimeout(async () => { await refresh(); polling = false; poll(); }, Number(waiting.dataset.poll));
   }
 
   // A form of choices shows them at once; its button stays for those without scripts.

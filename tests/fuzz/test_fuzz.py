@@ -12,6 +12,9 @@ from api.scopes import Access, place_of
 from tests.fuzz.fuzzing import SEED, Report, fuzzed
 from tests.fuzz.house import House, furnished
 
+pytestmark = pytest.mark.timeout(1800)
+"""One answer may take ten minutes on a machine that is very busy."""
+
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:

@@ -32,7 +32,8 @@ DOCUMENTS = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {ROOT /
 
 ELSEWHERE = {
     r"up$": "test_cli.py and tests/chaos start it",
-    r"api ": "make cluster-test",
+    r"(api|dispatcher) ": "make cluster-test",
+    r"doctor$": "test_doctor.py: what it finds is this machine's",
     r"run run.yaml": "test_main_job.py: seconds of training",
     r"data prepare (openwebtext|c4|fineweb|DATASET) ": "the hub; test_cli_data.py has a copy of one",
     r"data prepare own/pages ": "test_cli_data.py: GPT-2's tokenizer is a download",
@@ -44,12 +45,13 @@ ELSEWHERE = {
 
 
 def shell_commands(document: Path) -> list[str]:
-    """What follows `adapm-bench` at the beginning of a line, in fenced and in indented blocks, without its remark."""
+    """What follows `adapm-bench` where a command begins, in fenced and in indented blocks, without remarks."""
     text = document.read_text().replace("\\\n", " ")
     fenced = "".join(re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
     indented = "".join(re.findall(r"^    adapm-bench.*\n", text, flags=re.MULTILINE))
-    lines = re.findall(r"^(?:\.venv/bin/)?adapm-bench (.*)$", fenced + dedent(indented), flags=re.MULTILINE)
-    return [re.sub(r"\s+(#|&&) .*", "", line).strip() for line in lines]
+    lines = (fenced + dedent(indented)).replace(" && ", "\n")
+    found = re.findall(r"^(?:\.venv/bin/)?adapm-bench (.*)$", lines, flags=re.MULTILINE)
+    return [re.sub(r"\s+# .*", "", line).strip() for line in found]
 
 
 PAGES = {document.name: found for document in DOCUMENTS if (found := shell_commands(document))}
@@ -81,6 +83,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "dump").mkdir()
     with gzip.open(tmp_path / "dump" / "forum.jsonl.gz", "wt") as file:
         file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
+    (tmp_path / "backup").mkdir()
     (tmp_path / "note.txt").write_text("what came of it")
     for block in re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S):
         (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
@@ -90,6 +93,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("ADAPM_BENCH_KEY", "")
     monkeypatch.delenv("ADAPM_BENCH_KEY")
     monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    monkeypatch.setenv("ADAPM_BENCH_DATASET_URL", f"file://{tmp_path}/shared")
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
     return tmp_path
 

@@ -50,6 +50,7 @@ def test_only_what_is_reached_from_the_core_and_the_named_kinds_is_kept():
         BUNDLE.replace("try{return t||e(", "try{return e("),
         BUNDLE.replace("P.register([", "P.add(["),
         BUNDLE.replace('name:"bar"', 'name:"bars"'),
+        BUNDLE.replace("window.Plotly", "window.Other"),
     ],
 )
 def test_a_bundle_that_is_made_otherwise_is_left_whole(broken):

@@ -87,7 +87,7 @@ def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
     rows = [
         row.model_copy(update={"candidate": f"{row.candidate}-{copy}", "title": f"{row.title} number {copy}"})
         for row in comparison.rows
-        for copy in range(6)
+        for copy in range(12)
     ]
     crowd = comparison.model_copy(update={"rows": tuple(rows)})
     styles = {row.candidate: style("adamw") for row in rows}
@@ -95,6 +95,9 @@ def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
     beside, legend = [text.get_text() for text in axes.texts], axes.get_legend()
     assert legend is not None and beside
     assert sorted([*beside, *(text.get_text() for text in legend.get_texts())]) == sorted(row.title for row in rows)
+    extent, sheet = legend.get_window_extent(), axes.figure.bbox
+    assert len(legend.get_texts()) > 7
+    assert extent.x1 <= sheet.width and extent.y1 <= sheet.height
 
 
 def test_the_peak_is_taken_apart_in_five_stacked_parts():
