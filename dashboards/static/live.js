@@ -9,6 +9,7 @@
   let seen = document.body.dataset.version;
   let busy = false;
   let again = false;
+  let polling = false;
 
   function show(state) {
     badge.hidden = false;
