@@ -1,18 +1,21 @@
 """Retention in a remote folder: which checkpoints stay there. Workers only add; the service alone deletes.
 
-Of a run that goes on stay the newest two that it has told of, for an attempt resumes from nothing else, and whatever is
-newer: it may be told of any moment. Of an ended one stays what `retention.py` keeps on the disk. What belongs to no run
-of this database is left alone.
+Of a run that goes on stay the newest two that it has told of, for an attempt resumes from nothing else, the best one
+that it has told of, and whatever is newer: it may be told of any moment. What an attempt left is older than all of its
+successors', whatever its step: the run went on without it. Of an ended run stays what `retention.py` keeps on the disk.
+What belongs to no run of this database is left alone.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.kept import Keep, Kept, forget, kept_of
+from orchestrator.kept import Keep, forget, kept_of
 from orchestrator.store.database import Database
 from orchestrator.store.moves import lock_run
 from orchestrator.store.tables import checkpoints, runs
@@ -20,6 +23,16 @@ from worker.remote_checkpoints import Kind, RemoteCheckpoint, complete, named
 from worker.remote_folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """The newest checkpoints of a run that the service has heard of; whether they are in the folder it cannot know."""
+
+    step: RemoteCheckpoint | None = None
+    """To go on from."""
+    best: RemoteCheckpoint | None = None
+
 
 KEPT_LIVE = 2
 """The newest, and the one before in case the newest turns out damaged; as on a worker's disk."""
@@ -47,27 +60,24 @@ def remove_remote(folder: RemoteFolder, run_ids: Iterable[str]) -> None:
         of_run.remove(of_run.sizes())
 
 
-def surplus(names: Sequence[str], status: RunStatus, told: RemoteCheckpoint | None, keep: Keep) -> list[str]:
-    """The files of one run that go; `told` is the newest checkpoint that the service has heard of."""
-    ended = status in TERMINAL
-    kept = kept_of(status, keep) if ended else Kept(last=KEPT_LIVE, best=True)
-    first = {
-        "step": _first_kept(names, "step", kept.last, told),
-        "best": _first_kept(names, "best", int(kept.best), None),
-    }
-    if not ended and told is None:
-        return []
-    mine = [(name, found[0]) for name in names if (found := named(name)) is not None]
-    return [name for name, each in mine if (least := first[each.kind]) is None or each.step < least]
+def surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
+    """The files of one run that go."""
+    if status in TERMINAL:
+        kept = kept_of(status, keep)
+        steps = _superfluous(names, "step", kept.last, told.step)
+        return steps + _superfluous(names, "best", int(kept.best), told.best)
+    # Before any of a kind is told of, each may be the one that will be.
+    steps = _superfluous(names, "step", KEPT_LIVE, told.step) if told.step else []
+    return steps + (_superfluous(names, "best", 1, told.best) if told.best else [])
 
 
-def _first_kept(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> int | None:
-    """The step from which on all of that kind stay; None where none does."""
+def _superfluous(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
+    """The files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
+    mine = [(name, found[0]) for name in names if (found := named(name)) is not None and found[0].kind == kind]
     if count == 0:
-        return None
-    whole = [each.step for each in complete(names, kind)]
-    settled = whole if told is None else [step for step in whole if step <= told.step]
-    return settled[-count] if len(settled) >= count else 0
+        return [name for name, _ in mine]
+    settled = [each for each in complete(names, kind) if told is None or each <= told]
+    return [name for name, each in mine if each < settled[-count]] if len(settled) >= count else []
 
 
 def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
@@ -78,25 +88,34 @@ def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, RemoteCheckpoint | None]]:
-    """Of each of these runs that there is: its state, and the newest checkpoint that was told of."""
-    found: dict[str, tuple[RunStatus, RemoteCheckpoint | None]] = {}
+def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
+    """Of each of these runs that there is: its state, and what was told of."""
+    found: dict[str, tuple[RunStatus, Told]] = {}
     wanted = list(run_ids)
-    newest = (
-        sa.select(checkpoints.c.run_id, checkpoints.c.attempt, sa.func.max(checkpoints.c.step).label("step"))
-        .group_by(checkpoints.c.run_id, checkpoints.c.attempt)
-        .order_by(checkpoints.c.attempt)
-    )
     with database.reading() as connection:
         for start in range(0, len(wanted), AT_ONCE):
             some = wanted[start : start + AT_ONCE]
-            told = {
-                row.run_id: RemoteCheckpoint(step=row.step, attempt=row.attempt, kind="step")
-                for row in connection.execute(newest.where(checkpoints.c.run_id.in_(some)))
-            }
+            told = _told(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
-                found[row.id] = row.status, told.get(row.id)
+                found[row.id] = row.status, told.get(row.id, Told())
     return found
+
+
+def _told(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Told]:
+    this = checkpoints.c
+    newest = (
+        sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
+        .where(this.run_id.in_(run_ids))
+        .group_by(this.run_id, this.attempt)
+        .order_by(this.attempt)
+    )
+
+    def last(kind: Kind, query: sa.Select[Any]) -> dict[str, RemoteCheckpoint]:
+        rows = connection.execute(query)
+        return {row.run_id: RemoteCheckpoint(attempt=row.attempt, step=row.step, kind=kind) for row in rows}
+
+    bests = last("best", newest.where(this.val_loss.is_not(None)))
+    return {run_id: Told(step=step, best=bests.get(run_id)) for run_id, step in last("step", newest).items()}
 
 
 AT_ONCE = 500
