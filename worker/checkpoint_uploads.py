@@ -81,16 +81,15 @@ class CheckpointUploads:
         started = time.monotonic()
         try:
             there = self._remote.put(notice)
-        except RemoteFolderError as error:
+            logger.info(
+                "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
+            )
+            with self._changed:
+                if not self._succeeded or _is_best(there):
+                    self._uploaded(there)
+        except (RemoteFolderError, OSError) as error:  # an OSError of the report, where this machine's disk is full
             if Path(notice.path).exists():  # else it was overtaken twice while it waited
                 logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
-            return
-        logger.info(
-            "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
-        )
-        with self._changed:
-            if not self._succeeded or _is_best(there):
-                self._uploaded(there)
 
 
 def _is_best(notice: CheckpointNotice) -> bool:

@@ -37,6 +37,8 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "file": {"auto_mkdir": True},
 }
 """What a scheme's file system is made with, beside its own defaults."""
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Of the disk that is written to."""
 NOT_SHARED: Final = frozenset({"memory", "data", "http", "https"})
 """Schemes that no other machine could read, or nobody could write."""
 
@@ -75,9 +77,9 @@ class RemoteFolder:
         self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file from there to `path`."""
+        """Copy a file from there to `path`; raises `OSError` where this machine's disk is full."""
         files, root = self._opened
-        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path)))
+        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path)), passing=FULL)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; one that is gone already is no fault."""
@@ -100,12 +102,12 @@ class RemoteFolder:
 
         return self._asked("opened", opened)
 
-    def _asked(self, what: str, question: Callable[[], Answer]) -> Answer:
+    def _asked(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
             return question()
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # the disk of this machine is full
+            if isinstance(error, OSError) and error.errno in passing:
+                raise
             raise RemoteFolderError(
                 f"{self.url} cannot be {what}: {_gist(error)}. "
                 "Check the address, the network and the keys in this process's environment."

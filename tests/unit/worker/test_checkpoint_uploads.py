@@ -1,0 +1,95 @@
+"""Copies of checkpoints: no fault ends them, what is overtaken is not told of, and a run leaves when it is told to."""
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from worker.checkpoint_uploads import CheckpointUploads
+from worker.protocol import CheckpointNotice
+from worker.remote_checkpoints import RemoteCheckpoints
+from worker.remote_folder import RemoteFolder
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> RemoteCheckpoints:
+    return RemoteCheckpoints(f"file://{tmp_path}/remote", attempt=1)
+
+
+class Gate:
+    """Storage that takes its time: every upload waits until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+        put = RemoteFolder.put
+
+        def slow(folder: RemoteFolder, path: Path, name: str) -> None:
+            self.reached.set()
+            assert self.open.wait(60)
+            put(folder, path, name)
+
+        monkeypatch.setattr(RemoteFolder, "put", slow)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_share_ends_no_copying(
+    remote: RemoteCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+) -> None:
+    from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # it publishes no types
+
+    told: list[CheckpointNotice] = []
+    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, told.append) as uploads:
+        with monkeypatch.context() as full:
+            full.setattr(LocalFileSystem, "put_file", _raising(OSError(number, "no room")))
+            uploads.offer(_saved(tmp_path, 1))
+            _until(lambda: "the checkpoint of step 1 stays on this machine alone" in caplog.text)
+        uploads.offer(_saved(tmp_path, 2))
+        _until(lambda: [notice.step for notice in told] == [2])
+
+
+def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    def uploaded(notice: CheckpointNotice) -> None:
+        told.append(notice.step)
+        if notice.step == 1:
+            raise OSError(errno.ENOSPC, "no room")
+
+    with CheckpointUploads(remote, uploaded) as uploads:
+        for step in (1, 2):
+            uploads.offer(_saved(tmp_path, step))
+            _until(lambda: len(told) == step)  # noqa: B023 - it is waited for here
+        assert told == [1, 2]
+
+
+def _saved(folder: Path, step: int, val_loss: float | None = None) -> CheckpointNotice:
+    path = folder / f"{'step' if val_loss is None else 'best'}-{step:09d}.pt"
+    path.write_bytes(b"state")
+    return CheckpointNotice(step=step, path=str(path), size_bytes=5, sha256="a", val_loss=val_loss)
+
+
+def _raising(error: Exception) -> Callable[..., None]:
+    def raises(*arguments: object, **named: object) -> None:
+        raise error
+
+    return raises
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
