@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"attempt-(\d+)/(step|best)-(\d+)\.(pt|json)")
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class RemoteCheckpoint:
-    """A checkpoint by its name; the later one of two is the greater, and all of an attempt are later than its forerunners'."""
+    """A checkpoint by its name; the later one of two is the greater: by its attempt, then by its step."""
 
     attempt: int
     step: int

@@ -5,11 +5,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from worker.checkpoint_uploads import CheckpointUploads
+from worker.errors import LeaseLostError
 from worker.protocol import CheckpointNotice
 from worker.remote_checkpoints import RemoteCheckpoints
 from worker.remote_folder import RemoteFolder
@@ -73,6 +75,50 @@ def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, 
             uploads.offer(_saved(tmp_path, step))
             _until(lambda: len(told) == step)  # noqa: B023 - it is waited for here
         assert told == [1, 2]
+
+
+def test_a_best_that_is_none_any_more_is_not_told_of(remote: RemoteCheckpoints, tmp_path: Path, gate: Gate) -> None:
+    told: list[int] = []
+    with CheckpointUploads(remote, lambda notice: told.append(notice.step)) as uploads:
+        uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
+        assert gate.reached.wait(60)
+        uploads.offer(_saved(tmp_path, 2, val_loss=2.0))
+        gate.open.set()
+    assert told == [2]
+
+
+def test_a_run_with_its_result_waits_for_its_best_until_it_is_told_to_leave(
+    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
+) -> None:
+    told: list[CheckpointNotice] = []
+    answers = iter([False, True])
+    with CheckpointUploads(remote, told.append, lambda: next(answers)) as uploads:
+        uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
+        assert gate.reached.wait(60)
+    assert next(answers, None) is None  # it was asked until it said so
+    _let_through(gate, remote)
+    assert told == []
+
+
+def test_a_run_that_lost_its_lease_waits_for_nothing_and_tells_of_nothing(
+    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
+) -> None:
+    told: list[CheckpointNotice] = []
+    with suppress(LeaseLostError), CheckpointUploads(remote, told.append) as uploads:
+        uploads.offer(_saved(tmp_path, 1))
+        assert gate.reached.wait(60)
+        raise LeaseLostError("given to another")
+    _let_through(gate, remote)
+    assert told == []
+
+
+def _let_through(gate: Gate, remote: RemoteCheckpoints) -> None:
+    """Return once the upload that was held up has ended, and its thread with it."""
+    gate.open.set()
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint-uploads":
+            thread.join(60)
+    assert len(remote.folder.sizes()) == 2
 
 
 def _saved(folder: Path, step: int, val_loss: float | None = None) -> CheckpointNotice:
