@@ -122,7 +122,9 @@ def refused(url: str) -> str | None:
     known = known_implementations.get(parts.scheme)
     if "::" in url or known is None or parts.scheme in NOT_SHARED:
         return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
-    if parts.password is not None or parts.username is not None or parts.query:
+    # A secret may hold a slash, at which the name of the host would end.
+    named = parts.scheme == "s3" and ":" in parts.netloc and not parts.netloc.startswith("arn:")
+    if "@" in url or named or parts.query:
         return "an URL with a name, a password or a query is kept nowhere; put keys into the environment"
     if not (parts.netloc or parts.path.strip("/")):
         return f"names no folder; write {parts.scheme}://BUCKET/PREFIX"
