@@ -94,6 +94,15 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
     assert remote.sizes() == {}
 
 
+def test_a_late_copy_of_an_older_best_does_not_replace_the_newer_one(store: Store) -> None:
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    for notice in (_notice(10, val_loss=3.0), _notice(20, val_loss=2.0), _notice(10, val_loss=3.0)):
+        store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
+    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [20]
+
+
 def _put(folder: RemoteFolder, *stems: str) -> None:
     for stem in stems:
         folder.write(f"{stem}.pt", b"state")
