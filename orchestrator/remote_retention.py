@@ -7,7 +7,7 @@ What belongs to no run of this database is left alone.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,26 +38,28 @@ KEPT_LIVE = 2
 """The newest, and the one before in case the newest turns out damaged; as on a worker's disk."""
 
 
-def prune_remote(database: Database, folder: RemoteFolder, keep: Keep) -> int:
+def prune_remote(
+    database: Database, folder: RemoteFolder, keep: Keep, stopping: Callable[[], bool] = lambda: False
+) -> int:
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
     names = _by_run(folder.sizes())
     removed = 0
     for run_id, (status, told) in _known(database, names).items():
+        if stopping():
+            break
         superfluous = surplus(names[run_id], status, told, keep)
+        if superfluous and status in TERMINAL:
+            superfluous = _forgotten(database, run_id, names[run_id], keep)
         folder.remove(f"{run_id}/{name}" for name in superfluous)
         removed += len(superfluous)
-        if superfluous and status in TERMINAL:
-            _forget(database, run_id, keep)
     if removed:
         log.info("checkpoints in the remote folder deleted", files=removed)
     return removed
 
 
-def remove_remote(folder: RemoteFolder, run_ids: Iterable[str]) -> None:
-    """Delete everything of these runs. Raises `RemoteFolderError`."""
-    for run_id in run_ids:
-        of_run = folder.below(run_id)
-        of_run.remove(of_run.sizes())
+def remove_remote(folder: RemoteFolder, run_id: str) -> None:
+    """Delete everything of this run. Raises `RemoteFolderError`."""
+    folder.remove(folder.sizes(run_id))
 
 
 def surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
@@ -122,9 +124,16 @@ AT_ONCE = 500
 """Runs in one question."""
 
 
-def _forget(database: Database, run_id: str, keep: Keep) -> None:
-    """No checkpoint is told of that is not there, unless the run goes on meanwhile."""
+def _forgotten(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
+    """The files of a run that go now that no row tells of them; none where it was retried since it was looked at.
+
+    Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.
+    """
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
-        if found is not None and found[0].status in TERMINAL:
-            forget(connection, run_id, kept_of(found[0].status, keep))
+        if found is None or found[0].status not in TERMINAL:
+            return []
+        status = found[0].status
+        told = _told(connection, [run_id]).get(run_id, Told())
+        forget(connection, run_id, kept_of(status, keep))
+        return surplus(names, status, told, keep)

@@ -54,10 +54,11 @@ class RemoteFolder:
         """The folder of that name in this one."""
         return RemoteFolder(f"{self.url}/{name}")
 
-    def sizes(self) -> dict[str, int]:
-        """Every file at any depth with its size in bytes; none where there is no such folder."""
+    def sizes(self, below: str = "") -> dict[str, int]:
+        """Every file at any depth, or those `below` a folder of it, with its size in bytes; none where there is no such
+        folder."""
         files, root = self._opened
-        found = self._asked("looked through", lambda: files.find(root, detail=True))
+        found = self._asked("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
         return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
 
     def read(self, name: str) -> bytes | None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobs import AttemptOutcome, RunStatus
-from orchestrator.kept import Keep
+from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
+from orchestrator.kept import Keep, Kept, kept_of
 from orchestrator.remote_retention import Told, prune_remote, surplus
 from orchestrator.removal import remove_deleted
 from tests.contract.conftest import Store
@@ -66,6 +66,31 @@ def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Stor
         store.bench.checkpoint(run_id, 2, second.token, notice)
     assert prune_remote(store.database, remote, "best") == len(left)
     assert sorted(remote.below(run_id).sizes()) == sorted(begun)
+
+
+def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_there(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteFolder(f"file://{tmp_path}/remote")
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    store.bench.checkpoint(lease.run_id, 1, lease.token, _notice(10))
+    _put(remote.below(lease.run_id), "attempt-0001/step-000000010")
+    store.bench.cancel_run(lease.run_id)
+    store.database.clock_offset_seconds += 100
+    for run_id, attempt in store.queue.overdue_cancels():
+        store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
+
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> Kept:
+        store.bench.wish_run(lease.run_id, Wish.RETRY)
+        return kept_of(status, keep)
+
+    assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
+    monkeypatch.setattr("orchestrator.remote_retention.kept_of", retried_meanwhile)
+    assert prune_remote(store.database, remote, "none") == 0
+    assert _steps(remote, lease.run_id) == [10]
+    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [10]
 
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
