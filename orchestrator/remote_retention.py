@@ -1,18 +1,21 @@
 """Retention in a remote folder: which checkpoints stay there. Workers only add; the service alone deletes.
 
-Of a run that goes on stay the newest two that it has told of, for an attempt resumes from nothing else, and whatever is
-newer: it may be told of any moment. Of an ended one stays what `retention.py` keeps on the disk. What belongs to no run
-of this database is left alone.
+Of a run that goes on stay the newest two that it has told of, for an attempt resumes from nothing else, the best one
+that it has told of, and whatever is newer: it may be told of any moment. What an attempt left is older than all of its
+successors', whatever its step: the run went on without it. Of an ended run stays what `retention.py` keeps on the disk.
+What belongs to no run of this database is left alone.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.kept import Keep, Kept, forget, kept_of
+from orchestrator.kept import Keep, forget, kept_of
 from orchestrator.store.database import Database
 from orchestrator.store.moves import lock_run
 from orchestrator.store.tables import checkpoints, runs
@@ -21,53 +24,62 @@ from worker.remote_folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """The newest checkpoints of a run that the service has heard of; whether they are in the folder it cannot know."""
+
+    step: RemoteCheckpoint | None = None
+    """To go on from."""
+    best: RemoteCheckpoint | None = None
+
+
 KEPT_LIVE = 2
 """The newest, and the one before in case the newest turns out damaged; as on a worker's disk."""
 
 
-def prune_remote(database: Database, folder: RemoteFolder, keep: Keep) -> int:
+def prune_remote(
+    database: Database, folder: RemoteFolder, keep: Keep, stopping: Callable[[], bool] = lambda: False
+) -> int:
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
     names = _by_run(folder.sizes())
     removed = 0
     for run_id, (status, told) in _known(database, names).items():
+        if stopping():
+            break
         superfluous = surplus(names[run_id], status, told, keep)
+        if superfluous and status in TERMINAL:
+            superfluous = _forgotten(database, run_id, names[run_id], keep)
         folder.remove(f"{run_id}/{name}" for name in superfluous)
         removed += len(superfluous)
-        if superfluous and status in TERMINAL:
-            _forget(database, run_id, keep)
     if removed:
         log.info("checkpoints in the remote folder deleted", files=removed)
     return removed
 
 
-def remove_remote(folder: RemoteFolder, run_ids: Iterable[str]) -> None:
-    """Delete everything of these runs. Raises `RemoteFolderError`."""
-    for run_id in run_ids:
-        of_run = folder.below(run_id)
-        of_run.remove(of_run.sizes())
+def remove_remote(folder: RemoteFolder, run_id: str) -> None:
+    """Delete everything of this run. Raises `RemoteFolderError`."""
+    folder.remove(folder.sizes(run_id))
 
 
-def surplus(names: Sequence[str], status: RunStatus, told: RemoteCheckpoint | None, keep: Keep) -> list[str]:
-    """The files of one run that go; `told` is the newest checkpoint that the service has heard of."""
-    ended = status in TERMINAL
-    kept = kept_of(status, keep) if ended else Kept(last=KEPT_LIVE, best=True)
-    first = {
-        "step": _first_kept(names, "step", kept.last, told),
-        "best": _first_kept(names, "best", int(kept.best), None),
-    }
-    if not ended and told is None:
-        return []
-    mine = [(name, found[0]) for name in names if (found := named(name)) is not None]
-    return [name for name, each in mine if (least := first[each.kind]) is None or each.step < least]
+def surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
+    """The files of one run that go."""
+    if status in TERMINAL:
+        kept = kept_of(status, keep)
+        steps = _superfluous(names, "step", kept.last, told.step)
+        return steps + _superfluous(names, "best", int(kept.best), told.best)
+    # Before any of a kind is told of, each may be the one that will be.
+    steps = _superfluous(names, "step", KEPT_LIVE, told.step) if told.step else []
+    return steps + (_superfluous(names, "best", 1, told.best) if told.best else [])
 
 
-def _first_kept(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> int | None:
-    """The step from which on all of that kind stay; None where none does."""
+def _superfluous(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
+    """The files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
+    mine = [(name, found[0]) for name in names if (found := named(name)) is not None and found[0].kind == kind]
     if count == 0:
-        return None
-    whole = [each.step for each in complete(names, kind)]
-    settled = whole if told is None else [step for step in whole if step <= told.step]
-    return settled[-count] if len(settled) >= count else 0
+        return [name for name, _ in mine]
+    settled = [each for each in complete(names, kind) if told is None or each <= told]
+    return [name for name, each in mine if each < settled[-count]] if len(settled) >= count else []
 
 
 def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
@@ -78,34 +90,50 @@ def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, RemoteCheckpoint | None]]:
-    """Of each of these runs that there is: its state, and the newest checkpoint that was told of."""
-    found: dict[str, tuple[RunStatus, RemoteCheckpoint | None]] = {}
+def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
+    """Of each of these runs that there is: its state, and what was told of."""
+    found: dict[str, tuple[RunStatus, Told]] = {}
     wanted = list(run_ids)
-    newest = (
-        sa.select(checkpoints.c.run_id, checkpoints.c.attempt, sa.func.max(checkpoints.c.step).label("step"))
-        .group_by(checkpoints.c.run_id, checkpoints.c.attempt)
-        .order_by(checkpoints.c.attempt)
-    )
     with database.reading() as connection:
         for start in range(0, len(wanted), AT_ONCE):
             some = wanted[start : start + AT_ONCE]
-            told = {
-                row.run_id: RemoteCheckpoint(step=row.step, attempt=row.attempt, kind="step")
-                for row in connection.execute(newest.where(checkpoints.c.run_id.in_(some)))
-            }
+            told = _told(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
-                found[row.id] = row.status, told.get(row.id)
+                found[row.id] = row.status, told.get(row.id, Told())
     return found
+
+
+def _told(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Told]:
+    this = checkpoints.c
+    newest = (
+        sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
+        .where(this.run_id.in_(run_ids))
+        .group_by(this.run_id, this.attempt)
+        .order_by(this.attempt)
+    )
+
+    def last(kind: Kind, query: sa.Select[Any]) -> dict[str, RemoteCheckpoint]:
+        rows = connection.execute(query)
+        return {row.run_id: RemoteCheckpoint(attempt=row.attempt, step=row.step, kind=kind) for row in rows}
+
+    bests = last("best", newest.where(this.val_loss.is_not(None)))
+    return {run_id: Told(step=step, best=bests.get(run_id)) for run_id, step in last("step", newest).items()}
 
 
 AT_ONCE = 500
 """Runs in one question."""
 
 
-def _forget(database: Database, run_id: str, keep: Keep) -> None:
-    """No checkpoint is told of that is not there, unless the run goes on meanwhile."""
+def _forgotten(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
+    """The files of a run that go now that no row tells of them; none where it was retried since it was looked at.
+
+    Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.
+    """
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
-        if found is not None and found[0].status in TERMINAL:
-            forget(connection, run_id, kept_of(found[0].status, keep))
+        if found is None or found[0].status not in TERMINAL:
+            return []
+        status = found[0].status
+        told = _told(connection, [run_id]).get(run_id, Told())
+        forget(connection, run_id, kept_of(status, keep))
+        return surplus(names, status, told, keep)

@@ -53,12 +53,12 @@ def _remove(
     if remote is None:  # otherwise every machine has a folder of runs of its own, and this one perhaps none
         _require_folders(database, runs_folder, experiment_id)
     while run_ids := runs_left(database, experiment_id, RUNS_AT_ONCE):
-        if stopping():
-            return False
         for run_id in run_ids:
+            if stopping():
+                return False
             _remove_folder(runs_folder / run_id)
-        if remote is not None:
-            remove_remote(remote, run_ids)
+            if remote is not None:
+                remove_remote(remote, run_id)
         remove_runs(database, run_ids)
     data_folder = runs_folder.parent
     _remove_folder(data_folder / "sweeps" / experiment_id)

@@ -27,6 +27,8 @@ from worker.remote_folder import RemoteFolder
 log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 60.0
+STOP_SECONDS = 5.0
+"""So long a service that stops waits for it: what is not deleted now is found again."""
 FOLDER = "checkpoints"
 """Where in a run's folder its worker keeps them (`worker/run.py`)."""
 
@@ -47,16 +49,18 @@ class Retention:
     def close(self) -> None:
         """Look no more."""
         self._stop.set()
-        self._thread.join(EVERY_SECONDS)
+        self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
             try:
                 prune(self._database, self._runs_folder, self._keep)
                 if self._remote is not None:
-                    prune_remote(self._database, self._remote, self._keep)
+                    prune_remote(self._database, self._remote, self._keep, self._stop.is_set)
             except (OrchestratorError, RemoteFolderError, OSError) as error:
                 log.warning("checkpoints are not looked at now", error=str(error))
+            if self._stop.is_set():
+                return
             try:
                 remove_deleted(self._database, self._runs_folder, self._stop.is_set, self._remote)
             except OrchestratorError as error:

@@ -3,7 +3,7 @@
     offer ──► the newest step, the best ──thread──► remote folder ──► uploaded: where it is now
 
 Only the newest of each kind waits: one that is overtaken before its turn is never sent. One that cannot be sent is let
-go with a warning, and the next one is tried: it stands for all before it.
+go with a warning, and the next one is tried: it stands for all before it. Nothing is told of after the run has left.
 """
 
 import logging
@@ -23,18 +23,26 @@ logger = logging.getLogger(__name__)
 LEAVING_SECONDS: Final = 15.0
 """A run that stops waits this long for what is being sent: about as long as it is let."""
 BEST_SECONDS: Final = 600.0
-"""One that has its result waits this long for its best checkpoint, and for no other."""
+"""One that has its result waits this long for its best checkpoint, and for no other, unless it is to leave."""
+LOOK_SECONDS: Final = 0.5
+"""So often it looks whether it is."""
 
 
 class CheckpointUploads:
     """Use it in a `with`."""
 
-    def __init__(self, remote: RemoteCheckpoints, uploaded: Callable[[CheckpointNotice], object]) -> None:
-        """`uploaded` is told of each, with the path that it has there."""
-        self._remote, self._uploaded = remote, uploaded
+    def __init__(
+        self,
+        remote: RemoteCheckpoints,
+        uploaded: Callable[[CheckpointNotice], object],
+        must_leave: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`uploaded` is told of each, with the path that it has there; `must_leave` says that a run with its result
+        shall not wait."""
+        self._remote, self._uploaded, self._must_leave = remote, uploaded, must_leave
         self._waiting: dict[bool, CheckpointNotice] = {}
         self._sending: CheckpointNotice | None = None
-        self._leaving = self._succeeded = False
+        self._leaving = self._succeeded = self._left = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="checkpoint-uploads", daemon=True)
 
@@ -45,18 +53,27 @@ class CheckpointUploads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        lost = kind is not None and issubclass(kind, LeaseLostError)
         with self._changed:
             self._leaving, self._succeeded = True, kind is None
             if self._succeeded:  # nothing goes on from a run that has its result
                 self._waiting.pop(False, None)
-            if kind is not None and issubclass(kind, LeaseLostError):
-                self._waiting.clear()
             best_is_left = True in self._waiting or (self._sending is not None and _is_best(self._sending))
             self._changed.notify_all()
-        if not self._succeeded or best_is_left:
-            self._thread.join(BEST_SECONDS if self._succeeded else LEAVING_SECONDS)
-            if self._thread.is_alive():
+        if best_is_left if self._succeeded else not lost:
+            self._wait()
+        with self._changed:  # whatever is told of from now on would come behind the run's end
+            self._left = True
+            self._waiting.clear()
+
+    def _wait(self) -> None:
+        """Until all is sent, patience ends or, with a result, somebody wants the run to leave: a result comes first."""
+        deadline = time.monotonic() + (BEST_SECONDS if self._succeeded else LEAVING_SECONDS)
+        while self._thread.is_alive():
+            if time.monotonic() > deadline or (self._succeeded and self._must_leave()):
                 logger.warning("the last checkpoint did not reach %s in time", self._remote.folder.url)
+                return
+            self._thread.join(LOOK_SECONDS)
 
     def offer(self, notice: CheckpointNotice) -> None:
         """Send this checkpoint, which lies on this machine's disk, instead of the one that still waits."""
@@ -81,16 +98,19 @@ class CheckpointUploads:
         started = time.monotonic()
         try:
             there = self._remote.put(notice)
-        except RemoteFolderError as error:
+            logger.info(
+                "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
+            )
+            with self._changed:
+                if not self._left and not self._is_overtaken(there):
+                    self._uploaded(there)
+        except (RemoteFolderError, OSError) as error:  # an OSError of the report, where this machine's disk is full
             if Path(notice.path).exists():  # else it was overtaken twice while it waited
                 logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
-            return
-        logger.info(
-            "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
-        )
-        with self._changed:
-            if not self._succeeded or _is_best(there):
-                self._uploaded(there)
+
+    def _is_overtaken(self, there: CheckpointNotice) -> bool:
+        """Whether nobody wants it any more: the best one is another already, or nothing goes on from the run."""
+        return True in self._waiting if _is_best(there) else self._succeeded
 
 
 def _is_best(notice: CheckpointNotice) -> bool:

@@ -27,10 +27,10 @@ _NAME: Final = re.compile(r"attempt-(\d+)/(step|best)-(\d+)\.(pt|json)")
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class RemoteCheckpoint:
-    """A checkpoint by its name; the later one of two is the greater."""
+    """A checkpoint by its name; the later one of two is the greater: by its attempt, then by its step."""
 
-    step: int
     attempt: int
+    step: int
     kind: Kind
 
     @property

@@ -37,6 +37,8 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "file": {"auto_mkdir": True},
 }
 """What a scheme's file system is made with, beside its own defaults."""
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Of the disk that is written to."""
 NOT_SHARED: Final = frozenset({"memory", "data", "http", "https"})
 """Schemes that no other machine could read, or nobody could write."""
 
@@ -52,10 +54,11 @@ class RemoteFolder:
         """The folder of that name in this one."""
         return RemoteFolder(f"{self.url}/{name}")
 
-    def sizes(self) -> dict[str, int]:
-        """Every file at any depth with its size in bytes; none where there is no such folder."""
+    def sizes(self, below: str = "") -> dict[str, int]:
+        """Every file at any depth, or those `below` a folder of it, with its size in bytes; none where there is no such
+        folder."""
         files, root = self._opened
-        found = self._asked("looked through", lambda: files.find(root, detail=True))
+        found = self._asked("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
         return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
 
     def read(self, name: str) -> bytes | None:
@@ -75,9 +78,9 @@ class RemoteFolder:
         self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file from there to `path`."""
+        """Copy a file from there to `path`; raises `OSError` where this machine's disk is full."""
         files, root = self._opened
-        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path)))
+        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path)), passing=FULL)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; one that is gone already is no fault."""
@@ -100,12 +103,12 @@ class RemoteFolder:
 
         return self._asked("opened", opened)
 
-    def _asked(self, what: str, question: Callable[[], Answer]) -> Answer:
+    def _asked(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
             return question()
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # the disk of this machine is full
+            if isinstance(error, OSError) and error.errno in passing:
+                raise
             raise RemoteFolderError(
                 f"{self.url} cannot be {what}: {_gist(error)}. "
                 "Check the address, the network and the keys in this process's environment."
@@ -120,7 +123,9 @@ def refused(url: str) -> str | None:
     known = known_implementations.get(parts.scheme)
     if "::" in url or known is None or parts.scheme in NOT_SHARED:
         return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
-    if parts.password is not None or parts.username is not None or parts.query:
+    # A secret may hold a slash, at which the name of the host would end.
+    named = parts.scheme == "s3" and ":" in parts.netloc and not parts.netloc.startswith("arn:")
+    if "@" in url or named or parts.query:
         return "an URL with a name, a password or a query is kept nowhere; put keys into the environment"
     if not (parts.netloc or parts.path.strip("/")):
         return f"names no folder; write {parts.scheme}://BUCKET/PREFIX"

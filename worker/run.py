@@ -23,7 +23,7 @@ from worker.crew import Crew
 from worker.data.remote_datasets import fetch_missing
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
-from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError
+from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
 from worker.execution import is_compiler_fault, prepare
 from worker.measured import Measured, together
 from worker.memory_cap import MemoryCap
@@ -116,39 +116,62 @@ def run(
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
     clock, termination, crew = clock or DeviceClock(), termination or Termination(), crew or Crew()
-    with termination, using_device(spec.resources, crew) as device, _copying(folders, reporter, crew) as copied:
-        seed_everything(spec.seed)
-        obey = partial(_leave_if_told, reporter, termination, clock, checkpoint)
-        data, weights = _materials(spec, folders, obey)
-        around = Surroundings(
-            device=device,
+    with termination, _copying(folders, reporter, termination, crew) as copied:
+        surrounded = partial(
+            Surroundings,
             reporter=reporter,
             checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash()),
             checkpoint_seconds=checkpoint_seconds,
-            memory=MemoryMeter(device),
             clock=clock,
             termination=termination,
-            cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
             keep_best=keep_best,
             crew=crew,
-            initial_weights_sha256=weights.sha256 if weights else None,
             copied=copied,
         )
-        _bring_checkpoint(folders, around, checkpoint, obey)
-        execution = _Execution(spec, data, weights, around, micro_batch_sequences)
-        result = execution.carried_out(checkpoint, retried_smaller=retried_smaller)
+        obey = partial(_leave_if_told, reporter, termination, clock, checkpoint)
+        training = partial(_trained, spec, folders, surrounded, crew, obey)
+        result = training(checkpoint, micro_batch_sequences, retried_smaller=retried_smaller)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
 
 @contextmanager
-def _copying(folders: Folders, reporter: Reporter, crew: Crew) -> Iterator[Callable[[CheckpointNotice], None] | None]:
+def _copying(
+    folders: Folders, reporter: Reporter, termination: Termination, crew: Crew
+) -> Iterator[Callable[[CheckpointNotice], None] | None]:
     """Within, what has checkpoints copied to the remote folder; None where there is none, or another does it."""
     if folders.remote_checkpoints is None or not crew.leads:
         yield None
         return
-    with CheckpointUploads(folders.remote_checkpoints, reporter.checkpoint) as uploads:
+    must_leave = partial(_must_leave, reporter, termination)
+    with CheckpointUploads(folders.remote_checkpoints, reporter.checkpoint, must_leave) as uploads:
         yield uploads.offer
+
+
+def _trained(
+    spec: RunSpec,
+    folders: Folders,
+    surrounded: Callable[..., Surroundings],
+    crew: Crew,
+    obey: Callable[[], None],
+    checkpoint: CheckpointNotice | None,
+    micro_batch_sequences: int | None,
+    *,
+    retried_smaller: bool,
+) -> Result:
+    """The result; once there is one, nothing of the run is on the device any more, whatever is still waited for."""
+    with using_device(spec.resources, crew) as device:
+        seed_everything(spec.seed)
+        data, weights = _materials(spec, folders, obey)
+        around = surrounded(
+            device=device,
+            memory=MemoryMeter(device),
+            cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
+            initial_weights_sha256=weights.sha256 if weights else None,
+        )
+        _bring_checkpoint(folders, around, checkpoint, obey)
+        execution = _Execution(spec, data, weights, around, micro_batch_sequences)
+        return execution.carried_out(checkpoint, retried_smaller=retried_smaller)
 
 
 def _bring_checkpoint(
@@ -181,6 +204,14 @@ def _leave_if_told(
     if command in (Command.CANCEL, Command.PAUSE):
         step = known.step if known else 0
         raise RunStoppedError(Stopped(command=command, step=step, device_seconds=clock.seconds()))
+
+
+def _must_leave(reporter: Reporter, termination: Termination) -> bool:
+    """Whether the service or the system wants the process of a run that has its result to end."""
+    try:
+        return termination.requested or reporter.command() in (Command.CANCEL, Command.PAUSE)
+    except WorkerError:  # the service does not listen any more: who delivers the result will meet it
+        return True
 
 
 def _lack_of_memory(error: Exception, crew: Crew) -> str:

@@ -73,7 +73,8 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return f"{where}: no setting has that name; docs/settings.md lists them"
     if kind == "remote_folder":  # what is refused may hold a secret
-        value = re.sub(r"//[^/]*@|\?.*", lambda found: "//***@" if found[0][0] == "/" else "?***", str(value))
+        value = re.sub(r"//.*@", "//***@", str(value))
+        value = re.sub(r"(//[^@/]*:|\?).*", r"\1***", value)
     return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 

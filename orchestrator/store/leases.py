@@ -102,7 +102,10 @@ class Leases:
                 best = sa.select(checkpoints.c.step).where(same, checkpoints.c.val_loss.is_not(None))
                 if connection.execute(best).first() is not None:
                     return
-            else:  # the one that was the best before is no more
+            else:  # the one that was the best before is no more; a copy of it may come late
+                better = here & (checkpoints.c.step > notice.step) & checkpoints.c.val_loss.is_not(None)
+                if connection.execute(sa.select(checkpoints.c.step).where(better)).first() is not None:
+                    return
                 same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
             connection.execute(sa.delete(checkpoints).where(same))
             row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}

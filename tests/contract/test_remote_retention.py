@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobs import RunStatus
-from orchestrator.kept import Keep
-from orchestrator.remote_retention import prune_remote, surplus
+from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
+from orchestrator.kept import Keep, Kept, kept_of
+from orchestrator.remote_retention import Told, prune_remote, surplus
 from orchestrator.removal import remove_deleted
 from tests.contract.conftest import Store
 from tests.stores import comparison_spec, result
@@ -36,7 +36,7 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
 @pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
 def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
-    told = RemoteCheckpoint(step=20, attempt=1, kind="step")
+    told = Told(step=RemoteCheckpoint(step=20, attempt=1, kind="step"))
     gone = surplus(names, RunStatus.FAILED, told, keep)
     left = sorted(set(names) - set(gone))
     # What is newer than the service knows stays beside the last one that it knows.
@@ -44,9 +44,58 @@ def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int]
     assert left == sorted(_files("step", *steps, *newer) + _files("best", *best))
 
 
+def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Store, tmp_path: Path) -> None:
+    """Attempt 1 was lost, or does not know that it was; its steps beyond 500, where attempt 2 began, are void."""
+    remote = RemoteFolder(f"file://{tmp_path}/remote")
+    store.bench.submit(comparison_spec(seeds=(1,), steps=1000))
+    (first,) = store.claim(cpus=1, limit=1)
+    run_id = first.run_id
+    store.bench.hello(run_id, 1, first.token)
+    for notice in (_notice(490), _notice(400, val_loss=3.0)):
+        store.bench.checkpoint(run_id, 1, first.token, notice)
+    store.queue.release(run_id, 1, AttemptOutcome.LOST, "its machine is gone")
+    store.database.clock_offset_seconds += 1000
+    (second,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(run_id, 2, second.token)
+    left = _files("step", 490, 900) + _files("best", 400, 900)
+    begun = _files("step", 480, 600, attempt=2) + _files("best", 600, attempt=2)
+    for name in left + begun:
+        remote.below(run_id).write(name, b"{}")
+    assert prune_remote(store.database, remote, "best") == 0  # nothing of the second attempt was told of yet
+    for notice in (_notice(480), _notice(600, val_loss=2.0)):
+        store.bench.checkpoint(run_id, 2, second.token, notice)
+    assert prune_remote(store.database, remote, "best") == len(left)
+    assert sorted(remote.below(run_id).sizes()) == sorted(begun)
+
+
+def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_there(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteFolder(f"file://{tmp_path}/remote")
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    store.bench.checkpoint(lease.run_id, 1, lease.token, _notice(10))
+    _put(remote.below(lease.run_id), "attempt-0001/step-000000010")
+    store.bench.cancel_run(lease.run_id)
+    store.database.clock_offset_seconds += 100
+    for run_id, attempt in store.queue.overdue_cancels():
+        store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
+
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> Kept:
+        store.bench.wish_run(lease.run_id, Wish.RETRY)
+        return kept_of(status, keep)
+
+    assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
+    monkeypatch.setattr("orchestrator.remote_retention.kept_of", retried_meanwhile)
+    assert prune_remote(store.database, remote, "none") == 0
+    assert _steps(remote, lease.run_id) == [10]
+    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [10]
+
+
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
     names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
-    told = RemoteCheckpoint(step=40, attempt=1, kind="step")
+    told = Told(step=RemoteCheckpoint(step=40, attempt=1, kind="step"))
     assert set(surplus(names, RunStatus.RUNNING, told, "last")) == {
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",
@@ -70,19 +119,28 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
     assert remote.sizes() == {}
 
 
+def test_a_late_copy_of_an_older_best_does_not_replace_the_newer_one(store: Store) -> None:
+    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.bench.hello(lease.run_id, 1, lease.token)
+    for notice in (_notice(10, val_loss=3.0), _notice(20, val_loss=2.0), _notice(10, val_loss=3.0)):
+        store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
+    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [20]
+
+
 def _put(folder: RemoteFolder, *stems: str) -> None:
     for stem in stems:
         folder.write(f"{stem}.pt", b"state")
         folder.write(f"{stem}.json", b"{}")
 
 
-def _files(kind: str, *steps: int) -> list[str]:
-    return [f"attempt-0001/{kind}-{step:09d}.{ending}" for step in steps for ending in ("pt", "json")]
+def _files(kind: str, *steps: int, attempt: int = 1) -> list[str]:
+    return [f"attempt-{attempt:04d}/{kind}-{step:09d}.{ending}" for step in steps for ending in ("pt", "json")]
 
 
 def _steps(remote: RemoteFolder, run_id: str) -> list[int]:
     return sorted(int(name[-12:-3]) for name in remote.below(run_id).sizes() if name.endswith(".pt"))
 
 
-def _notice(step: int) -> CheckpointNotice:
-    return CheckpointNotice(step=step, path="somewhere", size_bytes=1, sha256="a")
+def _notice(step: int, val_loss: float | None = None) -> CheckpointNotice:
+    return CheckpointNotice(step=step, path="somewhere", size_bytes=1, sha256="a", val_loss=val_loss)

@@ -60,8 +60,12 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
         return found  # the run that needs it first prepares it
     try:
         manifest = read_manifest(folder) if folder.exists() else _elsewhere(folder.name, dataset_url)
-    except (CorruptShardError, RemoteFolderError) as error:
+    except CorruptShardError as error:
         return [*found, str(error)]
+    except RemoteFolderError as error:
+        if error.__cause__ is None and not on_demand(data.dataset, data.tokenizer):  # no waiting helps
+            return [*found, str(error)]
+        return found  # away just now: the run prepares its data, or waits for them
     if manifest is not None:
         return [*found, *_unfit(workload, manifest)]
     there = on_demand(data.dataset, data.tokenizer)

@@ -9,6 +9,7 @@ Runs only read there; `adapm-bench data prepare` and `data push` write.
 
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from typing import Final
 from worker.data import catalog, conversation_manifest, manifest
 from worker.data.lock import locked
 from worker.data.prepared import UNFINISHED
-from worker.errors import CorruptShardError, DataError
+from worker.errors import CorruptShardError, DataError, RemoteFolderError
 from worker.remote_folder import RemoteFolder, patiently
 from worker.spec import DataSpec
 
@@ -125,9 +126,22 @@ def there(remote: RemoteFolder) -> Contents | None:
 
 
 def remote_manifest(name: str, url: str) -> manifest.Manifest | None:
-    """The manifest of prepared texts there, or None. Raises `RemoteFolderError`, `CorruptShardError`."""
-    content = _opened(url).read(f"{name}/{manifest.MANIFEST_NAME}")
+    """The manifest of prepared texts there, or None. Raises `RemoteFolderError`, `CorruptShardError`.
+
+    A folder that could not be read is asked again after `AWAY_SECONDS`: a service asks at every submission.
+    """
+    if (away := _away.get(url)) is not None and time.monotonic() < away[0]:
+        raise RemoteFolderError(str(away[1])) from away[1].__cause__
+    try:
+        content = _opened(url).read(f"{name}/{manifest.MANIFEST_NAME}")
+    except RemoteFolderError as error:
+        _away[url] = time.monotonic() + AWAY_SECONDS, error
+        raise
     return None if content is None else manifest.understood(content, f"{url}/{name}")
+
+
+AWAY_SECONDS: Final = 60.0
+_away: dict[str, tuple[float, RemoteFolderError]] = {}
 
 
 @lru_cache(maxsize=4)

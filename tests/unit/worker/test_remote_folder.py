@@ -25,6 +25,8 @@ def test_shared_storage_is_taken(url: str) -> None:
         ("simplecache::s3://bucket", "write s3://BUCKET/PREFIX"),
         ("s3://", "write s3://BUCKET/PREFIX"),
         ("s3://key:secret@bucket", "put keys into the environment"),
+        ("s3://key:sec/secret@bucket/prefix", "put keys into the environment"),
+        ("s3://key:secret", "put keys into the environment"),
         ("s3://bucket?secret=x", "put keys into the environment"),
     ],
 )

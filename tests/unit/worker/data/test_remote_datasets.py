@@ -12,7 +12,7 @@ from worker.data.preparation import prepare
 from worker.data.prepared import missing
 from worker.data.remote_datasets import fetch, fetch_missing, object_name, push
 from worker.data.shards import open_dataset
-from worker.errors import CorruptShardError, DataError
+from worker.errors import CorruptShardError, DataError, RemoteFolderError
 from worker.remote_folder import RemoteFolder
 from worker.spec import DataSpec
 
@@ -99,8 +99,26 @@ def test_a_service_without_the_data_finds_them_there(tmp_path: Path, url: str, m
     own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
     (fault,) = missing(own, tmp_path / "empty", url)
     assert "is not prepared" in fault
-    (fault,) = missing(workload, tmp_path / "empty", "no-such-scheme://bucket")
-    assert "cannot be" in fault or "must be an URL" in fault
+    (fault,) = missing(own, tmp_path / "empty", "no-such-scheme://bucket")
+    assert "must be an URL" in fault
+    assert missing(workload, tmp_path / "empty", "no-such-scheme://bucket") == []  # the run prepares it
+
+
+def test_storage_that_is_away_refuses_nothing_and_is_not_asked_again_at_once(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def away(folder: RemoteFolder, name: str) -> bytes:
+        asked.append(name)
+        raise RemoteFolderError("away") from ConnectionError()
+
+    monkeypatch.setattr(RemoteFolder, "read", away)
+    workload = made_spec().workload
+    own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
+    for asking in (workload, own, own):
+        assert missing(asking, tmp_path / "empty", url) == []
+    assert len(asked) == 1
 
 
 def test_conversations_are_copied_too(tmp_path: Path, url: str) -> None:
