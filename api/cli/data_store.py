@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.console import complain
-from api.cli.service import BAD_INPUT, FAILED, environment_settings
+from api.cli.console import complain, print_json
+from api.cli.service import BAD_INPUT, FAILED, Json, environment_settings
 
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Names = Annotated[list[str] | None, typer.Argument(help="Only these, as DATASET-TOKENIZER.", metavar="[NAME]...")]
 
 
-def push(names: Names = None) -> None:
+def push(names: Names = None, json: Json = False) -> None:
     """Copy what is prepared here to the remote folder; runs on other machines fetch it from there."""
     settings = environment_settings()
     if settings.dataset_url is None:
@@ -31,6 +31,8 @@ def push(names: Names = None) -> None:
         raise typer.Exit(FAILED)
     for path in wanted:
         copy(path, settings)
+    if json:
+        print_json([{"folder": path, "url": f"{settings.dataset_url}/{path.name}"} for path in wanted])
 
 
 def prepared_folders(datasets_folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -255,12 +256,15 @@ def asked_with(token: Path, address: str) -> Check:
 
 
 def cluster_address(ray_folder: str) -> str:
-    """Where the Ray with that folder listens: its raylet was told."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            if ray_folder in line and (told := re.search(r"--gcs-address=(\S+)", line)):
-                return told[1]
+    """Where the Ray with that folder listens: its raylet was told. The service answers before there is one."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if ray_folder in line and (told := re.search(r"--gcs-address=(\S+)", line)):
+                    return told[1]
+        time.sleep(0.5)
     raise AssertionError(f"no Ray in {ray_folder}")
 
 

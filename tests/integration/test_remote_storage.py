@@ -3,6 +3,7 @@
 import json
 import logging
 import multiprocessing
+import os
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ from worker.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.service import ServiceClient
 
-SPEC = made_spec(steps=40, optimizer="adapm")
+SPEC = made_spec(steps=200, optimizer="adapm")
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,15 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
-def attempt_with_many_checkpoints(url: str) -> None:
+def attempt(url: str, number: int, variables: dict[str, str]) -> None:
+    """`execute`, in a process that an older one forks: the environment is that of its start."""
+    os.environ.update(variables)
+    execute(url, "r1", number, TOKEN)
+
+
+def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
     """What `execute` does, with a checkpoint every 0.1 s instead of every 10."""
+    os.environ.update(variables)
     clock = DeviceClock()
     with ServiceClient(url, "r1", 1, TOKEN) as service:
         assignment = service.hello()
@@ -75,9 +83,9 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
         dataset_url=f"s3://{BUCKET}/datasets",
     )
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories"])
+    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories", "s3fs"])
     with AttemptService(assignment) as service:
-        process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url,))
+        process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, s3.variables))
         process.start()
         _until(lambda: any(notice.path.startswith("s3://") for notice in service.checkpoints))
         process.kill()
@@ -94,7 +102,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
                 "checkpoint": max(service.checkpoints, key=lambda notice: notice.step),
             }
         )
-        process = processes.Process(target=execute, args=(service.url, "r1", 2, TOKEN))
+        process = processes.Process(target=attempt, args=(service.url, 2, s3.variables))
         process.start()
         log = second / "runs" / "r1" / "logs" / "attempt-2.log"
         _until(lambda: log.exists() and "waiting: " in log.read_text())
