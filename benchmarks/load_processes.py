@@ -94,14 +94,14 @@ def timed(action: Callable[[], object]) -> float:
 
 
 @contextmanager
-def running_service(folder: Path, database_url: str | None = None) -> Iterator[Service]:
-    """An api process, on a fresh SQLite database unless another one is named."""
+def running_service(folder: Path, database_url: str | None = None, verb: str = "api") -> Iterator[Service]:
+    """An api process, on a fresh SQLite database unless another one is named; all of the service for the verb `up`."""
     port = _free_port()
     database_url = database_url or f"sqlite:///{folder / 'bench.sqlite3'}"
     os.environ["ADAPM_BENCH_DATABASE_URL"] = database_url  # of the process below
     database = Database(database_url)
     database.migrate()
-    command = [sys.executable, "-m", "api.cli", "api", "--data", str(folder), "--port", str(port)]
+    command = [sys.executable, "-m", "api.cli", verb, "--data", str(folder), "--port", str(port)]
     began = time.monotonic()
     with _process(command, f"http://127.0.0.1:{port}", "/healthz", folder / "api.log") as process:
         times = process.cpu_times()

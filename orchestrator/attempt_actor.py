@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.crew_shape import CrewShape
+    from worker.prepared import PreparedProcess
 
 NEVER_STARTED = "never started"
 """What an adopted actor says whose dispatcher died before its call had arrived."""
+OUTDATED = "outdated"
+"""What a warm actor says that has imported code which was changed since."""
 
 
 class AttemptActor:
@@ -18,6 +21,14 @@ class AttemptActor:
 
     def __init__(self) -> None:
         self._word = NEVER_STARTED
+        self._prepared: PreparedProcess | None = None
+
+    def prepare(self, gpus: int) -> None:
+        """Become warm: import now what an attempt with so many GPUs will need; takes seconds."""
+        _show_devices(gpus)
+        from worker.prepared import PreparedProcess
+
+        self._prepared = PreparedProcess()
 
     def last_word(self) -> str:
         """What `execute` returned. Calls are carried out one after the other: this one waits for its end."""
@@ -36,10 +47,18 @@ class AttemptActor:
 
             self._word = execute_together(service_url, run_id, attempt, token, crew)
             return self._word
-        if gpus == 0:
-            # Ray leaves the variable unset for actors without a GPU, and torch would see them all.
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        _show_devices(gpus)
         from worker.attempt import execute
 
-        self._word = str(execute(service_url, run_id, attempt, token))
+        if self._prepared is not None and self._prepared.is_outdated():
+            self._word = OUTDATED
+            return self._word
+        clock = self._prepared.clock() if self._prepared is not None else None
+        self._word = str(execute(service_url, run_id, attempt, token, clock=clock))
         return self._word
+
+
+def _show_devices(gpus: int) -> None:
+    """Before torch is imported. For actors without a GPU Ray leaves it unset, and torch would see all."""
+    if gpus == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""

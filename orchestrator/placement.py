@@ -38,6 +38,10 @@ class Room:
         """CPUs free in all: no more runs than this can start."""
         return sum(max(node.cpus, 0) for node in self._free.values())
 
+    def free(self) -> tuple[Node, ...]:
+        """What is left of every node."""
+        return tuple(self._free.values())
+
     def take(self, cpus: int, gpus: int) -> NodeId | None:
         """Occupy the tightest node that holds it, GPUs counted first; None where no node does."""
         fitting = [node for node in self._free.values() if node.holds(cpus, gpus)]

@@ -1,8 +1,8 @@
-"""Ray as the runner: every attempt is one actor in a fresh process; our table owns retries, so all of Ray's are 0.
+"""Ray as the runner: every attempt is one actor in a process of its own; our table owns retries, so all of Ray's are 0.
 
-A fresh process makes the peak memory of a run its own: nothing of an earlier run is left in it. An embedded Ray ends
-with its dispatcher, and so do its actors. On a cluster that was there before, actors are detached: they outlive the
-dispatcher, and the next one adopts them by their names.
+A process of its own makes the peak memory of a run its own: nothing of an earlier run is left in it. It may be warm,
+which means that it has imported what it needs. An embedded Ray ends with its dispatcher, and so do its actors. On a
+cluster that was there before, actors are detached: they outlive the dispatcher, and the next one adopts them by name.
 """
 
 import os
@@ -19,12 +19,13 @@ from typing import Any
 
 import structlog
 
-from orchestrator.attempt_actor import NEVER_STARTED, AttemptActor
+from orchestrator.attempt_actor import NEVER_STARTED, OUTDATED
 from orchestrator.crew_shape import CrewShape
 from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId
+from orchestrator.warm_actors import Shape, WarmActors, new_actor
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +36,7 @@ MESSAGE_CHARACTERS = 500
 
 NAMESPACE = "adapm-bench"
 
-BLAMELESS = frozenset({"terminated", NEVER_STARTED})
+BLAMELESS = frozenset({"terminated", NEVER_STARTED, OUTDATED})
 """Words of attempts that are not held against the run."""
 
 RAY_FOLDER_NOTE = "ray_folder"
@@ -127,11 +128,13 @@ class _Started:
 
 
 class RayRunner:
-    """The runner on an initialised Ray; `detached` where that Ray outlives this process."""
+    """The runner on an initialised Ray; `detached` where that Ray outlives this process. It keeps so many warm actors
+    on each node while nothing waits."""
 
-    def __init__(self, service_url: str, *, detached: bool = False) -> None:
+    def __init__(self, service_url: str, *, detached: bool = False, warm_actors: int = 0) -> None:
         self._service_url = service_url
         self._detached = detached
+        self._warm = WarmActors(warm_actors, detached)
         self._started: dict[tuple[RunId, int], _Started] = {}
         self._out_of_sight: set[tuple[RunId, int]] = set()
 
@@ -149,33 +152,26 @@ class RayRunner:
             if node["Alive"]
         )
 
-    def start(self, lease: Lease, node: NodeId) -> None:
-        """Create the actor and call it; both return at once."""
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    def start(self, lease: Lease, node: NodeId) -> str | None:
+        """Call a warm actor, or create one and call it; both return at once. The name of a warm, detached one."""
         wants = lease.spec.resources
-        several = wants.crew_size() > 1
-        crew = CrewShape(processes=wants.crew_size(), cpus=wants.cpus, gpu=wants.gpus > 0) if several else None
-        # The actor of a crew only launches and waits: its processes take the room that was set aside.
-        actor = ray.remote(num_cpus=0 if crew else wants.cpus, num_gpus=0 if crew else wants.gpus)(AttemptActor)
-        handle = actor.options(
-            name=_actor_name(lease.run_id, lease.attempt),
-            lifetime="detached" if self._detached else None,
-            # Soft: where the node has died since it was chosen, any other one will do.
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
-            max_restarts=0,
-            max_task_retries=0,
-        ).remote()
-        self._started[lease.run_id, lease.attempt] = _Started(
-            run_id=lease.run_id,
-            attempt=lease.attempt,
-            actor=handle,
-            process_id=handle.process_id.remote(),
-            outcome=handle.execute.remote(
-                self._service_url, lease.run_id, lease.attempt, lease.token, wants.gpus, crew
-            ),
-        )
+        shape = Shape(cpus=wants.cpus, gpus=wants.gpus)
+        if wants.crew_size() > 1:
+            self._warm.leave(node)
+            # The actor of a crew only launches and waits: its processes take the room that was set aside.
+            actor = self._new_actor(lease, node, Shape(cpus=0, gpus=0))
+            crew = CrewShape(processes=wants.crew_size(), cpus=wants.cpus, gpu=wants.gpus > 0)
+            self._call(lease, actor, crew)
+        elif warm := self._warm.take(node, shape):
+            self._call(lease, warm.actor)
+            return warm.name if self._detached else None
+        else:
+            self._call(lease, self._new_actor(lease, node, shape))
+        return None
+
+    def keep_warm(self, free: Sequence[Node]) -> None:
+        """Start warm actors where there is room for them, of the newest run's shape."""
+        self._warm.keep(free)
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over detached actors by their names; an embedded Ray is new and has none."""
@@ -184,10 +180,10 @@ class RayRunner:
         if not self._detached:
             return ()
         names = set(ray.util.list_named_actors())
-        adopted = {_actor_name(each.run_id, each.attempt): each for each in live}
+        adopted = {each.actor or _actor_name(each.run_id, each.attempt): each for each in live}
         kept = names & adopted.keys()
         for name in kept:
-            self._take_over(adopted[name])
+            self._take_over(name, adopted[name])
         for name in names - kept:
             _end_actor(name)
         return tuple(adopted[name] for name in sorted(kept))
@@ -209,6 +205,7 @@ class RayRunner:
 
         However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
         """
+        self._warm.close()
         if self._detached:
             self._started.clear()
             self._out_of_sight.clear()
@@ -224,11 +221,25 @@ class RayRunner:
             self.kill(run_id, attempt)
         return [replace(ended, interrupted=True) for ended in settled]
 
-    def _take_over(self, live: LiveAttempt) -> None:
+    def _new_actor(self, lease: Lease, node: NodeId, shape: Shape) -> Any:
+        name = _actor_name(lease.run_id, lease.attempt)
+        return new_actor(name, node, shape, detached=self._detached, soft=True)
+
+    def _call(self, lease: Lease, actor: Any, crew: CrewShape | None = None) -> None:
+        gpus = lease.spec.resources.gpus
+        self._started[lease.run_id, lease.attempt] = _Started(
+            run_id=lease.run_id,
+            attempt=lease.attempt,
+            actor=actor,
+            process_id=actor.process_id.remote(),
+            outcome=actor.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, gpus, crew),
+        )
+
+    def _take_over(self, name: str, live: LiveAttempt) -> None:
         """Hold on to a living actor: its answer comes once it has carried out what it is doing."""
         import ray
 
-        actor = ray.get_actor(_actor_name(live.run_id, live.attempt))
+        actor = ray.get_actor(name)
         self._started[live.run_id, live.attempt] = _Started(
             run_id=live.run_id,
             attempt=live.attempt,

@@ -23,6 +23,7 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
 from tests.integration.small_comparison import small_comparison
 from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server
 
@@ -106,13 +107,16 @@ def test_the_standby_goes_on_when_the_leader_is_killed(tmp_path: Path, bench: tu
 def test_a_run_on_a_cluster_outlives_its_dispatcher(
     tmp_path: Path, bench: tuple[str, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kill -9 of the whole first service: the second one adopts the training, which succeeds in its first attempt."""
+    """kill -9 of the dispatcher: its successor adopts the training, in a warm actor, and its first attempt succeeds."""
     url, verbs = bench
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray_token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     (tmp_path / "ray_token").write_text(secrets.token_hex(32))
     with ray_cluster(tmp_path) as address, service(tmp_path / "api", url, "--ray-address", address) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
+        before = verbs.submit(small_comparison(name="before", steps=1, seeds=(1,))).experiment
+        until(lambda: verbs.experiment(before.id).counts.done(), "earlier runs have ended", 900)
+        until(lambda: first.log().rstrip().endswith("gpus=0"), "a warm actor starts")
         experiment = verbs.submit(runs_of("adopted", seeds=(1,))).experiment
         until(lambda: running(verbs) == 1, "a run trains")
         for child in first.process.children():
@@ -120,9 +124,18 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
                 child.kill()
         until(lambda: first.log().count("leading") == 2, "its successor leads")
         assert "adopted=1" in first.log()
+        assert actors_of(url) == ["warm"]
         until(lambda: verbs.experiment(experiment.id).counts.done(), "every run has ended", 900)
     (run,) = verbs.runs(experiment_id=experiment.id)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
+
+
+def actors_of(url: str) -> list[str]:
+    """The first words of the names of actors that carry out attempts."""
+    database = Database(url)
+    names = [each.actor or "cold" for each in Queue(database, LeasePolicy()).live()]
+    database.close()
+    return [name.partition("-")[0] for name in names]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,111 @@
+"""From submit to the worker's hello, through the whole service, with warm actors and without; and a bare Ray actor.
+
+    python -m benchmarks.start_latency [--times 20] [--json FILE]
+
+Each experiment has one run of ten steps of gpt2-tiny and is submitted over HTTP when the one before has ended and the
+next warm actor has had time to import. What the runs measured of themselves is told beside it: it must not differ.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from benchmarks.load_processes import Service, call, machine, running_service, timed
+from orchestrator.attempt_actor import AttemptActor
+from orchestrator.jobs import LeasePolicy
+from orchestrator.ray_runner import start_embedded_ray, stop_embedded_ray
+from orchestrator.service import Bench
+from tests.stores import comparison_spec
+
+MOST_SECONDS = 120.0
+IMPORT_SECONDS = 8.0
+"""What a warm actor is given to become so, and a cold service to become idle."""
+
+
+class Started:
+    """One run, measured."""
+
+    def __init__(self, service: Service, seed: int) -> None:
+        bench = Bench(service.database, LeasePolicy(), service.folder / "runs", service.folder / "datasets")
+        body = comparison_spec(name=f"number {seed}", seeds=(seed,)).model_dump_json().encode()
+        submitted = time.time()
+        connection = service.connection()
+        experiment_id = json.loads(call(connection, "POST", "/v1/experiments", body))["experiment"]["id"]
+        connection.close()
+        deadline = time.monotonic() + MOST_SECONDS
+        while not bench.experiment(experiment_id).counts.done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"a run did not end: see {service.folder / 'api.log'}")
+            time.sleep(0.1)
+        (run,) = bench.all_runs(experiment_id)
+        (attempt,) = bench.attempts(run.id)
+        if run.result is None or attempt.started_at is None:
+            raise SystemExit(f"the run ended as {run.status}, {attempt.message}; it should have succeeded")
+        self.submit_to_hello_ms = 1e3 * (attempt.started_at - submitted)
+        self.claim_to_hello_ms = 1e3 * (attempt.started_at - attempt.leased_at)
+        self.device_seconds = run.result.device_seconds
+        self.host_rss_mib = run.result.peak_memory.host_rss_bytes / 2**20
+
+
+def through_the_service(times: int, warm_actors: int) -> dict[str, str]:
+    """Median, smallest and largest of each figure over so many runs; a first one, which is never warm, is left out."""
+    os.environ["ADAPM_BENCH_WARM_ACTORS"] = str(warm_actors)  # of the service
+    found: list[Started] = []
+    with tempfile.TemporaryDirectory() as name, running_service(Path(name), verb="up") as service:
+        for seed in range(times + 1):
+            found.append(Started(service, seed))
+            time.sleep(IMPORT_SECONDS)
+    return {figure: _spread([getattr(each, figure) for each in found[1:]]) for figure in vars(found[0])}
+
+
+def bare(times: int) -> dict[str, str]:
+    """Milliseconds of a call of an idle actor, which does nothing, and of creating one and calling it."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        start_embedded_ray(Path(name), 1)
+        stack.callback(stop_embedded_ray, Path(name))
+        import ray
+
+        def create() -> None:
+            actor = ray.remote(num_cpus=1)(AttemptActor).remote()
+            ray.get(actor.process_id.remote())
+            ray.kill(actor)
+
+        actor = ray.remote(num_cpus=1)(AttemptActor).remote()
+        ray.get(actor.process_id.remote())
+        calls = [1e3 * timed(lambda: ray.get(actor.process_id.remote())) for _ in range(times)]
+        ray.kill(actor)
+        return {"call_ms": _spread(calls), "create_and_call_ms": _spread([1e3 * timed(create) for _ in range(times)])}
+
+
+def _spread(found: Sequence[float]) -> str:
+    return f"{median(found):.1f} ({min(found):.1f} to {max(found):.1f})"
+
+
+def main() -> None:
+    """Measure, print, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    load_before = os.getloadavg()[0]
+    found = {
+        "machine": machine(),
+        "runs": chosen.times,
+        "warm": through_the_service(chosen.times, 1),
+        "cold": through_the_service(chosen.times, 0),
+        "bare Ray actor": bare(chosen.times),
+        "load": f"{load_before:.1f} before, {os.getloadavg()[0]:.1f} after",
+    }
+    print(json.dumps(found, indent=2))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
