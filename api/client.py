@@ -86,7 +86,10 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
             raise ClientError(f"{url!r} is not a URL of a service; give one like http://127.0.0.1:8321", status=None)
         # A proxy from the environment is not meant for this machine's own addresses.
         local, headers = base.host in LOOPBACK, {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx2.Client(base_url=base, timeout=timeout_seconds, trust_env=not local, headers=headers)
+        https = base.scheme == "https"  # else certificates, which take a while to read, are of no use
+        self._http = httpx2.Client(
+            base_url=base, timeout=timeout_seconds, trust_env=not local, headers=headers, verify=https
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -94,7 +94,11 @@ async def awaited_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerato
 def listener(http: httpx2.Client) -> httpx2.AsyncClient:
     """An asynchronous client of the same service, with the same key."""
     return httpx2.AsyncClient(
-        base_url=http.base_url, headers=http.headers, timeout=http.timeout, trust_env=http.trust_env
+        base_url=http.base_url,
+        headers=http.headers,
+        timeout=http.timeout,
+        trust_env=http.trust_env,
+        verify=http.base_url.scheme == "https",
     )
 
 

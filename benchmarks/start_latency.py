@@ -23,7 +23,7 @@ from orchestrator.ray_runner import start_embedded_ray, stop_embedded_ray
 from orchestrator.service import Bench
 from tests.stores import comparison_spec
 
-MOST_SECONDS = 120.0
+MOST_SECONDS = 300.0
 IMPORT_SECONDS = 8.0
 """What a warm actor is given to become so, and a cold service to become idle."""
 

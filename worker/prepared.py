@@ -8,7 +8,6 @@ import os
 import sys
 import sysconfig
 import time
-from pathlib import Path
 from typing import Final
 
 from worker.meters.clock import DeviceClock
@@ -25,7 +24,7 @@ class PreparedProcess:
         for name in MODULES:
             importlib.import_module(name)
         self._import_seconds = time.perf_counter() - begun
-        self._changed_at = changed_at()
+        self._changed_at = {file: changed_at(file) for file in own_files()}
 
     def clock(self) -> DeviceClock:
         """The device time of an attempt that begins now: its imports belong to it, although they came earlier."""
@@ -33,18 +32,19 @@ class PreparedProcess:
 
     def is_outdated(self) -> bool:
         """Whether code that is being worked on has been changed since: a new process would run other code."""
-        return changed_at() != self._changed_at
+        return any(changed_at(file) != before for file, before in self._changed_at.items())
 
 
-def changed_at() -> dict[str, float]:
-    """When each imported file that lies outside Python's own folders was changed; 0 for one that is gone."""
+def own_files() -> list[str]:
+    """Each imported file that lies outside Python's own folders, an editable installation's for instance."""
     installed = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return {file: _changed_at(Path(file)) for file in files if file and not file.startswith(installed)}
+    return [file for file in files if file and not file.startswith(installed)]
 
 
-def _changed_at(file: Path) -> float:
+def changed_at(file: str) -> float:
+    """Its time of change; 0 where it is gone."""
     try:
-        return file.stat().st_mtime
+        return os.stat(file).st_mtime
     except OSError:
         return 0.0
