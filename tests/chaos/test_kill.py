@@ -113,7 +113,7 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
         hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}ended"))
         experiment = client.submit(SPEC, key="chaos").experiment
         _await_step(client, experiment.id, 40)
-        _kill_child(supervisor, "AttemptActor")
+        _kill_child(supervisor, "AttemptActor.execute")
         _await_step(client, experiment.id, 130)
         _kill_child(supervisor, " api --socket")
         _await_step(client, experiment.id, 200)

@@ -114,7 +114,7 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
     (tmp_path / "ray_token").write_text(secrets.token_hex(32))
     with ray_cluster(tmp_path) as address, service(tmp_path / "api", url, "--ray-address", address) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
-        before = verbs.submit(small_comparison(name="before", steps=1, seeds=(1,))).experiment
+        before = verbs.submit(runs_of("before", seeds=(1,), steps=5)).experiment
         until(lambda: verbs.experiment(before.id).counts.done(), "earlier runs have ended", 900)
         until(lambda: first.log().rstrip().endswith("gpus=0"), "a warm actor starts")
         experiment = verbs.submit(runs_of("adopted", seeds=(1,))).experiment
@@ -161,9 +161,9 @@ def ray_cluster(folder: Path) -> Iterator[str]:
                     each.kill()
 
 
-def runs_of(name: str, seeds: tuple[int, ...]) -> ComparisonSpec:
+def runs_of(name: str, seeds: tuple[int, ...], steps: int = 150) -> ComparisonSpec:
     """One for each seed, long enough to be killed in between, however fast the machine is."""
-    spec = small_comparison(name=name, steps=150, seeds=seeds)
+    spec = small_comparison(name=name, steps=steps, seeds=seeds)
     return spec.model_copy(update={"candidates": spec.candidates[:1]})
 
 
