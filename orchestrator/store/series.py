@@ -7,6 +7,7 @@ A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -110,8 +111,10 @@ def latest(columns: Columns) -> dict[str, object]:
     seconds = columns.values["step_seconds"]
     timed = np.flatnonzero((np.nan_to_num(seconds) != 0) & (columns.step > 0))
     if timed.size:
-        tokens_per_step = columns.values["tokens"][timed[-1]] / columns.step[timed[-1]]
-        shown["tokens_per_second"] = float(tokens_per_step * timed.size / seconds[timed].sum())
+        tokens_per_step = float(columns.values["tokens"][timed[-1]] / columns.step[timed[-1]])
+        tokens_per_second = tokens_per_step * timed.size / float(seconds[timed].sum())
+        if math.isfinite(tokens_per_second):  # a step of 1e-320 s is no pace
+            shown["tokens_per_second"] = tokens_per_second
     return shown
 
 

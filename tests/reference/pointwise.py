@@ -1,6 +1,7 @@
 """Points one by one: the readable twin of what travels in columns and is summed up in arrays."""
 
 import json
+import math
 from collections.abc import Sequence
 
 from worker.record import Point
@@ -24,5 +25,7 @@ def latest(points: Sequence[Point]) -> dict[str, float]:
     timed = [point for point in points if point.step_seconds and point.step]
     if timed:
         seconds = sum(point.step_seconds or 0.0 for point in timed)
-        shown["tokens_per_second"] = timed[-1].tokens / timed[-1].step * len(timed) / seconds
+        pace = timed[-1].tokens / timed[-1].step * len(timed) / seconds
+        if pace < math.inf:
+            shown["tokens_per_second"] = pace
     return shown

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -44,6 +44,7 @@ def test_columns_agree_with_points_one_by_one(sent: list[Point]) -> None:
 
 
 @given(st.lists(points, min_size=1, max_size=20))
+@example([Point(step=1, tokens=1024, step_seconds=1e-320)])
 @settings(deadline=None)
 def test_what_a_run_shows_agrees_with_points_one_by_one(sent: list[Point]) -> None:
     expected = pointwise.latest(sent)
