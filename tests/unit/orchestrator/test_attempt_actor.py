@@ -1,0 +1,41 @@
+"""The actor of an attempt, called as Ray would call it, against a service that is not there."""
+
+import socket
+
+import pytest
+
+from orchestrator.attempt_actor import NEVER_STARTED, OUTDATED, AttemptActor
+from orchestrator.ray_runner import BLAMELESS
+from worker import service
+from worker.prepared import PreparedProcess
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address that nobody listens at; asking it is given up at once, and no GPU is hidden from other tests."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(service.ServiceClient.hello, "__defaults__", (0.0,))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_an_attempt_begins_with_its_hello(nowhere: str, warm: bool) -> None:
+    """In a warm actor as in a cold one; this one is heard by nobody."""
+    actor = AttemptActor()
+    assert actor.last_word() == NEVER_STARTED
+    if warm:
+        actor.prepare(gpus=0)
+    assert actor.execute(nowhere, "run", 1, "token", 0) == "unreachable"
+    assert actor.last_word() == "unreachable"
+
+
+def test_a_warm_actor_with_old_code_begins_nothing(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another attempt follows, which is not held against the run."""
+    actor = AttemptActor()
+    actor.prepare(gpus=0)
+    monkeypatch.setattr(PreparedProcess, "is_outdated", lambda _self: True)
+    assert actor.execute(nowhere, "run", 1, "token", 0) == OUTDATED
+    assert actor.last_word() == OUTDATED
+    assert OUTDATED in BLAMELESS
