@@ -16,11 +16,15 @@ import pytest
 import torch
 
 from api.doctor_storage import look
+from orchestrator.attempt_logs import log_tail
+from orchestrator.errors import NotFoundError
+from orchestrator.remote import Remote
 from tests.reference.attempt_service import TOKEN, AttemptService
 from tests.reference.made_dataset import prepare_made_dataset
 from tests.reference.made_spec import made_spec
 from tests.reference.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
+from worker.attempt_log import log_path, logged_to
 from worker.checkpoint import CheckpointStore
 from worker.checkpoint_uploads import CheckpointUploads
 from worker.data.remote_datasets import push
@@ -57,9 +61,18 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
     with ServiceClient(url, "r1", 1, TOKEN) as service:
         assignment = service.hello()
         folders = Folders.of(assignment)
-        with HttpReporter(
-            service, attempt=1, run_folder=folders.run_folder, heartbeat_seconds=0.1, clock=clock, flush_seconds=0.05
-        ) as reporter:
+        with (
+            logged_to(log_path(folders.run_folder, 1)),
+            HttpReporter(
+                service,
+                attempt=1,
+                run_folder=folders.run_folder,
+                heartbeat_seconds=0.1,
+                clock=clock,
+                flush_seconds=0.05,
+            ) as reporter,
+        ):
+            logging.getLogger("worker").info("begins in process %d", os.getpid())
             run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, checkpoint_seconds=0.1)
 
 
@@ -87,7 +100,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     with AttemptService(assignment) as service:
         process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, s3.variables))
         process.start()
-        _until(lambda: any(notice.path.startswith("s3://") for notice in service.checkpoints))
+        _until(lambda: sum(notice.path.startswith("s3://") for notice in service.checkpoints) > 1)
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -99,7 +112,8 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
             update={
                 "run_folder": str(second / "runs" / "r1"),
                 "dataset_folder": str(second / "datasets"),
-                "checkpoint": max(service.checkpoints, key=lambda notice: notice.step),
+                "checkpoint": (known := max(service.checkpoints, key=lambda notice: notice.step)),
+                "counted_steps": {1: known.step},
             }
         )
         process = processes.Process(target=attempt, args=(service.url, 2, s3.variables))
@@ -115,26 +129,49 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
     assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
     assert "a-secret" not in log.read_text()
+    remote = Remote(checkpoint_url=f"s3://{BUCKET}/checkpoints")
+    lost = log_tail(tmp_path / "a third machine", remote, "r1", 1, 2**20)
+    assert "begins in process" in lost and "is at s3://" in lost
+    assert log_tail(tmp_path / "a third machine", remote, "r1", 2, 2**20) == log.read_text()
+    with pytest.raises(NotFoundError, match="nor a copy at s3://"):
+        log_tail(tmp_path / "a third machine", remote, "r1", 3, 2**20)
 
 
 def test_a_damaged_object_and_what_the_service_never_heard_of_are_passed_over(s3: S3Server, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/checkpoints/r2"
     lost, new = CheckpointStore(tmp_path / "lost", "spec"), CheckpointStore(tmp_path / "new", "spec")
     first, second = RemoteCheckpoints(url, attempt=1), RemoteCheckpoints(url, attempt=2)
-    told = {}
     for step in (5, 10, 15):
-        told[step] = lost.save(step, {"step": step})
-        first.put(told[step])
+        first.put(lost.save(step, {"step": step}))
     first.folder.write("attempt-0001/step-000000010.pt", b"something else")
-    bring(second, new, told[10], _nothing)
+    bring(second, new, {1: 10}, _nothing)
     state = new.newest()
     assert state is not None and state["step"] == 5
     first.folder.write("attempt-0001/step-000000005.pt", b"something else, too")
     nobody = CheckpointStore(tmp_path / "nobody", "spec")
-    bring(second, nobody, told[10], _nothing)
+    bring(second, nobody, {1: 10}, _nothing)
     assert nobody.newest() is None  # it trains anew
-    bring(first, nobody, told[15], _nothing)
+    bring(first, nobody, {1: 15}, _nothing)
     assert nobody.newest() is None  # an attempt goes on from earlier ones, never from itself
+
+
+def test_no_leftover_of_an_older_attempt_is_gone_on_from_instead_of_a_newer_ones(s3: S3Server, tmp_path: Path) -> None:
+    """Attempt 1 lost its lease at step 50 without knowing, and copied 58; attempt 2 went on from 50 elsewhere."""
+    url = f"s3://{BUCKET}/checkpoints/fenced"
+    counted = {1: 50, 2: 60}
+    _copied(url, 1, tmp_path / "first", 45, 50, 58)
+    _copied(url, 2, tmp_path / "second", 55, 60)
+    third, here = RemoteCheckpoints(url, attempt=3), CheckpointStore(tmp_path / "first", "spec", 3)
+    here.drop_overtaken(counted)
+    bring(third, here, counted, _nothing)
+    newest = here.newest_here()
+    assert newest is not None and newest.rank() == (2, 60)  # though 58 lay on this disk
+    for step in (55, 60):
+        third.folder.write(f"attempt-0002/step-{step:09d}.pt", b"damaged")
+    other = CheckpointStore(tmp_path / "other", "spec", 3)
+    bring(third, other, counted, _nothing)
+    newest = other.newest_here()
+    assert newest is not None and newest.rank() == (1, 50)
 
 
 def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
@@ -192,6 +229,13 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     assert "copying train-00000.bin" in done.stderr
     again = _bench(["data", "push"], tmp_path / "first", variables)
     assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
+
+
+def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:
+    """Checkpoints that the attempt wrote and copied."""
+    here, there = CheckpointStore(folder, "spec", attempt), RemoteCheckpoints(url, attempt)
+    for step in steps:
+        there.put(here.save(step, {"step": step}))
 
 
 def _bench(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
