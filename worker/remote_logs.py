@@ -37,7 +37,7 @@ class RemoteLogs:
         """Copy what has changed; where that cannot be done a warning says so."""
         own = log_path(self._run_folder, self._attempt)
         try:
-            for path in (own, *sorted(own.parent.glob(f"{own.stem}-process-*{own.suffix}"))):
+            for path in (*own.parent.glob(own.name), *own.parent.glob(f"{own.stem}-process-*{own.suffix}")):
                 size_bytes = path.stat().st_size
                 if size_bytes != self._copied_bytes.get(path.name):
                     self._folder.write(remote_name(path), end_of(path, MOST_BYTES))

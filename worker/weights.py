@@ -63,7 +63,10 @@ def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
 def no_weights(name: str, dataset_folder: Path) -> str:
     """What to do about own weights that are not there."""
     folder = own_weights_folder(name, dataset_folder)
-    return f"there are no weights {name!r}. Copy a folder that `save_pretrained` wrote to {folder}."
+    return (
+        f"there are no weights {name!r}. Copy a folder that `save_pretrained` wrote to {folder}, or to storage with "
+        f"`adapm-bench data push {OWN_FOLDER}/{folder.name}` on the machine that has it."
+    )
 
 
 def own_weights_folder(name: str, dataset_folder: Path) -> Path:

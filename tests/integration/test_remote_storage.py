@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,24 +21,29 @@ from orchestrator.attempt_logs import log_tail
 from orchestrator.errors import NotFoundError
 from orchestrator.remote import Remote
 from tests.reference.attempt_service import TOKEN, AttemptService
-from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.reference.made_spec import made_spec
 from tests.reference.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
 from worker.attempt_log import log_path, logged_to
 from worker.checkpoint import CheckpointStore
 from worker.checkpoint_uploads import CheckpointUploads
-from worker.data.remote_datasets import push
+from worker.data.preparation import prepare
+from worker.data.prepared import missing
+from worker.data.remote_datasets import TOKENIZER_FILE, push
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
+from worker.models import build_model
 from worker.protocol import Assignment, CheckpointNotice
 from worker.record import Result
+from worker.remote_answers import LONGEST_SECONDS
 from worker.remote_checkpoints import RemoteCheckpoints
 from worker.remote_folder import RemoteFolder
 from worker.remote_resume import bring
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.service import ServiceClient
+from worker.weights import find_weights
 
 SPEC = made_spec(steps=200, optimizer="adapm")
 
@@ -229,6 +235,70 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     assert "copying train-00000.bin" in done.stderr
     again = _bench(["data", "push"], tmp_path / "first", variables)
     assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
+
+
+def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> None:
+    """And a run trains on another machine as it did where the tokenizer was trained."""
+    first, second, url = tmp_path / "first", tmp_path / "second", f"s3://{BUCKET}/tokenizers"
+    manifest = prepare(MadeSource(), made_recipe("bpe-300"), first / "python-stdlib-bpe-300")
+    push(first / "python-stdlib-bpe-300", url)
+    assert f"{manifest.tokenizer_sha256 or ''}"[:16] in "".join(RemoteFolder(url).sizes())
+    workload = SPEC.workload
+    data = workload.data.model_copy(update={"tokenizer": "bpe-300", "data_hash": manifest.data_hash})
+    budget = workload.budget.model_copy(update={"steps": 2})
+    spec = SPEC.model_copy(update={"workload": workload.model_copy(update={"data": data, "budget": budget})})
+    assert missing(spec.workload, second, url) == []
+    here, there = MemoryReporter(), MemoryReporter()
+    run(spec, here, Folders(run_folder=tmp_path / "run", dataset_folder=first))
+    run(spec, there, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
+    assert [point.train_loss for point in there.points] == [point.train_loss for point in here.points]
+    fetched, ours = (folder / "python-stdlib-bpe-300" / TOKENIZER_FILE for folder in (second, first))
+    assert fetched.read_bytes() == ours.read_bytes()
+
+
+def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path: Path) -> None:
+    """By the command line; a run on a machine that lacks them begins with the very same."""
+    url, first, second = f"s3://{BUCKET}/weights-and-data", tmp_path / "first" / "datasets", tmp_path / "second"
+    build_model("gpt2-tiny", 7).save_pretrained(first / "weights" / "mine")
+    (first / "weights" / "mine" / "pytorch_model.bin").write_bytes(b"a pickle stays where it is")
+    prepare_made_dataset(first)
+    variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": url, "PATH": "/usr/bin:/bin"}
+    refused = _bench(["data", "push", "weights/none"], tmp_path / "first", variables)
+    assert refused.returncode == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
+    done = _bench(["data", "push", "--json"], tmp_path / "first", variables)
+    assert done.returncode == 0, done.stderr
+    assert [each["url"] for each in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
+    assert "copying" not in _bench(["data", "push"], tmp_path / "first", variables).stderr
+
+    begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
+    assert missing(begun, second, url) == []
+    (fault,) = missing(begun.model_copy(update={"initial_weights": "own/none"}), second, url)
+    assert "data push weights/none" in fault
+    budget = begun.budget.model_copy(update={"steps": 1})
+    spec = SPEC.model_copy(update={"workload": begun.model_copy(update={"budget": budget})})
+    run(spec, MemoryReporter(), Folders(run_folder=tmp_path / "run", dataset_folder=second, dataset_url=url))
+    assert find_weights("own/mine", second).sha256 == find_weights("own/mine", first).sha256
+    assert not (second / "weights" / "mine" / "pytorch_model.bin").exists()
+
+    build_model("gpt2-tiny", 8).save_pretrained(first / "weights" / "mine")
+    other = _bench(["data", "push", "weights/mine"], tmp_path / "first", variables)
+    assert other.returncode == 1 and "holds other data under that name" in other.stderr
+
+
+def test_a_submission_waits_seconds_for_storage_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are taken, and nothing is said: it is submitted, and the next one does not wait at all."""
+    own = SPEC.workload.model_copy(update={"data": SPEC.workload.data.model_copy(update={"dataset": "own/none"})})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        started = time.monotonic()
+        assert missing(own, tmp_path, "s3://bench/silent") == []
+        waited_seconds = time.monotonic() - started
+        assert missing(own, tmp_path, "s3://bench/silent") == []
+        again_seconds = time.monotonic() - started - waited_seconds
+    assert LONGEST_SECONDS <= waited_seconds < LONGEST_SECONDS + 3
+    assert again_seconds < 1
 
 
 def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:

@@ -8,7 +8,6 @@ Files are named by their content, so that what is there already is never copied 
 Runs only read there; `adapm-bench data prepare` and `data push` write.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final
 from worker.data import catalog, conversation_manifest, manifest, weights_manifest
 from worker.data.lock import locked
 from worker.data.prepared import UNFINISHED
+from worker.data.weights_manifest import sha256_of
 from worker.errors import CorruptShardError, DataError
 from worker.remote_answers import ANSWERS
 from worker.remote_folder import RemoteFolder, patiently
@@ -77,11 +77,11 @@ def fetch(remote: RemoteFolder, folder: Path, obey: Callable[[], None] = lambda:
     unfinished.mkdir(parents=True, exist_ok=True)
     for name, sha256 in contents.sha256.items():
         path = unfinished / name
-        if path.exists() and _sha256(path) == sha256:
+        if path.exists() and sha256_of(path) == sha256:
             continue
         obey()
         remote.fetch(object_name(name, sha256), path, obey)
-        if (found := _sha256(path)) != sha256:
+        if (found := sha256_of(path)) != sha256:
             path.unlink()
             raise CorruptShardError(
                 f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {found}. Delete it there, and "
@@ -174,8 +174,3 @@ def _files(prepared: manifest.Manifest) -> Iterator[tuple[str, str]]:
         yield TOKENIZER_FILE, prepared.tokenizer_sha256
     for shard in prepared.shards:
         yield shard.file, shard.sha256
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

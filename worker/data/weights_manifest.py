@@ -4,13 +4,13 @@ On a machine's disk own weights are what `save_pretrained` wrote, and nothing el
 copied.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
 from worker.data.manifest import Sha256
-from worker.data.shards import file_sha256
 from worker.errors import CorruptShardError
 from worker.record import Record
 from worker.weights import FILES
@@ -30,7 +30,7 @@ def made(folder: Path) -> WeightsManifest:
     paths = {path for pattern in FILES for path in folder.glob(pattern)}
     if not any(path.suffix == ".safetensors" for path in paths):
         raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")
-    return WeightsManifest(sha256={path.name: file_sha256(path) for path in sorted(paths)})
+    return WeightsManifest(sha256={path.name: sha256_of(path) for path in sorted(paths)})
 
 
 def understood(content: bytes, where: str) -> WeightsManifest:
@@ -42,3 +42,9 @@ def understood(content: bytes, where: str) -> WeightsManifest:
             f"the manifest of the weights at {where} cannot be understood: {error}. "
             "Delete that folder, and copy them again with `adapm-bench data push`."
         ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

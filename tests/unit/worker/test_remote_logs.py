@@ -1,6 +1,7 @@
 """Copies of logs: their end, from a line's beginning; what has not changed stays; storage that is away costs a word."""
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,10 +102,7 @@ def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
         checkpoint_url=f"{url}/r1",
     )
     printed(tmp_path / "run", 1, "the last words\n")
-    try:
-        with copied_at_the_end(assignment):
-            if error is not None:
-                raise error
-    except Exception as raised:  # noqa: BLE001 - the one from above
-        assert raised is error
+    with suppress(MemoryError, LeaseLostError), copied_at_the_end(assignment):
+        if error is not None:
+            raise error
     assert (RemoteFolder(url).read("r1/logs/attempt-1.log") is not None) == copied

@@ -1,4 +1,4 @@
-"""The lock of a dataset: who waits says for what, and leaves when it is told to; others' datasets are not waited for."""
+"""The lock of a dataset: who waits says for what, and leaves when told to; other datasets are not waited for."""
 
 import logging
 import subprocess
@@ -50,7 +50,7 @@ def held(path: Path) -> Iterator["subprocess.Popen[str]"]:
             process.stdin.close()
 
 
-class Leaving(Exception):
+class LeavingError(Exception):
     """Somebody wants us to."""
 
 
@@ -73,14 +73,14 @@ def test_who_waits_says_for_whom_and_how_long_and_goes_on_when_it_is_free(
 
 def test_who_is_told_to_leaves_the_wait_of_every_kind_of_data(tmp_path: Path) -> None:
     def leave() -> None:
-        raise Leaving
+        raise LeavingError
 
     with held(tmp_path / f"{NAME}.lock"), held(tmp_path / "chats-byte.lock"):
-        with pytest.raises(Leaving):
+        with pytest.raises(LeavingError):
             ensure_dataset("python-stdlib", "byte", tmp_path, obey=leave)
-        with pytest.raises(Leaving):
+        with pytest.raises(LeavingError):
             ensure_conversations("chats", "byte", tmp_path, obey=leave)
-        with pytest.raises(Leaving):
+        with pytest.raises(LeavingError):
             fetch_missing(DataSpec(), tmp_path, f"file://{tmp_path}/remote", leave)
 
 
