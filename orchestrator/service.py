@@ -6,19 +6,19 @@ workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail   
 """
 
 from collections.abc import Iterator, Sequence
-from os import SEEK_END
 from pathlib import Path
 
 import numpy as np
 
 from orchestrator import comparison, previews, sweep_report
 from orchestrator.activity import Activity, Stint
+from orchestrator.attempt_logs import log_tail
 from orchestrator.cells import Measured, cell_records, comparisons, one_comparison
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.curation import MAX_PAGE, CurationVerbs
 from orchestrator.disk import shortage
-from orchestrator.errors import MissingDataError, NotFoundError
+from orchestrator.errors import MissingDataError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.fit_targets import target
@@ -57,7 +57,6 @@ from orchestrator.store.webhooks import Webhooks
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweeps import SweepSpec
 from worker import tracing
-from worker.attempt_log import log_path
 from worker.data.manifest import Manifest
 from worker.data.prepared import missing, prepared
 from worker.needs import Needs, Wanted
@@ -204,20 +203,10 @@ class Bench(CurationVerbs, SeriesVerbs):
 
     def log_tail(self, run_id: str, attempt: int, most_bytes: int) -> str:
         """The end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` where there
-        is no log: the attempt has not begun, or its machine does not share our data folder."""
+        is no log: the attempt has not begun, or its machine shares neither our data folder nor storage."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)  # from here on the id is one of ours, and no path
-        try:
-            with log_path(self._runs_folder / run_id, attempt).open("rb") as file:
-                start = max(file.seek(0, SEEK_END) - most_bytes, 0)
-                file.seek(start)
-                tail = file.read(most_bytes).decode(errors="replace")
-        except OSError as error:
-            raise NotFoundError(
-                f"attempt {attempt} of run {run_id} has left no log here; it has not begun, or it ran on a machine "
-                "that keeps its own"
-            ) from error
-        return tail.partition("\n")[2] if start and "\n" in tail else tail
+        return log_tail(self._runs_folder, self._remote, run_id, attempt, most_bytes)
 
     def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
         """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
@@ -384,6 +373,7 @@ class Bench(CurationVerbs, SeriesVerbs):
             run_folder=str(self._runs_folder / run_id),
             dataset_folder=str(self._datasets_folder),
             checkpoint=greeting.checkpoint,
+            counted_steps=greeting.counted_steps,
             micro_batch_sequences=greeting.micro_batch_sequences,
             trace_parent=greeting.trace_parent,
             keep_best=self._keep_checkpoints == "best",

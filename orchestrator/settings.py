@@ -64,10 +64,10 @@ class Settings(BaseSettings):
     every run the checkpoint with its lowest validation loss, which is written at each new lowest. `none`: nothing."""
 
     checkpoint_url: str | None = None
-    """Shared storage that checkpoints are copied to, `s3://BUCKET/PREFIX`, so that a run goes on where its machine is
-    lost; default: none, they stay in the data folder. Keys come from the environment or an AWS profile."""
+    """Shared storage that checkpoints and logs are copied to, `s3://BUCKET/PREFIX`, so that a run goes on where its
+    machine is lost; default: none, they stay in the data folder. Keys come from the environment or an AWS profile."""
     dataset_url: str | None = None
-    """Shared storage that prepared datasets are copied to and fetched from; default: none."""
+    """Shared storage that prepared datasets and own weights are copied to and fetched from; default: none."""
 
     warm_actors: int = Field(default=1, ge=0, le=64)
     """Processes that each machine keeps imported and ready while nothing waits, so that the next run begins at once.

@@ -30,6 +30,7 @@ from worker.errors import (
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
 from worker.protocol import Assignment, Failure, FailureKind
+from worker.remote_logs import copied_at_the_end
 from worker.service import ServiceClient
 from worker.termination import Termination
 
@@ -93,7 +94,8 @@ def _attempt(service: ServiceClient, clock: DeviceClock, crew: "Crew | None") ->
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
-    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt)), traced(assignment):
+    log = log_path(Path(assignment.run_folder), assignment.attempt)
+    with copied_at_the_end(assignment), logged_to(log), traced(assignment):
         return _carry_out(assignment, service, clock, crew)
 
 

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -35,8 +35,9 @@ State = dict[str, Any]
 class CheckpointStore:
     """The checkpoints in one folder, all of one spec."""
 
-    def __init__(self, folder: Path, spec_hash: str) -> None:
-        self.folder, self._spec_hash = folder, spec_hash
+    def __init__(self, folder: Path, spec_hash: str, attempt: int | None = None) -> None:
+        """`attempt` is the one that writes."""
+        self.folder, self._spec_hash, self._attempt = folder, spec_hash, attempt
 
     def save(self, step: int, state: State) -> CheckpointNotice:
         """Write the state of `step`, then drop all but the newest two.
@@ -57,28 +58,40 @@ class CheckpointStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         digest = _write_atomically(path, lambda file: torch.save({**state, "spec_hash": self._spec_hash}, file))
         size_bytes = path.stat().st_size
-        notice = CheckpointNotice(step=step, path=str(path), size_bytes=size_bytes, sha256=digest, val_loss=val_loss)
+        notice = CheckpointNotice(
+            step=step, path=str(path), size_bytes=size_bytes, sha256=digest, val_loss=val_loss, attempt=self._attempt
+        )
         _write_atomically(path.with_suffix(".json"), lambda file: file.write(notice.model_dump_json().encode()))
         return notice
 
     def newest(self, notice: CheckpointNotice | None = None) -> State | None:
-        """The state of the newest good checkpoint here or at `notice`; None where there is none.
+        """The state of the newest good checkpoint here or at `notice`; None where there is none. Newer is what a later
+        attempt wrote, whatever its step.
 
         A damaged one is passed over with a warning. Raises `CheckpointError` where the folder belongs to another spec.
         """
         for leftover in self.folder.glob(f"*{_UNFINISHED}"):
             leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; a crew looks together
-        candidates = {candidate.step: candidate for candidate in self._notices()}
+        candidates = {candidate.rank(): candidate for candidate in self._notices()}
         if notice is not None:
-            candidates.setdefault(notice.step, notice)
-        for step in sorted(candidates, reverse=True):
-            if (state := _load(candidates[step])) is not None:
+            candidates.setdefault(notice.rank(), notice)
+        for rank in sorted(candidates, reverse=True):
+            if (state := _load(candidates[rank])) is not None:
                 return self._own(state)
         return None
 
-    def newest_step(self) -> int | None:
-        """The step of the newest good checkpoint here; None where there is none."""
-        return max((each.step for each in self._notices() if _is_good(each)), default=None)
+    def newest_here(self) -> CheckpointNotice | None:
+        """The newest good checkpoint here; None where there is none."""
+        return max((each for each in self._notices() if _is_good(each)), key=CheckpointNotice.rank, default=None)
+
+    def drop_overtaken(self, counted_steps: Mapping[int, int]) -> None:
+        """Delete what an attempt left here of steps that later ones, perhaps elsewhere, took in their own way: of all
+        but the newest attempt in `counted_steps`, and of those before it, whatever lies beyond their counted step."""
+        newest = max(counted_steps, default=0)
+        for each in self._notices():
+            if each.attempt is not None and each.attempt < newest and each.step > counted_steps.get(each.attempt, -1):
+                logger.warning("dropped %s: attempt %d went another way from there", each.path, newest)
+                _drop(Path(each.path))
 
     def take_over(self, notice: CheckpointNotice, fetch: Callable[[Path], bool]) -> bool:
         """Take in a checkpoint that `fetch` copies from elsewhere; False, and nothing here, where it is damaged."""
@@ -106,22 +119,37 @@ class CheckpointStore:
     def _notices(self) -> list[CheckpointNotice]:
         found = []
         for path in self.folder.glob("step-*.json"):
-            try:
-                notice = CheckpointNotice.model_validate_json(path.read_bytes())
-            except (OSError, ValidationError) as error:
-                logger.warning("passed over the unreadable checkpoint notice %s: %s", path, error)
-                continue
-            # The folder may have moved since: the state lies beside its notice.
-            found.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
+            if (notice := _read(path)) is not None:
+                # The folder may have moved since: the state lies beside its notice.
+                found.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
         return found
 
     def _drop_old(self, kind: str, keep: int) -> None:
         # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.
-        for path in sorted(self.folder.glob(f"{kind}-*.json"))[:-keep]:
+        for path in sorted(self.folder.glob(f"{kind}-*.json"), key=_rank)[:-keep]:
             path.unlink()
         for path in self.folder.glob(f"{kind}-*.pt"):
             if not path.with_suffix(".json").exists():
                 path.unlink()
+
+
+def _read(path: Path) -> CheckpointNotice | None:
+    try:
+        return CheckpointNotice.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        logger.warning("passed over the unreadable checkpoint notice %s: %s", path, error)
+        return None
+
+
+def _rank(path: Path) -> tuple[int, int]:
+    """Of a notice's file; one that cannot be read is older than all others."""
+    return (-1, 0) if (notice := _read(path)) is None else notice.rank()
+
+
+def _drop(path: Path) -> None:
+    """Its notice first: a state without one is no checkpoint."""
+    path.with_suffix(".json").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 class _Writable(Protocol):

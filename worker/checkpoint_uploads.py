@@ -36,10 +36,12 @@ class CheckpointUploads:
         remote: RemoteCheckpoints,
         uploaded: Callable[[CheckpointNotice], object],
         must_leave: Callable[[], bool] = lambda: False,
+        copy_logs: Callable[[], None] = lambda: None,
     ) -> None:
         """`uploaded` is told of each, with the path that it has there; `must_leave` says that a run with its result
-        shall not wait."""
+        shall not wait; `copy_logs` is called behind each."""
         self._remote, self._uploaded, self._must_leave = remote, uploaded, must_leave
+        self._copy_logs = copy_logs
         self._waiting: dict[bool, CheckpointNotice] = {}
         self._sending: CheckpointNotice | None = None
         self._leaving = self._succeeded = self._left = False
@@ -104,6 +106,7 @@ class CheckpointUploads:
             with self._changed:
                 if not self._left and not self._is_overtaken(there):
                     self._uploaded(there)
+            self._copy_logs()
         except (RemoteFolderError, OSError) as error:  # an OSError of the report, where this machine's disk is full
             if Path(notice.path).exists():  # else it was overtaken twice while it waited
                 logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)

@@ -34,6 +34,12 @@ class CheckpointNotice(Record):
     sha256: str
     val_loss: Finite | None = None
     """Of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null of all others."""
+    attempt: Whole | None = None
+    """The attempt that wrote it; null of those that were written before this was noted."""
+
+    def rank(self) -> tuple[int, int]:
+        """The later one of two has the greater: by its attempt, then by its step."""
+        return self.attempt or 0, self.step
 
 
 class Assignment(Record):
@@ -51,6 +57,9 @@ class Assignment(Record):
     """Prepared token shards, shared by all runs."""
     checkpoint: CheckpointNotice | None = None
     """The newest checkpoint of earlier attempts."""
+    counted_steps: dict[int, Whole] = Field(default={})
+    """Of each earlier attempt that told of checkpoints, the last step that counts: later attempts went on from there or
+    from before, and what that one left behind it is void."""
     micro_batch_sequences: int | None = None
     """Instead of the specification's, since an earlier attempt ran out of memory."""
     trace_parent: str | None = None

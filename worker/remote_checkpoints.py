@@ -8,7 +8,7 @@ The service deletes (`orchestrator/remote_retention.py`), since it knows which o
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -73,18 +73,22 @@ class RemoteCheckpoints:
         self.folder.write(f"{stem}{NOTICE}", there.model_dump_json().encode())
         return there
 
-    def before(self, step: int, after: int) -> list[RemoteCheckpoint]:
-        """What earlier attempts left of the steps in (`after`, `step`], latest first. Raises `RemoteFolderError`."""
+    def counted(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
+        """What earlier attempts left up to the step of each that counts, and later than the attempt and step in
+        `after`; latest first. Raises `RemoteFolderError`."""
         found = complete(self.folder.sizes(), "step")
-        return [each for each in reversed(found) if after < each.step <= step and each.attempt < self._attempt]
+        later = [each for each in reversed(found) if after < (each.attempt, each.step)]
+        return [each for each in later if each.attempt < self._attempt and each.step <= steps.get(each.attempt, -1)]
 
     def notice(self, checkpoint: RemoteCheckpoint) -> CheckpointNotice | None:
         """Its notice; None where it is gone or cannot be understood. Raises `RemoteFolderError`."""
-        content = self.folder.read(f"{checkpoint.stem}{NOTICE}")
+        if (content := self.folder.read(f"{checkpoint.stem}{NOTICE}")) is None:
+            return None
         try:
-            return None if content is None else CheckpointNotice.model_validate_json(content)
+            notice = CheckpointNotice.model_validate_json(content)
         except ValidationError:
             return None
+        return notice.model_copy(update={"attempt": checkpoint.attempt})
 
     def fetch(self, checkpoint: RemoteCheckpoint, path: Path) -> bool:
         """Copy its state to `path`; False where it is gone. Raises `RemoteFolderError`."""

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from worker.backoff import backoff
-from worker.errors import RemoteFolderError
+from worker.errors import RemoteFolderError, WorkerError
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,12 @@ class RemoteFolder:
         files, root = self._opened
         self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
 
-    def fetch(self, name: str, path: Path) -> None:
-        """Copy a file from there to `path`; raises `OSError` where this machine's disk is full."""
+    def fetch(self, name: str, path: Path, obey: Callable[[], None] = lambda: None) -> None:
+        """Copy a file from there to `path`; `obey` is called as its parts arrive, and ends it by raising. Raises
+        `OSError` where this machine's disk is full."""
         files, root = self._opened
-        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path)), passing=FULL)
+        parts = _calling(obey)
+        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=FULL)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; one that is gone already is no fault."""
@@ -106,6 +108,8 @@ class RemoteFolder:
     def _asked(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
             return question()
+        except WorkerError:  # of whoever is obeyed meanwhile
+            raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno in passing:
                 raise
@@ -155,6 +159,17 @@ def patiently(
             obey()
             time.sleep(min(left, 0.2))
     raise AssertionError("backoff() never ends")
+
+
+def _calling(obey: Callable[[], None]) -> Any:
+    """What fsspec tells of every part that has arrived."""
+    from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # it publishes no types
+
+    class Parts(Callback):  # type: ignore[misc]  # as above
+        def relative_update(self, inc: int = 1) -> None:
+            obey()
+
+    return Parts()
 
 
 def _unless_missing(question: Callable[[], Answer]) -> Answer | None:

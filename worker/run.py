@@ -4,9 +4,9 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
                                                             └──► Result ────► Reporter
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -20,7 +20,7 @@ from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
 from worker.checkpoint_uploads import CheckpointUploads
 from worker.crew import Crew
-from worker.data.remote_datasets import fetch_missing
+from worker.data.remote_datasets import fetch_missing, fetch_weights
 from worker.devices import is_out_of_memory, using_device
 from worker.environment import describe_environment
 from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
@@ -38,6 +38,7 @@ from worker.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.randomness import seed_everything
 from worker.record import Result, Verdict
 from worker.remote_checkpoints import RemoteCheckpoints
+from worker.remote_logs import RemoteLogs
 from worker.remote_resume import bring
 from worker.reporter import Reporter
 from worker.spec import RunSpec
@@ -63,6 +64,10 @@ class Folders:
     """Where shards are fetched from that are not here."""
     remote_checkpoints: RemoteCheckpoints | None = None
     """Where checkpoints are copied to, so that another machine can go on from them."""
+    attempt: int = 1
+    """Which attempt writes there."""
+    counted_steps: Mapping[int, int] = field(default_factory=dict)
+    """Of each earlier attempt that left checkpoints there, the last step that counts."""
 
     @classmethod
     def of(cls, assignment: Assignment) -> Self:
@@ -73,6 +78,8 @@ class Folders:
             dataset_folder=Path(assignment.dataset_folder),
             dataset_url=assignment.dataset_url,
             remote_checkpoints=RemoteCheckpoints(url, assignment.attempt) if url else None,
+            attempt=assignment.attempt,
+            counted_steps=assignment.counted_steps,
         )
 
 
@@ -120,7 +127,7 @@ def run(
         surrounded = partial(
             Surroundings,
             reporter=reporter,
-            checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash()),
+            checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash(), folders.attempt),
             checkpoint_seconds=checkpoint_seconds,
             clock=clock,
             termination=termination,
@@ -144,7 +151,9 @@ def _copying(
         yield None
         return
     must_leave = partial(_must_leave, reporter, termination)
-    with CheckpointUploads(folders.remote_checkpoints, reporter.checkpoint, must_leave) as uploads:
+    remote = folders.remote_checkpoints
+    logs = RemoteLogs(remote.folder.url, folders.run_folder, folders.attempt)
+    with CheckpointUploads(remote, reporter.checkpoint, must_leave, logs.copy) as uploads:
         yield uploads.offer
 
 
@@ -169,19 +178,17 @@ def _trained(
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
             initial_weights_sha256=weights.sha256 if weights else None,
         )
-        _bring_checkpoint(folders, around, checkpoint, obey)
+        _bring_checkpoint(folders, around, obey)
         execution = _Execution(spec, data, weights, around, micro_batch_sequences)
         return execution.carried_out(checkpoint, retried_smaller=retried_smaller)
 
 
-def _bring_checkpoint(
-    folders: Folders, around: Surroundings, known: CheckpointNotice | None, obey: Callable[[], None]
-) -> None:
-    """Have the newest checkpoint on this machine's disk, where the crew then looks for it together."""
-    if folders.remote_checkpoints is None:
-        return
+def _bring_checkpoint(folders: Folders, around: Surroundings, obey: Callable[[], None]) -> None:
+    """Have the newest checkpoint that counts on this machine's disk, where the crew then looks for it together."""
     if around.crew.leads:
-        bring(folders.remote_checkpoints, around.checkpoints, known, obey)
+        around.checkpoints.drop_overtaken(folders.counted_steps)
+        if folders.remote_checkpoints is not None:
+            bring(folders.remote_checkpoints, around.checkpoints, folders.counted_steps, obey)
     around.crew.word_of_the_first(0)
 
 
@@ -190,7 +197,9 @@ def _materials(spec: RunSpec, folders: Folders, obey: Callable[[], None]) -> tup
     source, here = spec.workload.initial_weights, folders.dataset_folder
     if folders.dataset_url is not None:
         fetch_missing(spec.workload.data, here, folders.dataset_url, obey)
-    data = TASKS[spec.workload.task.kind].data(spec, here)
+        if source is not None:
+            fetch_weights(source, here, folders.dataset_url, obey)
+    data = TASKS[spec.workload.task.kind].data(spec, here, obey)
     return data, find_weights(source, here) if source else None
 
 
@@ -199,7 +208,9 @@ def _leave_if_told(
 ) -> None:
     """Leave where the service or the system asks for it, before there is anything new to keep."""
     if termination.requested:
-        raise TerminatedError("told to leave (SIGTERM) while it waited for a remote folder; the next attempt waits on.")
+        raise TerminatedError(
+            "told to leave (SIGTERM) while it waited for its data or a checkpoint; the next attempt waits on."
+        )
     command = reporter.command()
     if command in (Command.CANCEL, Command.PAUSE):
         step = known.step if known else 0

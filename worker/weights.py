@@ -51,15 +51,22 @@ def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
     if OWN_NAME.fullmatch(name):
         folder = own_weights_folder(name, dataset_folder)
         if not folder.is_dir():
-            raise WeightsError(
-                f"there are no weights {name!r}. Copy a folder that `save_pretrained` wrote to {folder}."
-            )
+            raise WeightsError(no_weights(name, dataset_folder))
     elif name in PUBLISHED_WEIGHTS:
         folder = _fetched(PUBLISHED_WEIGHTS[name])
     else:
         known = ", ".join(PUBLISHED_WEIGHTS)
         raise WeightsError(f"the weights {name!r} are not allowed; allowed: {known}, own/<name>. Choose one of them.")
     return InitialWeights(name=name, folder=folder, sha256=_hash(folder))
+
+
+def no_weights(name: str, dataset_folder: Path) -> str:
+    """What to do about own weights that are not there."""
+    folder = own_weights_folder(name, dataset_folder)
+    return (
+        f"there are no weights {name!r}. Copy a folder that `save_pretrained` wrote to {folder}, or to storage with "
+        f"`adapm-bench data push {OWN_FOLDER}/{folder.name}` on the machine that has it."
+    )
 
 
 def own_weights_folder(name: str, dataset_folder: Path) -> Path:

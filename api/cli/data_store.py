@@ -1,4 +1,4 @@
-"""`adapm-bench data push`: prepared data into the remote folder of the settings, for other machines."""
+"""`adapm-bench data push`: prepared data and own weights into the remote folder of the settings, for other machines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,28 +11,33 @@ from api.cli.service import BAD_INPUT, FAILED, Json, environment_settings
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
 
-Names = Annotated[list[str] | None, typer.Argument(help="Only these, as DATASET-TOKENIZER.", metavar="[NAME]...")]
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Only these, as DATASET-TOKENIZER, or weights/NAME.", metavar="[NAME]...")
+]
 
 
 def push(names: Names = None, json: Json = False) -> None:
-    """Copy what is prepared here to the remote folder; runs on other machines fetch it from there."""
+    """Copy what is prepared here, and own weights, to the remote folder; runs on other machines fetch it from there."""
     settings = environment_settings()
     if settings.dataset_url is None:
         complain("there is no remote folder; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
         raise typer.Exit(BAD_INPUT)
-    there = prepared_folders(settings.datasets_folder())
-    wanted = [path for path in there if not names or path.name in names]
-    if strangers := set(names or ()) - {path.name for path in there}:
-        known = ", ".join(path.name for path in there) or "nothing"
+    there = {
+        path.relative_to(settings.datasets_folder()).as_posix(): path
+        for path in (*prepared_folders(settings.datasets_folder()), *weights_folders(settings.datasets_folder()))
+    }
+    wanted = {name: path for name, path in there.items() if not names or name in names}
+    if strangers := set(names or ()) - set(there):
+        known = ", ".join(there) or "nothing"
         complain(f"not prepared here: {', '.join(sorted(strangers))}; prepared: {known}")
         raise typer.Exit(FAILED)
     if not wanted:
         complain(f"nothing is prepared in {settings.datasets_folder()}")
         raise typer.Exit(FAILED)
-    for path in wanted:
+    for path in wanted.values():
         copy(path, settings)
     if json:
-        print_json([{"folder": path, "url": f"{settings.dataset_url}/{path.name}"} for path in wanted])
+        print_json([{"folder": path, "url": f"{settings.dataset_url}/{name}"} for name, path in wanted.items()])
 
 
 def prepared_folders(datasets_folder: Path) -> list[Path]:
@@ -45,16 +50,27 @@ def prepared_folders(datasets_folder: Path) -> list[Path]:
     return sorted(path for path in found if path.suffix != UNFINISHED)
 
 
+def weights_folders(datasets_folder: Path) -> list[Path]:
+    """Every folder of own weights, by name."""
+    from worker.data.catalog import OWN_NAME
+    from worker.weights import OWN_FOLDER
+
+    found = datasets_folder.glob(f"{OWN_FOLDER}/*/")
+    return sorted(path for path in found if OWN_NAME.fullmatch(f"own/{path.name}"))
+
+
 def copy(folder: Path, settings: "Settings") -> None:
-    """Copy a prepared folder there, if there is a remote folder; ends the command where that fails."""
+    """Copy a folder of data or weights there, if there is a remote folder; ends the command where that fails."""
     from worker.data.remote_datasets import push as push_folder
     from worker.errors import WorkerError
 
     if settings.dataset_url is None:
         return
+    name = folder.relative_to(settings.datasets_folder())
+    url = f"{settings.dataset_url}/{name.parent.as_posix()}" if name.parent.name else settings.dataset_url
     try:
-        push_folder(folder, settings.dataset_url, complain)
+        push_folder(folder, url, complain)
     except (WorkerError, OSError) as error:
-        complain(f"{folder.name} is prepared here, and not copied: {error} Then: adapm-bench data push {folder.name}")
+        complain(f"{name} is here, and not copied: {error} Then: adapm-bench data push {name}")
         raise typer.Exit(FAILED) from None
-    complain(f"{folder.name} is at {settings.dataset_url}/{folder.name}")
+    complain(f"{name} is at {settings.dataset_url}/{name}")

@@ -50,6 +50,8 @@ class Greeting:
     spec: RunSpec
     checkpoint: CheckpointNotice | None
     """The newest one of earlier attempts."""
+    counted_steps: dict[int, int]
+    """Of each earlier attempt that told of checkpoints, the last step that counts."""
     micro_batch_sequences: int | None
     """Instead of the specification's."""
     trace_parent: str | None
@@ -139,6 +141,7 @@ class Leases:
                 Greeting(
                     spec=specs[each.run.id],
                     checkpoint=_checkpoint_before(connection, each),
+                    counted_steps=_counted_steps(connection, each),
                     micro_batch_sequences=each.run.micro_batch_sequences,
                     trace_parent=each.run.trace_parent,
                     may_stop_early=each.run.stop_early is not None,
@@ -249,6 +252,23 @@ def _checkpoint_before(connection: Connection, held: Held) -> CheckpointNotice |
     newest = query.order_by(checkpoints.c.attempt.desc(), checkpoints.c.step.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
     return None if row is None else CheckpointNotice(**row._mapping)
+
+
+def _counted_steps(connection: Connection, held: Held) -> dict[int, int]:
+    """Of each earlier attempt the last step that it told of and that is not behind the first one of a later attempt:
+    beyond that the later one had gone another way."""
+    if held.attempt == 1:
+        return {}
+    this = checkpoints.c
+    told = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
+    mine = told.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    counted: dict[int, int] = {}
+    bound = held.run.steps_total
+    for attempt, first, last in connection.execute(mine.group_by(this.attempt).order_by(this.attempt.desc())):
+        if first <= bound:
+            counted[attempt] = min(last, bound)
+        bound = min(first, bound)
+    return counted
 
 
 # The statements of the hot path, built once.

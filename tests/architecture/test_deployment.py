@@ -12,7 +12,7 @@ import yaml
 from typer.main import get_command
 
 from api.cli.app import main
-from orchestrator.settings import unknown_variables
+from orchestrator.settings import Settings, unknown_variables
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -31,6 +31,30 @@ def words(service: dict[str, Any]) -> str:
 def test_it_follows_the_compose_specification():
     schema = {**json.loads(SCHEMA.read_text()), "$schema": "https://json-schema.org/draft/2020-12/schema"}
     jsonschema.Draft202012Validator(schema).validate(COMPOSE)
+
+
+def test_storage_is_added_to_services_that_are_there_with_keys_in_a_file():
+    """The second file gives settings, a secret and a way out, each of which Compose adds to what the first one says."""
+    added = yaml.safe_load((ROOT / "docs" / "compose" / "storage.yml").read_text())
+    schema = {**json.loads(SCHEMA.read_text()), "$schema": "https://json-schema.org/draft/2020-12/schema"}
+    jsonschema.Draft202012Validator(schema).validate(added)
+    assert set(added["services"]) == {"api", "dispatcher", "prepare", "worker-cpu", "worker-gpu"} <= set(SERVICES)
+    for service in added["services"].values():
+        assert unknown_variables(service["environment"]) == ()
+        assert not [name for name in service["environment"] if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+        assert service["environment"]["AWS_SHARED_CREDENTIALS_FILE"] == f"/run/secrets/{service['secrets'][0]}"
+        assert set(service) == {"environment", "secrets", "networks"}
+        assert set(service["networks"]) <= set(COMPOSE["networks"])
+    assert set(added["secrets"]) == {"storage_keys"}
+
+
+def test_the_addresses_of_storage_are_taken(monkeypatch: pytest.MonkeyPatch):
+    added = yaml.safe_load((ROOT / "docs" / "compose" / "storage.yml").read_text())
+    for name, value in added["services"]["api"]["environment"].items():
+        if name.startswith("ADAPM_BENCH_"):
+            monkeypatch.setenv(name, re.sub(r"\$\{BENCH_STORAGE[^}]*\}", "s3://bench/team", value))
+    remote = Settings().remote()
+    assert (remote.checkpoint_url, remote.dataset_url) == ("s3://bench/team/checkpoints", "s3://bench/team/datasets")
 
 
 @pytest.mark.parametrize("name", SERVICES)

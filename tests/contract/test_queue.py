@@ -374,8 +374,25 @@ def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Stor
         assert store.queue.interrupt_all() == 1
         assert status(store, run_id) is RunStatus.QUEUED
     lease = claim(store)
-    assert store.bench.hello(run_id, lease.attempt, lease.token).checkpoint == notice
+    told = store.bench.hello(run_id, lease.attempt, lease.token)
+    assert told.checkpoint == notice.model_copy(update={"attempt": POLICY.max_failures + 1})
+    assert told.counted_steps == {attempt: attempt for attempt in range(1, lease.attempt)}
     assert store.bench.run(run_id).device_seconds == 2 * (POLICY.max_failures + 1)
+
+
+def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(store: Store) -> None:
+    """Attempt 2 went on from 20, though attempt 1 had told of 50; attempt 3 began anew; attempt 4 told of nothing."""
+    (run_id,) = submit(store, seeds=(1,), steps=100)
+    for attempt, steps in enumerate(([10, 20, 50], [25, 60], [5, 15], []), start=1):
+        lease = start(store)
+        for step in steps:
+            notice = CheckpointNotice(step=step, path=f"c{attempt}", size_bytes=9, sha256="s")
+            store.bench.checkpoint(run_id, attempt, lease.token, notice)
+        assert store.queue.interrupt_all() == 1
+    lease = claim(store)
+    told = store.bench.hello(run_id, lease.attempt, lease.token)
+    assert (told.checkpoint and told.checkpoint.step, told.counted_steps) == (15, {3: 15})
+    assert store.bench.hello(run_id, lease.attempt, lease.token) == told
 
 
 def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None:

@@ -1,9 +1,12 @@
 """Checkpoints in a remote folder: a run that goes on keeps what it may resume from, an ended one what is asked for."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from orchestrator import retention
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
 from orchestrator.kept import Keep, Kept, kept_of
 from orchestrator.remote_retention import Told, prune_remote, surplus
@@ -100,6 +103,32 @@ def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",
     }
+
+
+def test_a_service_that_stops_does_not_wait_for_storage(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not deleted now is found again."""
+    reached, back = threading.Event(), threading.Event()
+
+    def stuck(folder: RemoteFolder, below: str = "") -> dict[str, int]:
+        reached.set()
+        assert back.wait(60)
+        return {}
+
+    monkeypatch.setattr(RemoteFolder, "sizes", stuck)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(retention, "STOP_SECONDS", 0.2)
+    looking = retention.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
+    looking.start()
+    assert reached.wait(60)
+    started = time.monotonic()
+    looking.close()
+    waited_seconds = time.monotonic() - started
+    back.set()
+    looking._thread.join(60)
+    assert 0.2 <= waited_seconds < 10
+    assert not looking._thread.is_alive()  # it leaves when storage is back
 
 
 def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_reached(

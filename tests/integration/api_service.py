@@ -12,6 +12,7 @@ import uvicorn
 
 from api.app import create_app
 from orchestrator.jobs import LeasePolicy
+from orchestrator.remote import NOWHERE, Remote
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
@@ -28,11 +29,13 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path, policy: LeasePolicy | None = None, database: Database | None = None) -> Iterator[Service]:
+def serving(
+    folder: Path, policy: LeasePolicy | None = None, database: Database | None = None, remote: Remote = NOWHERE
+) -> Iterator[Service]:
     """Serve a fresh database in `folder`, or the given one, until the block ends."""
     database = database or sqlite_database(folder)
     policy = policy or LeasePolicy()
-    bench = Bench(database, policy, folder / "runs", folder / "datasets")
+    bench = Bench(database, policy, folder / "runs", folder / "datasets", remote=remote)
     # With the protocol named, asyncio sets TCP_NODELAY on connections; without it every answer waits 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))

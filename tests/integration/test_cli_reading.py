@@ -4,16 +4,19 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx2
 import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
 from orchestrator.jobs import Lease
+from orchestrator.remote import Remote
 from orchestrator.store.migrations import newest_revision
 from tests.integration.api_service import Service, serving
 from tests.stores import batch, claim, comparison_spec
 from worker.attempt_log import log_path
+from worker.remote_folder import RemoteFolder
 
 Cli = Callable[..., Result]
 
@@ -63,6 +66,25 @@ def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: L
     assert "has left no log here" in missing.stderr
     waiting = lease.run_id.replace("0000", "0001")
     assert "has not begun" in cli("logs", waiting).stderr
+
+
+def test_the_log_of_a_machine_that_is_lost_is_read_from_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the verb and on the run's page; nothing of it is in the service's own folder."""
+    url = f"file://{tmp_path}/remote"
+    with serving(tmp_path, remote=Remote(checkpoint_url=url)) as service:
+        service.bench.submit(comparison_spec())
+        (lease,) = claim(service.queue, cpus=1, limit=1)
+        assert service.bench.hello(lease.run_id, 1, lease.token).checkpoint_url == f"{url}/{lease.run_id}"
+        monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+        missing = CliRunner().invoke(main, ["logs", lease.run_id])
+        assert missing.exit_code == 1 and "nor a copy at file://" in missing.stderr
+        RemoteFolder(url).write(f"{lease.run_id}/logs/attempt-1.log", b"first words\nlast words\n")
+        told = CliRunner().invoke(main, ["logs", lease.run_id, "--tail", "1"])
+        assert told.stdout == "last words\n"
+        assert "last words" in httpx2.get(f"{service.url}/runs/{lease.run_id}", timeout=60).text
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,24 +17,33 @@ import pytest
 import torch
 
 from api.doctor_storage import look
+from orchestrator.attempt_logs import log_tail
+from orchestrator.errors import NotFoundError
+from orchestrator.remote import Remote
 from tests.reference.attempt_service import TOKEN, AttemptService
-from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.reference.made_spec import made_spec
 from tests.reference.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
+from worker.attempt_log import log_path, logged_to
 from worker.checkpoint import CheckpointStore
 from worker.checkpoint_uploads import CheckpointUploads
-from worker.data.remote_datasets import push
+from worker.data.preparation import prepare
+from worker.data.prepared import missing
+from worker.data.remote_datasets import TOKENIZER_FILE, push
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
+from worker.models import build_model
 from worker.protocol import Assignment, CheckpointNotice
 from worker.record import Result
+from worker.remote_answers import LONGEST_SECONDS
 from worker.remote_checkpoints import RemoteCheckpoints
 from worker.remote_folder import RemoteFolder
 from worker.remote_resume import bring
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.service import ServiceClient
+from worker.weights import find_weights
 
 SPEC = made_spec(steps=200, optimizer="adapm")
 
@@ -57,9 +67,18 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
     with ServiceClient(url, "r1", 1, TOKEN) as service:
         assignment = service.hello()
         folders = Folders.of(assignment)
-        with HttpReporter(
-            service, attempt=1, run_folder=folders.run_folder, heartbeat_seconds=0.1, clock=clock, flush_seconds=0.05
-        ) as reporter:
+        with (
+            logged_to(log_path(folders.run_folder, 1)),
+            HttpReporter(
+                service,
+                attempt=1,
+                run_folder=folders.run_folder,
+                heartbeat_seconds=0.1,
+                clock=clock,
+                flush_seconds=0.05,
+            ) as reporter,
+        ):
+            logging.getLogger("worker").info("begins in process %d", os.getpid())
             run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, checkpoint_seconds=0.1)
 
 
@@ -87,7 +106,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     with AttemptService(assignment) as service:
         process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, s3.variables))
         process.start()
-        _until(lambda: any(notice.path.startswith("s3://") for notice in service.checkpoints))
+        _until(lambda: sum(notice.path.startswith("s3://") for notice in service.checkpoints) > 1)
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -99,7 +118,8 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
             update={
                 "run_folder": str(second / "runs" / "r1"),
                 "dataset_folder": str(second / "datasets"),
-                "checkpoint": max(service.checkpoints, key=lambda notice: notice.step),
+                "checkpoint": (known := max(service.checkpoints, key=lambda notice: notice.step)),
+                "counted_steps": {1: known.step},
             }
         )
         process = processes.Process(target=attempt, args=(service.url, 2, s3.variables))
@@ -115,26 +135,49 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
     assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
     assert "a-secret" not in log.read_text()
+    remote = Remote(checkpoint_url=f"s3://{BUCKET}/checkpoints")
+    lost = log_tail(tmp_path / "a third machine", remote, "r1", 1, 2**20)
+    assert "begins in process" in lost and "is at s3://" in lost
+    assert log_tail(tmp_path / "a third machine", remote, "r1", 2, 2**20) == log.read_text()
+    with pytest.raises(NotFoundError, match="nor a copy at s3://"):
+        log_tail(tmp_path / "a third machine", remote, "r1", 3, 2**20)
 
 
 def test_a_damaged_object_and_what_the_service_never_heard_of_are_passed_over(s3: S3Server, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/checkpoints/r2"
     lost, new = CheckpointStore(tmp_path / "lost", "spec"), CheckpointStore(tmp_path / "new", "spec")
     first, second = RemoteCheckpoints(url, attempt=1), RemoteCheckpoints(url, attempt=2)
-    told = {}
     for step in (5, 10, 15):
-        told[step] = lost.save(step, {"step": step})
-        first.put(told[step])
+        first.put(lost.save(step, {"step": step}))
     first.folder.write("attempt-0001/step-000000010.pt", b"something else")
-    bring(second, new, told[10], _nothing)
+    bring(second, new, {1: 10}, _nothing)
     state = new.newest()
     assert state is not None and state["step"] == 5
     first.folder.write("attempt-0001/step-000000005.pt", b"something else, too")
     nobody = CheckpointStore(tmp_path / "nobody", "spec")
-    bring(second, nobody, told[10], _nothing)
+    bring(second, nobody, {1: 10}, _nothing)
     assert nobody.newest() is None  # it trains anew
-    bring(first, nobody, told[15], _nothing)
+    bring(first, nobody, {1: 15}, _nothing)
     assert nobody.newest() is None  # an attempt goes on from earlier ones, never from itself
+
+
+def test_no_leftover_of_an_older_attempt_is_gone_on_from_instead_of_a_newer_ones(s3: S3Server, tmp_path: Path) -> None:
+    """Attempt 1 lost its lease at step 50 without knowing, and copied 58; attempt 2 went on from 50 elsewhere."""
+    url = f"s3://{BUCKET}/checkpoints/fenced"
+    counted = {1: 50, 2: 60}
+    _copied(url, 1, tmp_path / "first", 45, 50, 58)
+    _copied(url, 2, tmp_path / "second", 55, 60)
+    third, here = RemoteCheckpoints(url, attempt=3), CheckpointStore(tmp_path / "first", "spec", 3)
+    here.drop_overtaken(counted)
+    bring(third, here, counted, _nothing)
+    newest = here.newest_here()
+    assert newest is not None and newest.rank() == (2, 60)  # though 58 lay on this disk
+    for step in (55, 60):
+        third.folder.write(f"attempt-0002/step-{step:09d}.pt", b"damaged")
+    other = CheckpointStore(tmp_path / "other", "spec", 3)
+    bring(third, other, counted, _nothing)
+    newest = other.newest_here()
+    assert newest is not None and newest.rank() == (1, 50)
 
 
 def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
@@ -192,6 +235,77 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     assert "copying train-00000.bin" in done.stderr
     again = _bench(["data", "push"], tmp_path / "first", variables)
     assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
+
+
+def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> None:
+    """And a run trains on another machine as it did where the tokenizer was trained."""
+    first, second, url = tmp_path / "first", tmp_path / "second", f"s3://{BUCKET}/tokenizers"
+    manifest = prepare(MadeSource(), made_recipe("bpe-300"), first / "python-stdlib-bpe-300")
+    push(first / "python-stdlib-bpe-300", url)
+    assert f"{manifest.tokenizer_sha256 or ''}"[:16] in "".join(RemoteFolder(url).sizes())
+    workload = SPEC.workload
+    data = workload.data.model_copy(update={"tokenizer": "bpe-300", "data_hash": manifest.data_hash})
+    budget = workload.budget.model_copy(update={"steps": 2})
+    spec = SPEC.model_copy(update={"workload": workload.model_copy(update={"data": data, "budget": budget})})
+    assert missing(spec.workload, second, url) == []
+    here, there = MemoryReporter(), MemoryReporter()
+    run(spec, here, Folders(run_folder=tmp_path / "run", dataset_folder=first))
+    run(spec, there, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
+    assert [point.train_loss for point in there.points] == [point.train_loss for point in here.points]
+    fetched, ours = (folder / "python-stdlib-bpe-300" / TOKENIZER_FILE for folder in (second, first))
+    assert fetched.read_bytes() == ours.read_bytes()
+
+
+def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path: Path) -> None:
+    """By the command line; a run on a machine that lacks them begins with the very same."""
+    url, first, second = f"s3://{BUCKET}/weights-and-data", tmp_path / "first" / "datasets", tmp_path / "second"
+    build_model("gpt2-tiny", 7).save_pretrained(first / "weights" / "mine")
+    (first / "weights" / "mine" / "pytorch_model.bin").write_bytes(b"a pickle stays where it is")
+    prepare_made_dataset(first)
+    variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": url, "PATH": "/usr/bin:/bin"}
+    refused = _bench(["data", "push", "weights/none"], tmp_path / "first", variables)
+    assert refused.returncode == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
+    done = _bench(["data", "push", "--json"], tmp_path / "first", variables)
+    assert done.returncode == 0, done.stderr
+    assert [each["url"] for each in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
+    assert "copying" not in _bench(["data", "push"], tmp_path / "first", variables).stderr
+
+    begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
+    assert missing(begun, second, url) == []
+    (fault,) = missing(begun.model_copy(update={"initial_weights": "own/none"}), second, url)
+    assert "data push weights/none" in fault
+    budget = begun.budget.model_copy(update={"steps": 1})
+    spec = SPEC.model_copy(update={"workload": begun.model_copy(update={"budget": budget})})
+    run(spec, MemoryReporter(), Folders(run_folder=tmp_path / "run", dataset_folder=second, dataset_url=url))
+    assert find_weights("own/mine", second).sha256 == find_weights("own/mine", first).sha256
+    assert not (second / "weights" / "mine" / "pytorch_model.bin").exists()
+
+    build_model("gpt2-tiny", 8).save_pretrained(first / "weights" / "mine")
+    other = _bench(["data", "push", "weights/mine"], tmp_path / "first", variables)
+    assert other.returncode == 1 and "holds other data under that name" in other.stderr
+
+
+def test_a_submission_waits_seconds_for_storage_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are taken, and nothing is said: it is submitted, and the next one does not wait at all."""
+    own = SPEC.workload.model_copy(update={"data": SPEC.workload.data.model_copy(update={"dataset": "own/none"})})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        started = time.monotonic()
+        assert missing(own, tmp_path, "s3://bench/silent") == []
+        waited_seconds = time.monotonic() - started
+        assert missing(own, tmp_path, "s3://bench/silent") == []
+        again_seconds = time.monotonic() - started - waited_seconds
+    assert LONGEST_SECONDS <= waited_seconds < LONGEST_SECONDS + 3
+    assert again_seconds < 1
+
+
+def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:
+    """Checkpoints that the attempt wrote and copied."""
+    here, there = CheckpointStore(folder, "spec", attempt), RemoteCheckpoints(url, attempt)
+    for step in steps:
+        there.put(here.save(step, {"step": step}))
 
 
 def _bench(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:

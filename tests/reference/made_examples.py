@@ -153,7 +153,7 @@ def _comparison(story: Story, bench: Bench, player: Player) -> str:
     worker = RestWorker(story)
     trained = _begun(player, worker)
     trained.report(5)
-    notice = CheckpointNotice(path="checkpoints/step-5", step=5, size_bytes=10_051_584, sha256="5f" * 32)
+    notice = CheckpointNotice(path="checkpoints/step-5", step=5, size_bytes=10_051_584, sha256="5f" * 32, attempt=1)
     worker.checkpoint(*trained.identity, notice)
     trained.finish()
     for verb in ("pause", "resume", "cancel", "retry"):

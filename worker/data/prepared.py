@@ -13,7 +13,7 @@ from worker.data import catalog
 from worker.data.manifest import MANIFEST_NAME, Manifest, read_manifest
 from worker.errors import CorruptShardError, RemoteFolderError
 from worker.spec import Workload
-from worker.weights import own_weights_folder
+from worker.weights import no_weights, own_weights_folder
 
 UNFINISHED: Final = ".unfinished"
 """Behind a folder's name while it is being prepared."""
@@ -51,11 +51,7 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
     data = workload.data
     folder = dataset_folder / catalog.folder_name(data.dataset, data.tokenizer)
     weights = workload.initial_weights
-    found = []
-    if weights is not None and catalog.OWN_NAME.fullmatch(weights):
-        place = own_weights_folder(weights, dataset_folder)
-        if not place.is_dir():
-            found.append(f"there are no weights {weights!r}. Copy a folder that `save_pretrained` wrote to {place}.")
+    found = [] if weights is None else list(_missing_weights(weights, dataset_folder, dataset_url))
     if catalog.dataset_kind(data.dataset) is not catalog.DataKind.TEXT:
         return found  # the run that needs it first prepares it
     try:
@@ -70,6 +66,22 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
         return [*found, *_unfit(workload, manifest)]
     there = on_demand(data.dataset, data.tokenizer)
     return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]
+
+
+def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -> Iterator[str]:
+    if not catalog.OWN_NAME.fullmatch(name) or own_weights_folder(name, dataset_folder).is_dir():
+        return
+    if dataset_url is not None:
+        from worker.data.remote_datasets import has_weights
+
+        try:
+            if has_weights(name, dataset_url):
+                return
+        except RemoteFolderError as error:
+            if error.__cause__ is None:
+                yield str(error)
+            return  # away just now: the run waits for them
+    yield no_weights(name, dataset_folder)
 
 
 def _elsewhere(name: str, dataset_url: str | None) -> Manifest | None:

@@ -1,27 +1,28 @@
-"""Prepared data in a remote folder: copied there once, fetched by every machine that has not got them.
+"""Prepared data and own weights in a remote folder: copied there once, fetched by every machine that has not got them.
 
     <url>/<dataset>-<tokenizer>/<begin of its SHA-256>-train-00000.bin    every file of the prepared folder
     <url>/<dataset>-<tokenizer>/manifest.json                             the folder's own manifest, written last
+    <url>/weights/<name>/…, weights.json                                  the weights own/<name>, alike
 
 Files are named by their content, so that what is there already is never copied again and never overwritten by another.
 Runs only read there; `adapm-bench data prepare` and `data push` write.
 """
 
-import hashlib
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from worker.data import catalog, conversation_manifest, manifest
+from worker.data import catalog, conversation_manifest, manifest, weights_manifest
 from worker.data.lock import locked
 from worker.data.prepared import UNFINISHED
-from worker.errors import CorruptShardError, DataError, RemoteFolderError
+from worker.data.weights_manifest import sha256_of
+from worker.errors import CorruptShardError, DataError
+from worker.remote_answers import ANSWERS
 from worker.remote_folder import RemoteFolder, patiently
 from worker.spec import DataSpec
+from worker.weights import OWN_FOLDER, own_weights_folder
 
 logger = logging.getLogger(__name__)
 
@@ -41,23 +42,33 @@ class Contents:
 
 def fetch_missing(data: DataSpec, dataset_folder: Path, url: str, obey: Callable[[], None] = lambda: None) -> None:
     """Have the data of a run in `dataset_folder` if they are there or in the remote folder; one process fetches, others
-    of this machine wait. `obey` is called while the folder cannot be reached.
+    of this machine that want the same wait. `obey` is called while anything is fetched or waited for, and ends it by
+    raising.
 
     Raises `RemoteFolderError` where it stays unreachable, `CorruptShardError` where it is damaged.
     """
-    name = catalog.folder_name(data.dataset, data.tokenizer)
-    if (dataset_folder / name).exists():
+    _have(dataset_folder / catalog.folder_name(data.dataset, data.tokenizer), url, obey)
+
+
+def fetch_weights(name: str, dataset_folder: Path, url: str, obey: Callable[[], None] = lambda: None) -> None:
+    """Have own weights in `dataset_folder`, as `fetch_missing`; of others nothing is kept there."""
+    if catalog.OWN_NAME.fullmatch(name):
+        _have(own_weights_folder(name, dataset_folder), f"{url}/{OWN_FOLDER}", obey)
+
+
+def _have(folder: Path, url: str, obey: Callable[[], None]) -> None:
+    if folder.exists():
         return
-    dataset_folder.mkdir(parents=True, exist_ok=True)
-    with locked(dataset_folder / f"{name}.lock", logger.info):
-        if not (dataset_folder / name).exists():  # another run may have fetched it while we waited
-            patiently(lambda: fetch(RemoteFolder(url).below(name), dataset_folder / name), obey)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{folder.name}.lock"), logger.info, obey):
+        if not folder.exists():  # another run may have fetched it while we waited
+            patiently(lambda: fetch(RemoteFolder(url).below(folder.name), folder, obey), obey)
 
 
-def fetch(remote: RemoteFolder, folder: Path) -> bool:
+def fetch(remote: RemoteFolder, folder: Path, obey: Callable[[], None] = lambda: None) -> bool:
     """Fetch prepared data into `folder`, which appears complete or not at all; False where there are none.
 
-    What an earlier call had fetched is kept, if it is what it should be.
+    What an earlier call had fetched is kept, if it is what it should be. `obey` as in `fetch_missing`.
     """
     contents = there(remote)
     if contents is None:
@@ -66,10 +77,11 @@ def fetch(remote: RemoteFolder, folder: Path) -> bool:
     unfinished.mkdir(parents=True, exist_ok=True)
     for name, sha256 in contents.sha256.items():
         path = unfinished / name
-        if path.exists() and _sha256(path) == sha256:
+        if path.exists() and sha256_of(path) == sha256:
             continue
-        remote.fetch(object_name(name, sha256), path)
-        if (found := _sha256(path)) != sha256:
+        obey()
+        remote.fetch(object_name(name, sha256), path, obey)
+        if (found := sha256_of(path)) != sha256:
             path.unlink()
             raise CorruptShardError(
                 f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {found}. Delete it there, and "
@@ -114,45 +126,42 @@ def here(folder: Path) -> Contents:
     for manifest_name in (manifest.MANIFEST_NAME, conversation_manifest.MANIFEST_NAME):
         if (folder / manifest_name).exists():
             return _contents(manifest_name, (folder / manifest_name).read_bytes(), str(folder))
+    if folder.parent.name == OWN_FOLDER:
+        made = weights_manifest.made(folder).model_dump_json(indent=2)
+        return _contents(weights_manifest.MANIFEST_NAME, made.encode(), str(folder))
     raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {manifest.way_out(folder)}")
 
 
 def there(remote: RemoteFolder) -> Contents | None:
     """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
-    for manifest_name in (manifest.MANIFEST_NAME, conversation_manifest.MANIFEST_NAME):
+    for manifest_name in (
+        manifest.MANIFEST_NAME,
+        conversation_manifest.MANIFEST_NAME,
+        weights_manifest.MANIFEST_NAME,
+    ):
         if (content := remote.read(manifest_name)) is not None:
             return _contents(manifest_name, content, remote.url)
     return None
 
 
 def remote_manifest(name: str, url: str) -> manifest.Manifest | None:
-    """The manifest of prepared texts there, or None. Raises `RemoteFolderError`, `CorruptShardError`.
-
-    A folder that could not be read is asked again after `AWAY_SECONDS`: a service asks at every submission.
-    """
-    if (away := _away.get(url)) is not None and time.monotonic() < away[0]:
-        raise RemoteFolderError(str(away[1])) from away[1].__cause__
-    try:
-        content = _opened(url).read(f"{name}/{manifest.MANIFEST_NAME}")
-    except RemoteFolderError as error:
-        _away[url] = time.monotonic() + AWAY_SECONDS, error
-        raise
+    """The manifest of prepared texts there, or None, within seconds (`worker/remote_answers.py`). Raises
+    `RemoteFolderError`, `CorruptShardError`."""
+    content = ANSWERS.read(url, f"{name}/{manifest.MANIFEST_NAME}")
     return None if content is None else manifest.understood(content, f"{url}/{name}")
 
 
-AWAY_SECONDS: Final = 60.0
-_away: dict[str, tuple[float, RemoteFolderError]] = {}
-
-
-@lru_cache(maxsize=4)
-def _opened(url: str) -> RemoteFolder:
-    """One connection for all questions of a service."""
-    return RemoteFolder(url)
+def has_weights(name: str, url: str) -> bool:
+    """Whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
+    folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
+    return ANSWERS.read(url, f"{folder}/{weights_manifest.MANIFEST_NAME}") is not None
 
 
 def _contents(manifest_name: str, content: bytes, where: str) -> Contents:
     if manifest_name == manifest.MANIFEST_NAME:
         sha256 = dict(_files(manifest.understood(content, where)))
+    elif manifest_name == weights_manifest.MANIFEST_NAME:
+        sha256 = weights_manifest.understood(content, where).sha256
     else:
         sha256 = conversation_manifest.understood(content, where).sha256
     if strays := [name for name in sha256 if Path(name).name != name]:
@@ -165,8 +174,3 @@ def _files(prepared: manifest.Manifest) -> Iterator[tuple[str, str]]:
         yield TOKENIZER_FILE, prepared.tokenizer_sha256
     for shard in prepared.shards:
         yield shard.file, shard.sha256
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,6 +21,9 @@ from worker.tasks.sft import FineTuning
 from worker.tasks.task import Task
 from worker.weights import InitialWeights
 
+Obey = Callable[[], None]
+"""Called while something is prepared or waited for; raises where the run is to end."""
+
 
 class Data(Protocol):
     """What a task is trained on, open and checked."""
@@ -34,26 +37,26 @@ class Data(Protocol):
 class TaskEntry:
     """One kind of task."""
 
-    data: Callable[[RunSpec, Path], Any]
-    """Opens the data that a spec names in the folder of prepared datasets: a `Data`."""
+    data: Callable[[RunSpec, Path, Obey], Any]
+    """Opens the data that a spec names in the folder of prepared datasets, or prepares them there: a `Data`."""
     model: Callable[[RunSpec, Any, InitialWeights | None], nn.Module]
     """The model for that data with its initial weights, on the CPU; None draws them."""
     task: Callable[[Any, Any, RunSpec, Crew], Task[Any]]
     """Model, on its device already, and data → task, of which this process of the crew has its share."""
 
 
-def _text(spec: RunSpec, dataset_folder: Path) -> TokenDataset:
+def _text(spec: RunSpec, dataset_folder: Path, obey: Obey) -> TokenDataset:
     data = spec.workload.data
-    return ensure_dataset(data.dataset, data.tokenizer, dataset_folder, data.data_hash)
+    return ensure_dataset(data.dataset, data.tokenizer, dataset_folder, data.data_hash, obey)
 
 
-def _conversations(spec: RunSpec, dataset_folder: Path) -> ConversationDataset:
+def _conversations(spec: RunSpec, dataset_folder: Path, obey: Obey) -> ConversationDataset:
     data = spec.workload.data
-    return ensure_conversations(data.dataset, data.tokenizer, dataset_folder, data.data_hash)
+    return ensure_conversations(data.dataset, data.tokenizer, dataset_folder, data.data_hash, obey)
 
 
-def _problem(spec: RunSpec, dataset_folder: Path) -> LinearProblem:
-    del dataset_folder  # nothing is stored
+def _problem(spec: RunSpec, dataset_folder: Path, obey: Obey) -> LinearProblem:
+    del dataset_folder, obey  # nothing is stored
     return linear_problem(spec)
 
 

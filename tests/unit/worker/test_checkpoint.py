@@ -49,6 +49,35 @@ def test_the_newest_two_are_kept(store: CheckpointStore) -> None:
     assert names == [f"step-{step:09d}.{suffix}" for step in (10, 30) for suffix in ("json", "pt")]
 
 
+def test_what_a_later_attempt_wrote_is_newer_whatever_its_step(tmp_path: Path) -> None:
+    """An attempt that lost its lease without knowing goes on writing beside its successor on the same disk."""
+    first, second = (CheckpointStore(tmp_path / "checkpoints", "spec-hash", attempt) for attempt in (1, 2))
+    for step in (50, 70):
+        first.save(step, state_of(step))
+    second.save(60, state_of(60))
+    assert step_of(second) == 60
+    first.save(80, state_of(80))
+    newest = second.newest_here()
+    assert newest is not None and newest.rank() == (2, 60)
+    second.save(61, state_of(61))
+    assert sorted(path.stem for path in second.folder.glob("*.pt")) == ["step-000000060", "step-000000061"]
+
+
+def test_what_later_attempts_overtook_is_dropped_and_what_counts_stays(tmp_path: Path) -> None:
+    """Attempt 1 counts up to 50, where attempt 2 went on elsewhere; what a later one wrote here was told to nobody."""
+    folder = tmp_path / "checkpoints"
+    CheckpointStore(folder, "spec-hash", 1).save(50, state_of(50))
+    CheckpointStore(folder, "spec-hash", 1).save(70, state_of(70))
+    store = CheckpointStore(folder, "spec-hash", 4)
+    store.drop_overtaken({1: 50, 2: 60})
+    assert step_of(store) == 50
+    CheckpointStore(folder, "spec-hash", 3).save(80, state_of(80))
+    store.drop_overtaken({1: 50, 2: 60})
+    assert step_of(store) == 80
+    store.drop_overtaken({})
+    assert step_of(store) == 80
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete", "notice", "no notice"])
 def test_a_damaged_newest_gives_way_to_the_one_before(
     store: CheckpointStore, damage: str, caplog: pytest.LogCaptureFixture

@@ -25,7 +25,8 @@ def test_what_a_run_prepares_by_itself_is_not_missing(tokenizer: str, tmp_path: 
 
 def test_each_missing_thing_is_one_sentence_with_its_command(tmp_path: Path) -> None:
     assert missing(workload(dataset="own/mine", initial_weights="own/none"), tmp_path) == [
-        f"there are no weights 'own/none'. Copy a folder that `save_pretrained` wrote to {tmp_path / 'weights/none'}.",
+        f"there are no weights 'own/none'. Copy a folder that `save_pretrained` wrote to {tmp_path / 'weights/none'}, "
+        "or to storage with `adapm-bench data push weights/none` on the machine that has it.",
         f"the dataset 'own/mine' is not prepared as 'byte' tokens in {tmp_path}. "
         "Prepare it with `adapm-bench data prepare own/mine --tokenizer byte --from FILES`.",
     ]

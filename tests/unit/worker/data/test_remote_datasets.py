@@ -1,5 +1,6 @@
 """Prepared data in a remote folder: fetched whole, resumed, checked; nothing is copied twice or replaced."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,12 @@ def test_what_was_fetched_before_a_kill_is_kept(
     fetched: list[str] = []
     original = RemoteFolder.fetch
 
-    def counted(self: RemoteFolder, name: str, path: Path) -> None:
+    def counted(self: RemoteFolder, name: str, path: Path, obey: Callable[[], None]) -> None:
         fetched.append(name)
         if len(fetched) == 2:
             path.write_bytes(b"half of it")
             raise KeyboardInterrupt
-        original(self, name, path)
+        original(self, name, path, obey)
 
     monkeypatch.setattr(RemoteFolder, "fetch", counted)
     with pytest.raises(KeyboardInterrupt):

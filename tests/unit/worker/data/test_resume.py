@@ -132,7 +132,7 @@ def test_a_second_preparation_says_whom_it_waits_for_and_uses_the_result(tmp_pat
         recipe = made_recipe(section_bytes=order.section_bytes)
         manifest = prepare(MadeSource(), recipe, folder / "python-stdlib-byte")
     waiting.join()
-    assert said.read_text() == "process 4711 is preparing python-stdlib-byte; waiting for it"
+    assert said.read_text() == "process 4711 is preparing python-stdlib-byte or fetches it; waiting for it"
     assert result.read_text() == manifest.data_hash
 
 

@@ -1,0 +1,102 @@
+"""A crew that goes on from storage on another machine: two processes over gloo, and S3."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reference.made_crew import exit_codes, started
+from tests.reference.made_dataset import prepare_made_dataset
+from tests.reference.made_spec import made_spec
+from tests.reference.made_stepper import executed
+from tests.reference.s3_server import BUCKET, S3Server, s3_server
+from worker import crew_attempt
+from worker.crew import Crew
+from worker.crew_folder import LeaveNote
+from worker.data.remote_datasets import push
+from worker.errors import WorkerError
+from worker.record import Point, Result
+from worker.remote_checkpoints import RemoteCheckpoints, complete
+from worker.reporter import FileReporter, SilentReporter, read_points
+from worker.run import Folders, run
+from worker.spec import Resources
+
+SPEC = executed(made_spec(optimizer="adapm", steps=10), "fp32").model_copy(update={"resources": Resources(processes=2)})
+DATASETS = f"s3://{BUCKET}/crew-datasets"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+class Leaving(FileReporter):
+    """Asks the crew to leave once a step is reached, as SIGTERM does."""
+
+    def __init__(self, folder: Path, crew: Crew, step: int) -> None:
+        super().__init__(folder)
+        self.crew, self.step = crew, step
+
+    def point(self, point: Point) -> None:
+        super().point(point)
+        if point.step == self.step and self.crew.folder is not None:
+            self.crew.folder.leave()
+
+
+def train(
+    crew: Crew,
+    machine: Path,
+    variables: dict[str, str],
+    attempt: int = 1,
+    counted: dict[int, int] | None = None,
+    until: int = -1,
+) -> None:
+    """What each process of an attempt does on a machine that has nothing but its way to storage."""
+    os.environ.update(variables)
+    folders = Folders(
+        run_folder=machine / "run",
+        dataset_folder=machine / "datasets",
+        dataset_url=DATASETS,
+        remote_checkpoints=RemoteCheckpoints(f"s3://{BUCKET}/crew/r1", attempt),
+        attempt=attempt,
+        counted_steps=counted or {},
+    )
+    assert crew.folder is not None
+    options: dict[str, Any] = {"termination": LeaveNote(crew.folder), "crew": crew}
+    if crew.leads:
+        try:
+            run(SPEC, Leaving(machine / "run", crew, until), folders, checkpoint_seconds=0.0, **options)
+        except WorkerError as error:
+            (machine / "run" / "error").write_text(f"{type(error).__name__}: {error}")
+    else:
+        crew_attempt.attend(crew.folder, crew, lambda: run(SPEC, SilentReporter(), folders, **options))
+    crew_attempt._leave(crew)
+
+
+def losses(points: list[Point]) -> list[tuple[float | None, ...]]:
+    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
+
+
+def test_a_crew_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:
+    """Its data and its checkpoint come once for both processes, and the losses are those of a crew left alone."""
+    whole, first, second = tmp_path / "whole", tmp_path / "first", tmp_path / "second"
+    prepare_made_dataset(tmp_path / "datasets")
+    push(tmp_path / "datasets" / "python-stdlib-byte", DATASETS)
+    assert exit_codes(started(train, tmp_path / "a", whole, s3.variables, 9)) == [0, 0]
+
+    assert exit_codes(started(train, tmp_path / "b", first, s3.variables, 1, {}, 4)) == [0, 0]
+    assert (first / "run" / "error").read_text().startswith("TerminatedError")
+    remote = RemoteCheckpoints(f"s3://{BUCKET}/crew/r1", 2)
+    last = [each for each in complete(remote.folder.sizes(), "step") if each.attempt == 1][-1]
+    assert last.step == 4
+    shutil.rmtree(first)
+
+    assert exit_codes(started(train, tmp_path / "c", second, s3.variables, 2, {1: last.step})) == [0, 0]
+    result = Result.model_validate_json((second / "run" / "result.json").read_bytes())
+    assert (result.processes, result.resumed_from_step) == (2, 4)
+    assert losses(read_points(second / "run")) == losses(read_points(whole / "run"))[5:]
+    assert [path.name for path in (second / "datasets").iterdir() if path.is_dir()] == ["python-stdlib-byte"]
