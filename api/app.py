@@ -37,6 +37,7 @@ from api.routes import (
     sweeps,
     webhooks,
 )
+from api.submissions import Submissions
 from api.tags import Tagged
 from dashboards.compressed import Compressed
 from dashboards.live import Pulse
@@ -73,6 +74,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.bench = bench
+    app.state.submissions = Submissions(bench)
     app.state.pulse = Pulse(bench.experiment_version)
     app.state.stopping = stopping
     app.state.meters = Meters(bench)

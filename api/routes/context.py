@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Query, Request
 
 from api.auth import caller_of
 from api.callers import Caller
+from api.submissions import Submissions
 from dashboards.live import Pulse
 from orchestrator.service import Bench
 
@@ -41,12 +42,20 @@ async def the_pulse(request: Request) -> Pulse:
     return pulse
 
 
+async def the_submissions(request: Request) -> Submissions:
+    """Where experiments are submitted."""
+    submissions = request.app.state.submissions
+    assert isinstance(submissions, Submissions)
+    return submissions
+
+
 async def the_caller(request: Request) -> Caller:
     """Who makes the request."""
     return caller_of(request.scope)
 
 
 BenchDependency = Annotated[Bench, Depends(the_bench)]
+SubmissionsDependency = Annotated[Submissions, Depends(the_submissions)]
 CallerDependency = Annotated[Caller, Depends(the_caller)]
 StoppingDependency = Annotated[Callable[[], bool], Depends(when_stopping)]
 PulseDependency = Annotated[Pulse, Depends(the_pulse)]

@@ -16,6 +16,7 @@ from api.routes.context import (
     Limit,
     PulseDependency,
     StoppingDependency,
+    SubmissionsDependency,
     problems,
 )
 from dashboards.downloads import table_file
@@ -27,6 +28,7 @@ from orchestrator.jobs import Wish
 from orchestrator.kinds import ExperimentSpec
 from orchestrator.previews import Preview
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, Submission
+from orchestrator.submitting import Proposal
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -60,11 +62,11 @@ LastEventId = Annotated[
 @router.post(
     "", status_code=201, response_model=Submission, responses={200: {"model": Submission}, **problems(409, 413, 422)}
 )
-def submit(
-    spec: ExperimentSpec, bench: BenchDependency, caller: CallerDependency, key: IdempotencyKey = None
+async def submit(
+    spec: ExperimentSpec, submissions: SubmissionsDependency, caller: CallerDependency, key: IdempotencyKey = None
 ) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
-    submission = bench.submit(spec, key, by=caller.key.id if caller.key else None)
+    submission = await submissions(Proposal(spec=spec, key=key, by=caller.key.id if caller.key else None))
     headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
     return answered(submission, 201 if submission.created else 200, headers)
 
