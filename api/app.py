@@ -72,6 +72,7 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from a CDN; routes/reference.py is ours
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are `worker/tracing.py` and `Meters`
     )
     app.state.bench = bench
     app.state.submissions = Submissions(bench)

@@ -42,7 +42,7 @@ async def the_pulse(request: Request) -> Pulse:
     return pulse
 
 
-async def the_submissions(request: Request) -> Submissions:
+def the_submissions(request: Request) -> Submissions:
     """Where experiments are submitted."""
     submissions = request.app.state.submissions
     assert isinstance(submissions, Submissions)
@@ -55,7 +55,6 @@ async def the_caller(request: Request) -> Caller:
 
 
 BenchDependency = Annotated[Bench, Depends(the_bench)]
-SubmissionsDependency = Annotated[Submissions, Depends(the_submissions)]
 CallerDependency = Annotated[Caller, Depends(the_caller)]
 StoppingDependency = Annotated[Callable[[], bool], Depends(when_stopping)]
 PulseDependency = Annotated[Pulse, Depends(the_pulse)]
