@@ -324,13 +324,11 @@ class Bench(SubmissionVerbs, CurationVerbs, SeriesVerbs):
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
         """Cancel, pause, resume or retry every run of an experiment whose state allows it."""
-        self._queue.wish_experiment(experiment_id, wish)
-        return self.experiment(experiment_id)
+        return self._queue.wish_experiment(experiment_id, wish)
 
     def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
         """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
-        self._queue.wish_run(run_id, wish)
-        return self.run(run_id)
+        return self._queue.wish_run(run_id, wish)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""

@@ -29,6 +29,7 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.placement import Node, NodeId, Room, largest
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.store import growth, limits, memory_retry, quotas, submission, wishes
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
@@ -80,16 +81,16 @@ class Queue:
                 return [error]
             return [answer for each in submittals for answer in self.submit([each])]
 
-    def wish_run(self, run_id: str, wish: Wish) -> None:
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
         """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
-        wishes.wish_run(self._database, self._policy, run_id, wish)
+        return wishes.wish_run(self._database, self._policy, run_id, wish)
 
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> None:
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
         if wish in growth.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
                 growth.heed(connection, experiment_id, wish, self._database.read_clock(connection))
-        wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
+        return wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     # The dispatcher's side
 
