@@ -220,7 +220,8 @@ def test_a_wish_is_answered_with_what_it_did_whatever_comes_after(
     (run_id,) = submit(store)
     experiment_id = run_id.partition("-")[0]
     store.bench.wish_run(run_id, Wish.PAUSE)
-    writing, claimed = store.database.writing, []
+    writing = store.database.writing
+    claimed: list[Lease] = []
 
     @contextmanager
     def claimed_at_once(**options: bool) -> Iterator[Connection]:
