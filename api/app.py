@@ -37,6 +37,7 @@ from api.routes import (
     sweeps,
     webhooks,
 )
+from api.submissions import Submissions
 from api.tags import Tagged
 from dashboards.compressed import Compressed
 from dashboards.live import Pulse
@@ -71,8 +72,10 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from a CDN; routes/reference.py is ours
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are `worker/tracing.py` and `Meters`
     )
     app.state.bench = bench
+    app.state.submissions = Submissions(bench)
     app.state.pulse = Pulse(bench.experiment_version)
     app.state.stopping = stopping
     app.state.meters = Meters(bench)

@@ -52,7 +52,8 @@ def planned_runs(spec: ComparisonSpec | SweepSpec) -> tuple[PlannedRun, ...]:
     """The runs that an experiment begins with; a sweep's trials are added by its driver, one after another."""
     if isinstance(spec, SweepSpec):
         return ()
-    return expand_cells(spec) if isinstance(spec, ScalingSpec) else expand(spec)
+    with as_stored():  # they are made of what was looked through with the specification
+        return expand_cells(spec) if isinstance(spec, ScalingSpec) else expand(spec)
 
 
 def will_grow(spec: ComparisonSpec | SweepSpec) -> bool:

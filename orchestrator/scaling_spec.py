@@ -19,6 +19,7 @@ from worker import presets
 from worker.data import catalog as data_catalog
 from worker.sizes import parameter_count
 from worker.spec import Execution, Fault, LearningRate, Schedule, Spec, Workload, one_of, raise_faults
+from worker.spec_base import WHOLE_NUMBER
 
 MICRO = "micro_batch_sequences"
 MOST_STEPS = 1_000_000_000
@@ -52,8 +53,8 @@ class Size(Spec):
 class TokenBudget(Spec):
     """How much each size is trained on: tokens, or tokens for each parameter of the model."""
 
-    tokens: Annotated[int, Field(ge=1, le=TOKENS)] | None = None
-    tokens_per_parameter: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    tokens: Annotated[int, Field(ge=1, le=TOKENS), WHOLE_NUMBER] | None = None
+    tokens_per_parameter: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -93,7 +94,7 @@ class ScalingSpec(ComparisonSpec):
     kind: Literal["scaling"] = "scaling"  # type: ignore[assignment]  # what tells the two apart
     sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
-    warmup_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+    warmup_share: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
     """Warm-up as a share of each run's steps; null: `workload.schedule.warmup_steps` of every run."""
     tuning: ScalingTuning | None = None
     """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""

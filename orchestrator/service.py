@@ -1,7 +1,8 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
-users    submit, experiments, runs, points, observations, series, charts, compare, profile, fit, version,
-         cancel | pause | resume | retry; and what curation.py adds: labels, notes, delete, restore, clone
+users    experiments, runs, points, observations, series, charts, compare, profile, fit, version,
+         cancel | pause | resume | retry; and what submitting.py and curation.py add: submit; labels, notes, delete,
+         restore, clone
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """
 
@@ -18,7 +19,6 @@ from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.comparison import ValidationCurve
 from orchestrator.curation import MAX_PAGE, CurationVerbs
 from orchestrator.disk import shortage
-from orchestrator.errors import MissingDataError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import FitReport, FormName
 from orchestrator.fit_targets import target
@@ -41,7 +41,6 @@ from orchestrator.records import (
     RunRecord,
     RunSort,
     Standing,
-    Submission,
 )
 from orchestrator.remote import NOWHERE, Remote
 from orchestrator.series_verbs import SeriesVerbs
@@ -54,11 +53,11 @@ from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from orchestrator.store.remembered import EndedRuns
 from orchestrator.store.webhooks import Webhooks
+from orchestrator.submitting import SubmissionVerbs
 from orchestrator.sweep_records import SweepReport
-from orchestrator.sweeps import SweepSpec
 from worker import tracing
 from worker.data.manifest import Manifest
-from worker.data.prepared import missing, prepared
+from worker.data.prepared import prepared
 from worker.needs import Needs, Wanted
 from worker.protocol import (
     Assignment,
@@ -79,7 +78,7 @@ MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
-class Bench(CurationVerbs, SeriesVerbs):
+class Bench(SubmissionVerbs, CurationVerbs, SeriesVerbs):
     """The verbs of the service. Thread-safe; every call is one transaction.
 
     Every method may raise `StoreError`; those that name a thing raise `NotFoundError` where it does not exist; those
@@ -113,25 +112,6 @@ class Bench(CurationVerbs, SeriesVerbs):
 
     # Users
 
-    def submit(
-        self,
-        spec: ComparisonSpec | SweepSpec,
-        key: str | None = None,
-        *,
-        by: str | None = None,
-        cloned_from: str | None = None,
-    ) -> Submission:
-        """Queue an experiment durably. The same key and specification give the same experiment again; the same key
-        with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
-        `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
-        if found := missing(spec.workload, self._datasets_folder, self._remote.dataset_url):
-            raise MissingDataError(" ".join(found))
-        with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
-            experiment_id, new = self._queue.submit(
-                spec, key, by=by, trace_parent=trace_parent, cloned_from=cloned_from
-            )
-        return Submission(experiment=new or self.experiment(experiment_id), created=new is not None)
-
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
         return tuple(each for _, each in prepared(self._datasets_folder) if isinstance(each, Manifest))
@@ -140,7 +120,7 @@ class Bench(CurationVerbs, SeriesVerbs):
         """What submitting these fields would mean, or what is wrong with them; nothing is stored."""
         return previews.preview(
             fields,
-            missing=lambda spec: missing(spec.workload, self._datasets_folder, self._remote.dataset_url),
+            missing=self.missing,
             measured=self._measured_of_model,
             footprints=self.footprints,
         )
@@ -332,13 +312,11 @@ class Bench(CurationVerbs, SeriesVerbs):
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
         """Cancel, pause, resume or retry every run of an experiment whose state allows it."""
-        self._queue.wish_experiment(experiment_id, wish)
-        return self.experiment(experiment_id)
+        return self._queue.wish_experiment(experiment_id, wish)
 
     def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
         """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
-        self._queue.wish_run(run_id, wish)
-        return self.run(run_id)
+        return self._queue.wish_run(run_id, wish)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""

@@ -22,6 +22,7 @@ from pydantic import Field
 from worker.point_columns import PointColumns
 from worker.record import Finite, Observation, Point, Record, Seconds, Whole
 from worker.spec import RunSpec
+from worker.spec_base import WHOLE_NUMBER
 
 
 class CheckpointNotice(Record):
@@ -99,7 +100,7 @@ class HeartbeatReply(Record):
 class PointsBatch(Record):
     """Points in the order of their steps; `sequence` counts the batches of one attempt from 0."""
 
-    sequence: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    sequence: Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE_NUMBER]
     columns: PointColumns
     """The points, field by field."""
     observations: Annotated[tuple[Observation, ...], Field(max_length=10_000)] = ()

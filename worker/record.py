@@ -10,11 +10,14 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from worker.field_docs import Described
+from worker.spec_base import WHOLE_NUMBER
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Whole = Annotated[int, Field(ge=0, le=2**53)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Exact = Annotated[int, Field(ge=0, le=2**53)]
 """A count or a number of bytes: exact in JSON and in every database."""
-Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+Whole = Annotated[Exact, WHOLE_NUMBER]
+"""The same where a request has it by itself; points travel in columns, which are strict without a call for each."""
+Seconds = Annotated[float, Field(strict=True, ge=0, le=1e10, allow_inf_nan=False)]
 """A duration below three centuries."""
 
 
@@ -44,9 +47,9 @@ class Point(Record):
     minus the mean reward of held-out answers) and `regression` (half the squared error; the excess risk).
     """
 
-    step: Whole
+    step: Exact
     """Optimizer steps done; 0 is before training."""
-    tokens: Whole
+    tokens: Exact
     train_loss: Finite | None = None
     """Loss of this step's batch, before the step."""
     val_loss: Finite | None = None
@@ -67,7 +70,7 @@ class Point(Record):
     backward_seconds: Finite | None = None
     optimizer_seconds: Finite | None = None
     """The part of `step_seconds` inside `optimizer.step()`."""
-    host_rss_bytes: Whole | None = None
+    host_rss_bytes: Exact | None = None
 
 
 class Observation(Record):
@@ -83,15 +86,15 @@ class Observation(Record):
 class PeakMemory(Record):
     """Peaks over the whole attempt; null where the quantity does not exist on the device."""
 
-    host_rss_bytes: int
+    host_rss_bytes: Whole
     """Peak resident set of the worker process (VmHWM), its libraries included."""
-    host_rss_before_bytes: int
+    host_rss_before_bytes: Whole
     """Resident set just before the model was made: what Python and the libraries take."""
-    allocator_bytes: int | None = None
+    allocator_bytes: Whole | None = None
     """Peak of what torch's CUDA allocator handed out."""
-    allocator_reserved_bytes: int | None = None
+    allocator_reserved_bytes: Whole | None = None
     """Peak of what torch's CUDA allocator took from the device."""
-    nvml_process_bytes: int | None = None
+    nvml_process_bytes: Whole | None = None
     """Peak of the process on the device, by NVML: context and libraries included. Sampled four times a second."""
 
 
@@ -105,7 +108,7 @@ class MemoryBreakdown(Record):
     """Steps done when that step was over."""
     phase: str
     """Where in the step the highest moment was: forward, backward or optimizer."""
-    micro_batch_sequences: int
+    micro_batch_sequences: Whole
     peak_bytes: Whole
     parameters_bytes: Whole
     gradients_bytes: Whole
@@ -129,7 +132,7 @@ class Environment(Record):
     cuda: str | None = None
     """The CUDA that torch was built for."""
     host: str
-    threads: int
+    threads: Whole
     python: str
     torch: str
     transformers: str
@@ -144,21 +147,21 @@ class Result(Record):
     verdict: Verdict
     verdict_reason: str
     """One full sentence."""
-    steps: int
-    tokens: int
+    steps: Whole
+    tokens: Whole
     initial_val_loss: Finite | None
     final_val_loss: Finite | None
     """Validation loss after the last step: the figure that ranks. Null where it is not finite."""
     final_train_loss: Finite | None
     """Mean training loss over the last tenth of the steps."""
-    parameters: int
-    parameter_bytes: int
-    optimizer_state_bytes: int
+    parameters: Whole
+    parameter_bytes: Whole
+    optimizer_state_bytes: Whole
     """Bytes of every tensor in the optimizer's state, each storage counted once."""
     peak_memory: PeakMemory
     memory_breakdown: MemoryBreakdown | None = None
     """What a step's memory is made of; null where no step was done."""
-    micro_batch_sequences: int | None = None
+    micro_batch_sequences: Whole | None = None
     """Sequences in one forward and backward pass of a process: as asked for, or as found."""
     step_seconds_median: Finite | None
     data_seconds_median: Finite | None = None
@@ -189,7 +192,7 @@ class Result(Record):
     initial_weights_sha256: str | None = None
     """Over the safetensors files that training started from; null where weights were drawn."""
     environment: Environment
-    processes: int = 1
+    processes: Whole = 1
     """Processes that trained together, each on a device of its own with its share of every batch. Peaks of memory are
     the largest of them, device time and energy their sum, tokens and FLOPs those of the whole, the rest the first's."""
-    resumed_from_step: int = 0
+    resumed_from_step: Whole = 0

@@ -7,13 +7,25 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
 from worker.field_docs import Described
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+
+
+def _no_disguise(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise PydanticKnownError("int_type")
+    return value
+
+
+WHOLE_NUMBER = BeforeValidator(_no_disguise)
+"""Of an `int` that may be written `2e9`: pydantic would take a truth value and a text of digits, too.
+
+It stands behind the bounds: a schema shows none that follow."""
 
 Fault = tuple[tuple[str | int, ...], object, str]
 """Where in the spec, the value found there, and what is allowed."""

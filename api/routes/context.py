@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Query, Request
 
 from api.auth import caller_of
 from api.callers import Caller
+from api.submissions import Submissions
 from dashboards.live import Pulse
 from orchestrator.service import Bench
 
@@ -39,6 +40,13 @@ async def the_pulse(request: Request) -> Pulse:
     pulse = request.app.state.pulse
     assert isinstance(pulse, Pulse)
     return pulse
+
+
+def the_submissions(request: Request) -> Submissions:
+    """Where experiments are submitted."""
+    submissions = request.app.state.submissions
+    assert isinstance(submissions, Submissions)
+    return submissions
 
 
 async def the_caller(request: Request) -> Caller:

@@ -61,12 +61,10 @@ class Combined(Generic[Call, Answer]):
     def __init__(
         self,
         together: Callable[[Sequence[Call]], Answers[Answer]],
-        most_calls: int = MOST_CALLS,
         apart: Callable[[Sequence[Call]], Answers[Answer]] | None = None,
     ) -> None:
         """`apart` carries out what `together` answered with `APART`, one call at a time, and may wait for locks."""
         self._together, self._apart = together, apart
-        self._most_calls = most_calls
         self._queue: list[_Waiting[Call, Answer]] = []
         self._busy = False
         self._company = 1
@@ -94,7 +92,7 @@ class Combined(Generic[Call, Answer]):
         if len(self._queue) < self._company:
             time.sleep(GATHER_SECONDS)
         with self._guard:
-            batch, self._queue = self._queue[: self._most_calls], self._queue[self._most_calls :]
+            batch, self._queue = self._queue[:MOST_CALLS], self._queue[MOST_CALLS:]
             self._company = len(batch)
         self._carry_out(batch, self._together)
         with self._guard:

@@ -194,8 +194,11 @@ def _begin_sqlite(connection: Connection) -> None:
     if not options.get("bench_writes"):
         connection.exec_driver_sql("BEGIN")
         return
-    # The level can only change between transactions, and the connection comes from a pool: set it every time.
-    connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if options.get('bench_durable') else 'NORMAL'}")
+    # The level can only change between transactions; a connection comes from a pool and keeps the one it had.
+    level = "FULL" if options.get("bench_durable") else "NORMAL"
+    if connection.info.get("bench_synchronous") != level:
+        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+        connection.info["bench_synchronous"] = level
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 

@@ -9,14 +9,13 @@ Every method is one transaction, safe from any number of threads and processes.
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.errors import StoreError
 from orchestrator.jobs import (
     LIVE,
     AttemptOutcome,
@@ -30,8 +29,8 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.placement import Node, NodeId, Room, largest
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.store import growth, limits, memory_retry, quotas, submission, wishes
-from orchestrator.store.combine import MOST_CALLS, Combined
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
 from orchestrator.store.moves import (
@@ -48,7 +47,6 @@ from orchestrator.store.moves import (
 )
 from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
-from orchestrator.sweeps import SweepSpec
 from worker.spec import RunSpec
 
 TOKEN_BYTES = 32
@@ -68,35 +66,31 @@ class Queue:
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
         self._due = self._waiting()
-        together = partial(submission.submit_together, database)
-        self._submit, self._submit_large = (Combined[Submittal, Submitted](together, most) for most in (MOST_CALLS, 1))
 
     # The user's side
 
-    def submit(
-        self,
-        spec: ComparisonSpec | SweepSpec,
-        key: str | None = None,
-        *,
-        by: str | None = None,
-        trace_parent: str | None = None,
-        cloned_from: str | None = None,
-    ) -> Submitted:
-        """Queue an experiment; see `submission.submit_together`. Raises `IdempotencyError`."""
-        submittal = Submittal.of(spec, key, by=by, trace_parent=trace_parent, cloned_from=cloned_from)
-        large = len(submittal.planned) > submission.LARGE_RUNS
-        return (self._submit_large if large else self._submit)(submittal)
+    def submit(self, submittals: Sequence[Submittal]) -> list[Submitted | Exception]:
+        """Queue experiments in one transaction; see `submission.submit_together`. The answer of each, or what refuses
+        it; a fault that nobody foresaw refuses the guilty one alone."""
+        try:
+            return list(submission.submit_together(self._database, submittals)) if submittals else []
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - its answer
+            if len(submittals) == 1:
+                return [error]
+            return [answer for each in submittals for answer in self.submit([each])]
 
-    def wish_run(self, run_id: str, wish: Wish) -> None:
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
         """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
-        wishes.wish_run(self._database, self._policy, run_id, wish)
+        return wishes.wish_run(self._database, self._policy, run_id, wish)
 
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> None:
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
         if wish in growth.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
                 growth.heed(connection, experiment_id, wish, self._database.read_clock(connection))
-        wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
+        return wishes.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     # The dispatcher's side
 

@@ -1,6 +1,6 @@
 """Submission: an experiment and all of its runs become durable in one transaction, once for each idempotency key.
 
-Calls that come together share the transaction (`combine.py`), and its forced write.
+Those that come together share the transaction, and its forced write.
 
 The order of the queue is fixed here: runs of higher priority first, and among equal ones the runs of several
 experiments take turns. An experiment's first run gets the turn that is served now, its next run the next turn, and so
@@ -46,7 +46,7 @@ PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
 ID_LENGTH = 10
 """50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 LARGE_RUNS = 100
-"""An experiment of more runs has a transaction of its own: nobody else's waits for it to be written."""
+"""An experiment of more runs is submitted by itself: nobody else's waits for it to be written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +105,11 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
     with database.writing() as connection:
         now = database.read_clock(connection)
         # In the order of the keys: two processes that lock several must take them in the same order.
-        for position, each in sorted(enumerate(submittals), key=lambda pair: pair[1].key or ""):
-            experiment_id = _new_id()
-            number = _insert_experiment(connection, experiment_id, each, now)
+        ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
+        ids = [_new_id() for _ in ordered]
+        numbers = _insert_experiments(connection, ids, [each for _, each in ordered], now)
+        for (position, each), experiment_id in zip(ordered, ids, strict=True):
+            number = numbers.get(experiment_id)
             if number is None:
                 answers[position] = _earlier(connection, each)
                 continue
@@ -153,25 +155,28 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
         )
 
 
-def _insert_experiment(
-    connection: Connection, experiment_id: ExperimentId, submittal: Submittal, now: float
-) -> int | None:
-    """The experiment's number; None where its key is taken (on PostgreSQL: after the other submitter has committed)."""
-    spec = submittal.spec
-    row = {
-        "id": experiment_id,
-        "name": spec.name,
-        "kind": spec.kind,
-        "spec": submittal.spec_json,
-        "spec_hash": submittal.spec_hash,
-        "idempotency_key": submittal.key,
-        "created_at": now,
-        "growing": will_grow(spec),
-        "key_id": submittal.by,
-        "cloned_from": submittal.cloned_from,
-        "trace_parent": submittal.trace_parent,
-    }
-    return connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
+def _insert_experiments(
+    connection: Connection, ids: Sequence[ExperimentId], submittals: Sequence[Submittal], now: float
+) -> dict[str, int]:
+    """The number of each experiment that is new. Those whose key is taken have none (on PostgreSQL: once the other
+    submitter has committed); of two with the same key the first one is new."""
+    rows = [
+        {
+            "id": experiment_id,
+            "name": each.spec.name,
+            "kind": each.spec.kind,
+            "spec": each.spec_json,
+            "spec_hash": each.spec_hash,
+            "idempotency_key": each.key,
+            "created_at": now,
+            "growing": will_grow(each.spec),
+            "key_id": each.by,
+            "cloned_from": each.cloned_from,
+            "trace_parent": each.trace_parent,
+        }
+        for experiment_id, each in zip(ids, submittals, strict=True)
+    ]
+    return {row.id: row.number for row in connection.execute(_INSERT_EXPERIMENTS[connection.dialect.name], rows)}
 
 
 def _earlier(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
@@ -287,27 +292,10 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
 
 # The statements, built once: building one costs more than SQLite takes to carry it out.
 
-_VALUES = {
-    name: sa.bindparam(name, type_=experiments.c[name].type)
-    for name in (
-        "id",
-        "name",
-        "kind",
-        "spec",
-        "spec_hash",
-        "idempotency_key",
-        "created_at",
-        "growing",
-        "key_id",
-        "cloned_from",
-        "trace_parent",
-    )
-}
-_INSERT_EXPERIMENT = {
+_INSERT_EXPERIMENTS = {
     name: dialect.insert(experiments)
-    .values(_VALUES)
     .on_conflict_do_nothing(index_elements=["idempotency_key"])
-    .returning(experiments.c.number)
+    .returning(experiments.c.id, experiments.c.number)
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
 }
 _BY_KEY = sa.select(experiments.c.id, experiments.c.spec_hash, experiments.c.deleted_at).where(

@@ -1,7 +1,8 @@
 """Wishes: what users ask of runs, cancel, pause, resume and retry, for one run or a whole experiment.
 
 A wish is a pure function from a locked run to what it should become. One that is granted already changes nothing; one
-that the state rules out is refused for a run, with the way out, and passed over in an experiment.
+that the state rules out is refused for a run, with the way out, and passed over in an experiment. The answer is read in
+the wish's own transaction: it says what was done, whatever comes after.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,10 +13,11 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
+from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.limits import with_time_anew
 from orchestrator.store.moves import RunRow, known_id, lock, lock_run, move, select_runs
-from orchestrator.store.reads import require_kept
 from orchestrator.store.tables import attempts, experiments, runs
 
 
@@ -29,22 +31,23 @@ class Circumstances:
     """Whether the worker of the live attempt has said hello."""
 
 
-def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -> None:
-    """Raises `NotFoundError`, and `ConflictError` where the run's state rules the wish out."""
+def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -> RunRecord:
+    """What the run has become. Raises `NotFoundError`, and `ConflictError` where its state rules the wish out."""
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
             raise NotFoundError(f"there is no run {run_id!r}")
         run, now = found
-        require_kept(connection, run.experiment_id)
+        reads.require_kept(connection, run.experiment_id)
         after = _after(connection, [run], wish, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, wish))
         move(connection, _changes([run], [after]), now)
+        return reads.run(connection, run_id)
 
 
-def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> None:
-    """The wish for every run whose state allows it. Raises `NotFoundError`."""
+def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> ExperimentRecord:
+    """The wish for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
     with database.writing() as connection:
         known = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
@@ -53,9 +56,10 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
         locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
-        require_kept(connection, experiment_id)
+        reads.require_kept(connection, experiment_id)
         after = _after(connection, locked.runs, wish, policy, locked.now)
         move(connection, _changes(locked.runs, after), locked.now)
+        return reads.experiment(connection, experiment_id)
 
 
 # Helpers, in the order of their use

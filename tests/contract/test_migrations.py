@@ -15,6 +15,7 @@ from orchestrator.service import Bench
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
 from orchestrator.store.queue import Queue
+from orchestrator.store.submission import Submittal
 from orchestrator.store.tables import metadata
 from tests.stores import PostgresqlServer, claim, comparison_spec, result
 
@@ -134,8 +135,8 @@ def test_experiments_from_before_have_the_trace_of_their_runs(empty: Database) -
     """So that the runs that they get later are of the trace of their submission, too."""
     empty.migrate()
     queue, traced = Queue(empty, LeasePolicy()), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    queue.submit(comparison_spec(seeds=(1, 2)), trace_parent=traced)
-    queue.submit(comparison_spec(seeds=(1,)))
+    queue.submit([Submittal.of(comparison_spec(seeds=(1, 2)), None, trace_parent=traced)])
+    queue.submit([Submittal.of(comparison_spec(seeds=(1,)), None)])
     empty.migrate("0014")
     empty.migrate()
     with empty.reading() as connection:

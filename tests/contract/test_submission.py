@@ -1,14 +1,24 @@
 """Experiments that come together are stored as if they had come one by one."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
-from orchestrator.errors import IdempotencyError
+from orchestrator.errors import IdempotencyError, MissingDataError, StoreError
 from orchestrator.experiments import expand
-from orchestrator.records import RunFilter
-from orchestrator.store import reads, series
+from orchestrator.jobs import LeasePolicy
+from orchestrator.records import RunFilter, Submission
+from orchestrator.remote import Remote
+from orchestrator.scaling_spec import ScalingSpec, Size, TokenBudget
+from orchestrator.service import Bench
+from orchestrator.store import reads, series, submission
+from orchestrator.store.database import Database
 from orchestrator.store.submission import LARGE_RUNS, Submittal, submit_together
+from orchestrator.submitting import Proposal
 from tests.contract.conftest import Store
 from tests.stores import batch, comparison_spec
 
@@ -49,6 +59,57 @@ def test_each_of_a_group_gets_its_own_answer(store: Store) -> None:
     assert len({first[0], keyless[0], last[0]}) == 3
     assert {each.id for each in store.bench.experiments()} == {first[0], keyless[0], last[0]}
     assert all(answer[1] == store.bench.experiment(answer[0]) for answer in (first, keyless, last))
+
+
+def test_what_is_wrong_with_one_of_a_group_refuses_no_other(store: Store) -> None:
+    """Data that only a person can bring, a key that is taken, and a fault that nobody foresaw."""
+    spec = comparison_spec(seeds=(1,))
+    own = spec.workload.data.model_copy(update={"dataset": "own/texts"})
+    homeless = spec.model_copy(update={"workload": spec.workload.model_copy(update={"data": own})})
+    other = spec.model_copy(update={"name": "other"})
+    proposals = [
+        Proposal(spec=each, key=key) for each, key in ((spec, "a"), (homeless, None), (other, "a"), (spec, "a"))
+    ]
+    made, missing, refused, again = store.bench.submit_together(proposals)
+    assert isinstance(made, Submission) and isinstance(again, Submission)
+    assert (made.created, again.created) == (True, False)
+    assert made.experiment == again.experiment == store.bench.experiment(made.experiment.id)
+    assert isinstance(missing, MissingDataError) and isinstance(refused, IdempotencyError)
+
+    fine = Submittal.of(spec, None)
+    before, broken, after = store.queue.submit([fine, replace(fine, spec_hash=None), fine])  # type: ignore[arg-type]
+    assert isinstance(broken, IntegrityError)
+    assert isinstance(before, tuple) and isinstance(after, tuple)
+    assert {each.id for each in store.bench.experiments()} == {made.experiment.id, before[0], after[0]}
+
+
+def test_a_store_that_is_away_refuses_all_of_a_group_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def away(_database: Database, submittals: Sequence[Submittal]) -> None:
+        asked.append(len(submittals))
+        raise StoreError("away")
+
+    monkeypatch.setattr(submission, "submit_together", away)
+    with pytest.raises(StoreError):
+        store.bench.submit_together([Proposal(spec=comparison_spec())] * 3)
+    assert asked == [3], "and is not asked for each of them"
+
+
+def test_only_what_is_quick_is_submitted_with_others(store: Store) -> None:
+    small, large = comparison_spec(seeds=(1,)), comparison_spec(seeds=range(LARGE_RUNS + 1))
+    assert store.bench.is_quick(small) and not store.bench.is_quick(large)
+    scaling = ScalingSpec(
+        name="sizes",
+        sizes=(Size(model="gpt2-tiny"),),
+        budgets=(TokenBudget(tokens=20_480),),
+        workload=small.workload,
+        candidates=small.candidates,
+        seeds=(1,),
+    )
+    assert not store.bench.is_quick(scaling), "each of its cells is planned"
+    away = Bench(store.database, LeasePolicy(), Path("/r"), Path("/d"), remote=Remote(dataset_url="memory://data"))
+    assert not away.is_quick(small), "a storage may take its time to answer"
 
 
 def test_those_of_a_group_take_turns_as_if_they_had_come_one_by_one(store: Store) -> None:

@@ -1,9 +1,12 @@
 """What users ask of runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 
 import pytest
+from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
@@ -207,6 +210,34 @@ def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(st
             store.bench.wish_experiment("\x00", wish)
         with pytest.raises(NotFoundError, match="there is no run"):
             store.bench.wish_run("\x00", wish)
+
+
+@pytest.mark.parametrize("of", ["run", "experiment"])
+def test_a_wish_is_answered_with_what_it_did_whatever_comes_after(
+    store: Store, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """A dispatcher that claims the run between the commit and the answer is not what was asked for."""
+    (run_id,) = submit(store)
+    experiment_id = run_id.partition("-")[0]
+    store.bench.wish_run(run_id, Wish.PAUSE)
+    writing = store.database.writing
+    claimed: list[Lease] = []
+
+    @contextmanager
+    def claimed_at_once(**options: bool) -> Iterator[Connection]:
+        with writing(**options) as connection:
+            yield connection
+        with monkeypatch.context() as without:
+            without.setattr(store.database, "writing", writing)
+            claimed.extend(store.claim(cpus=1, limit=1))
+
+    monkeypatch.setattr(store.database, "writing", claimed_at_once)
+    if of == "run":
+        assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.QUEUED
+    else:
+        assert store.bench.wish_experiment(experiment_id, Wish.RESUME).counts.by_status == {RunStatus.QUEUED: 1}
+    assert [lease.run_id for lease in claimed] == [run_id]
+    assert store.bench.run(run_id).status is RunStatus.LEASED
 
 
 def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store: Store) -> None:

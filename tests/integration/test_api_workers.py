@@ -232,6 +232,35 @@ def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple
     assert service.bench.points(lease.run_id) == ()
 
 
+@pytest.mark.parametrize(
+    ("verb", "field", "value"),
+    [
+        ("heartbeat", "step", True),
+        ("heartbeat", "device_seconds", "3"),
+        ("checkpoint", "val_loss", True),
+        ("finish", "steps", -258837020690928369664),
+        ("finish", "tokens", "10"),
+        ("finish", "device_seconds", True),
+    ],
+)
+def test_what_is_no_number_is_refused_and_ends_no_run(
+    running: tuple[Service, Lease], verb: str, field: str, value: object
+):
+    """A truth value and a text of digits are none; a count that no database holds is a fault of its sender."""
+    service, lease = running
+    body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
+    answer = httpx2.post(
+        service.url + path(lease, verb),
+        json=body | {field: value},
+        headers=bearer(lease.token),
+        trust_env=False,
+        timeout=60,
+    )
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["pointer"]) == (422, f"/{field}")
+    assert service.bench.run(lease.run_id).status is RunStatus.RUNNING
+
+
 def test_more_points_than_a_batch_may_hold_are_one_fault(running: tuple[Service, Lease]):
     """However many values are wrong, the answer stays small."""
     service, lease = running

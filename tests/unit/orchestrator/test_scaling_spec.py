@@ -8,7 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 from api.faults import faults
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.kinds import ExperimentSpec, planned_runs, read_spec
-from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.scaling_spec import ScalingSpec, TokenBudget
+from orchestrator.spec_text import TextForm, parse
 from tests.reference.made_scaling import scaling_fields, scaling_spec
 
 
@@ -98,7 +99,13 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
         ({"budgets": [{"tokens": 1, "tokens_per_parameter": 1}]}, "/budgets/0", "must have either"),
         ({"budgets": [{"tokens": 10}]}, "/budgets", "is 0 steps of gpt2-tiny; must be 1 to"),
         ({"budgets": [{"tokens": 10_240}, {"tokens": 10_241}]}, "/budgets", "two budgets are 40 steps of gpt2-tiny"),
+        ({"budgets": [{"tokens": True}]}, "/budgets/0/tokens", "must be a valid integer"),
+        ({"budgets": [{"tokens": "10240"}]}, "/budgets/0/tokens", "must be a valid integer"),
+        ({"budgets": [{"tokens_per_parameter": True}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
+        ({"budgets": [{"tokens_per_parameter": "3"}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"warmup_share": 1}, "/warmup_share", "must be less than 1"),
+        ({"warmup_share": False}, "/warmup_share", "must be a valid number"),
+        ({"warmup_share": "0.1"}, "/warmup_share", "must be a valid number"),
         ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),
         ({"tuning": {"at": "smallest-size"}}, "/tuning/transfer", "must be kept or inverse-width: larger sizes need"),
         ({"tuning": {"transfer": "kept"}}, "/tuning/transfer", "must be null: each size is tuned"),
@@ -121,3 +128,15 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
 )  # fmt: skip
 def test_faults_say_where_and_what_is_allowed(changes: dict[str, Any], pointer: str, words: str) -> None:
     assert words in refused(**changes)[pointer]
+
+
+def test_numbers_may_be_written_as_people_write_them() -> None:
+    """Whole ones for fractions, and round ones with an exponent, in each language."""
+    for text, form in (
+        ("tokens: 1.024e4", TextForm.YAML),
+        ('{"tokens": 10240.0}', TextForm.JSON),
+        ("tokens = 1.024e4", TextForm.TOML),
+    ):
+        assert TokenBudget(**parse(text, "budget", form)).tokens == 10_240
+    assert TokenBudget(**parse("tokens_per_parameter: 20", "budget")).tokens_per_parameter == 20.0
+    assert scaling_spec(warmup_share=0).warmup_share == 0.0
