@@ -94,9 +94,7 @@ class FitPages:
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
         if not _named(request):
-            return self._choice(
-                "Performance profiles", "/profiles", "Who is within which factor of the best."
-            )
+            return self._choice("Performance profiles", "/profiles", "Who is within which factor of the best.")
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:

@@ -31,7 +31,7 @@ def p_value(value: float | None) -> str:
     """`p = 0.034`, `p < 0.001`; empty where it is not defined."""
     if value is None:
         return ""
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
 def size(value: float | None) -> str:

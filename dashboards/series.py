@@ -194,9 +194,9 @@ def numbers(values: Array) -> list[float | None]:
     size = np.abs(np.where(known, values, 1.0))
     size[size == 0.0] = 1.0
     digits = 4 - np.floor(np.log10(size))
-    up, down = 10.0 ** np.clip(digits, 0, EXACT_DECADES), 10.0 ** np.maximum(-digits, 0)
+    up, down = 10.0 ** np.clip(digits, 0, EXACT_DECADES), 10.0 ** np.clip(-digits, 0, EXACT_DECADES)
     rounded: list[float | None] = (np.rint(np.where(known, values, 0.0) * up / down) / up * down).tolist()
-    for place in np.flatnonzero(~known | (digits > EXACT_DECADES)).tolist():
+    for place in np.flatnonzero(~known | (np.abs(digits) > EXACT_DECADES)).tolist():
         rounded[place] = float(f"{values[place]:.5g}") if known[place] else None
     return rounded
 

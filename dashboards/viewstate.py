@@ -76,7 +76,7 @@ class ViewState:
             all_rates=given.get("rates") == "all",
             group=given.get("group", "")[:LONGEST_GROUP],
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
-            mark=given.get("mark", ""),
+            mark=given.get("mark", "")[:LONGEST_GROUP],
             cell=given.get("cell", ""),
             sort=_known(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
