@@ -114,7 +114,7 @@ def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict
 def faded(trace: dict[str, Any]) -> dict[str, Any]:
     """The trace as it stands behind one that is to be seen before all others."""
     band = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in trace else {}
-    return trace | {"opacity": FADED * trace.get("opacity", 1.0)} | band
+    return trace | {"opacity": round(FADED * trace.get("opacity", 1.0), 3)} | band
 
 
 def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:
