@@ -7,9 +7,19 @@ from typing import Any
 import numpy as np
 
 from dashboards import formats
-from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, plain, transparent
+from dashboards.drawing import LOSS_IN_NATS, Figure, faded, figure, layout_of, plain, transparent
 from dashboards.palette import Style, ThemeName
-from dashboards.series import Band, LossColumn, Series, XColumn, across_seeds, evenly, numbers, thinned
+from dashboards.series import (
+    Band,
+    LossColumn,
+    Series,
+    XColumn,
+    across_seeds,
+    behind_each_other,
+    evenly,
+    numbers,
+    thinned,
+)
 from dashboards.viewstate import Smoothing, ViewState
 from orchestrator.columns import Array
 
@@ -24,10 +34,10 @@ SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothe
 HEADROOM = 1.05
 """Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
-SEED_POINTS, SEED_POINTS_LEAST = 60_000, 100
+SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 """Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
-PART_STARTS = {"whole": 0.0, "main": 0.06, "half": 0.5}
-"""Share of the budget after which losses set the loss axis; by 6 % the first steep fall is over."""
+PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
+"""Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +73,14 @@ def loss_curves(
     across = _Across(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
     most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
-    data = [trace for curve in shown for trace in _curve_traces(curve, view, across, theme, most)]
+    names = {curve.candidate for curve in shown}
+    data: list[Any] = []
+    for curve in sorted(shown, key=lambda one: one.candidate == view.mark):  # the last one drawn covers the others
+        traces = _curve_traces(curve, view, across, theme, most)
+        data += [faded(trace) for trace in traces] if view.fades(curve.candidate, names) else traces
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
+    if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
+        layout["xaxis"]["exponentformat"] = "e"
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, across, budget)
     if any(curve.lr is None for curve in shown):  # the page's own legend is of candidates
@@ -100,16 +116,18 @@ def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeNa
         return lines
     column = SMOOTHED[view.smooth]
     if view.each_seed:
-        return [*(_seed_line(curve, across.of(one), getattr(one, column), colour, most) for one in curve.seeds), *lines]
+        seeds = [(across.of(one), getattr(one, column)) for one in curve.seeds]
+        return [_seed_lines(curve, seeds, colour, most), *lines]
     return [*_band_traces(curve, thinned(across.band(curve.seeds, column)), colour), *lines]
 
 
-def _seed_line(curve: Curve, x: Array, losses: Array, colour: str, most: int) -> dict[str, Any]:
-    """The training loss of one seed in at most so many points; it tells nothing on hover, where the means stand."""
-    kept = evenly(x.size, most)
+def _seed_lines(curve: Curve, lines: Sequence[tuple[Array, Array]], colour: str, most: int) -> dict[str, Any]:
+    """The training loss of every seed in at most so many points each, as one trace with gaps between them. It tells
+    nothing on hover, where the means stand."""
+    x, losses = behind_each_other([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
     return {
-        "type": "scatter", "mode": "lines", "x": numbers(x[kept]), "y": numbers(losses[kept]), "opacity": 0.6,
-        "hoverinfo": "skip", "showlegend": False, "legendgroup": plain(curve.candidate),
+        "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6,
+        "connectgaps": False, "hoverinfo": "skip", "showlegend": False, "legendgroup": plain(curve.candidate),
         "line": {"width": 1, "color": colour, "dash": curve.style.dash},
     }  # fmt: skip
 

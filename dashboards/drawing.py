@@ -4,10 +4,12 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 """
 
 import html
+import math
 from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any
 
+from dashboards import formats
 from dashboards.palette import THEMES, ThemeName
 from dashboards.series import numbers
 from orchestrator.columns import Array
@@ -23,8 +25,25 @@ LOSS_IN_NATS = "loss, nats per token"
 
 MARGIN = {"l": 60, "r": 16, "t": 18, "b": 46}
 """What titles and numbers of four digits need: where Plotly finds too little room, it draws the whole figure again."""
+MOST_BYTE_TICKS = 5
+FADED = 0.22
+"""The opacity of what stands behind a highlighted candidate."""
 LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
 """Of names along an axis: about so wide is a letter, and so much room is set aside before the figure is drawn."""
+
+
+def bytes_axis(most: float) -> dict[str, Any]:
+    """Ticks of a linear axis of bytes up to `most`, written as tables write sizes: Plotly's own say `500MB`."""
+    raw = max(most, 1.0) / MOST_BYTE_TICKS
+    base = 10.0 ** math.floor(math.log10(raw))
+    step = next(base * digit for digit in (1, 2, 5, 10) if base * digit >= raw)
+    ticks = [step * place for place in range(math.ceil(most / step) + 1)]
+    return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
+
+
+def _round_size(value: float) -> str:
+    digits, _, unit = formats.size(value).partition(" ")
+    return f"{float(digits):g} {unit}" if value else "0"
 
 
 def names_margin(names: Iterable[str]) -> int:
@@ -90,6 +109,12 @@ def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict
         "hovertemplate": "%{y:.4~g}",
         "showlegend": False,
     }
+
+
+def faded(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace as it stands behind one that is to be seen before all others."""
+    band = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in trace else {}
+    return trace | {"opacity": round(FADED * trace.get("opacity", 1.0), 3)} | band
 
 
 def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:

@@ -38,7 +38,9 @@ def figure(
                 flops_per_token=flops_per_token(snapshot.runs),
             )
         case "learning-rates":
-            return figures.learning_rates(snapshot.comparison, snapshot.runs, snapshot.styles, view, theme)
+            return figures.learning_rates(
+                snapshot.comparison, snapshot.runs, snapshot.styles, view, theme, narrow=narrow
+            )
         case "memory":
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
         case "breakdown":
@@ -107,7 +109,7 @@ def _curve(
     *,
     is_best: bool,
 ) -> Curve:
-    seeds = reader.series(runs)
+    seeds = reader.series(runs, marks=not is_best)
     return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
 
 

@@ -3,6 +3,7 @@
 The figure of loss curves has a file of its own, `curves`.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from dashboards.drawing import (
     Figure,
     axis,
     bar_width,
+    bytes_axis,
+    faded,
     figure,
     heading,
     layout_of,
@@ -29,12 +32,20 @@ from worker.record import Verdict
 
 FEW_POINTS = 3
 """So few points of a run are drawn as marks."""
+WIDE_TICKS, NARROW_TICKS = 10, 5
+"""So many learning rates have room below the axis."""
 FAR = 4.0
 """A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
 
 
 def learning_rates(
-    comparison: Comparison, runs: Sequence[RunRecord], styles: Mapping[str, Style], view: ViewState, theme: ThemeName
+    comparison: Comparison,
+    runs: Sequence[RunRecord],
+    styles: Mapping[str, Style],
+    view: ViewState,
+    theme: ThemeName,
+    *,
+    narrow: bool = False,
 ) -> Figure:
     """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged."""
     rows = [row for row in comparison.rows if row.candidate not in view.hidden]
@@ -42,13 +53,14 @@ def learning_rates(
     for row in rows:
         colour = styles[row.candidate].colour(theme)
         means = sorted((one.lr, one.val_loss.mean) for one in row.learning_rates if one.val_loss is not None)
-        data.append(_mean_line(row.title, means, colour, styles[row.candidate]))
-        data.append(_seed_marks(row.title, [run for run in runs if run.candidate == row.candidate], colour))
+        mine = [run for run in runs if run.candidate == row.candidate]
+        traces = [_mean_line(row.title, means, colour, styles[row.candidate]), _seed_marks(row.title, mine, colour)]
+        data += [faded(trace) for trace in traces] if view.fades(row.candidate, styles) else traces
     shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
     edge = _rate_edge(shown)
     data += _diverged_marks(shown, styles, theme, edge)
     layout = layout_of(theme, x_title="learning rate", y_title="final validation loss")
-    ticks = sorted({run.lr for run in shown if run.lr <= edge})
+    ticks = _apart(sorted({run.lr for run in shown if run.lr <= edge}), NARROW_TICKS if narrow else WIDE_TICKS)
     layout["xaxis"] |= {
         "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
     }  # fmt: skip
@@ -76,7 +88,7 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
     }
     layout = layout_of(theme, x_title="bytes of optimizer state", y_title="")
     layout["margin"] |= {"l": names_margin(row.title for row in rows), "r": 30}
-    layout["xaxis"] |= {"range": [0, 1.5 * max(values, default=1)], "tickformat": ".2~s", "ticksuffix": "B"}
+    layout["xaxis"] |= {"range": [0, 1.5 * max(values, default=1)]} | bytes_axis(1.5 * max(values, default=1))
     layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
     parameters = next((row.parameter_bytes for row in rows if row.parameter_bytes is not None), None)
     if parameters is not None and values and parameters <= 1.3 * max(values):
@@ -116,6 +128,7 @@ def run_series(
         }  # fmt: skip
         layout[f"yaxis{place}"] = axis(theme, "") | {
             "domain": [low, high], "anchor": f"x{place}", "nticks": 3 if narrow else 4, "rangemode": "tozero",
+            "exponentformat": "none",
         }  # fmt: skip
         layout["annotations"].append(heading(title, left, high + 0.01, theme))
     if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
@@ -183,6 +196,15 @@ def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], them
     ]
 
 
+def _apart(rates: Sequence[float], most: int) -> list[float]:
+    """Of rising rates those that stand far enough from each other on a logarithmic axis for `most` labels."""
+    chosen: list[float] = []
+    for rate in rates:
+        if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / most:
+            chosen.append(rate)
+    return chosen
+
+
 def _once(labels: Iterable[str]) -> list[str]:
     """The labels, each only where it first stands: seeds of one rate lie on top of one another."""
     every = list(labels)
@@ -208,7 +230,7 @@ def _mark_parameters(layout: dict[str, Any], parameters: int, theme: ThemeName) 
     muted = THEMES[theme].muted
     layout["shapes"] = [
         {"type": "line", "x0": parameters, "x1": parameters, "yref": "paper", "y0": 0, "y1": 1,
-         "line": {"color": muted, "width": 1, "dash": "dot"}}
+         "line": {"color": THEMES[theme].line, "width": 2}, "layer": "below"}
     ]  # fmt: skip
     layout["annotations"].append(
         {"x": parameters, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,

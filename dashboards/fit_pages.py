@@ -64,7 +64,9 @@ class FitPages:
         )
 
     def fits(self, request: Request) -> HTMLResponse:
-        """The laws over the experiments that the query names."""
+        """The laws over the experiments that the query names; a choice of some where it names none."""
+        if not _named(request):
+            return self._choice("Scaling laws", "/fits", "How the loss falls with size or tokens.")
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
@@ -90,7 +92,9 @@ class FitPages:
         return self._figure(self._experiments(request), name, form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
-        """Performance profiles over the comparisons that the query names."""
+        """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
+        if not _named(request):
+            return self._choice("Performance profiles", "/profiles", "Who is within which factor of the best.")
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
@@ -158,11 +162,15 @@ class FitPages:
 
     def _experiments(self, request: Request) -> list[ExperimentRecord]:
         """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
-        given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
-        ids = [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
+        ids = _named(request)
         if not ids:
             raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
         return [self._reader.bench.experiment(each) for each in ids]
+
+    def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
+        """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
+        found = [each for each in self._reader.bench.experiments(limit=MOST_EXPERIMENTS) if each.kind != "sweep"]
+        return page("choose.html", heading=heading, path=path, what=what, experiments=found)
 
 
 class Asked:
@@ -192,6 +200,12 @@ class Asked:
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
 """What a figure shows where nothing can be fitted: its own sentence."""
+
+
+def _named(request: Request) -> list[str]:
+    """The ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
+    given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
+    return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
 
 
 def missing(what: str) -> HTMLResponse:

@@ -4,6 +4,7 @@ Unknown is always an em dash. Sizes are decimal (1 MB = 1e6 bytes), minus is the
 """
 
 import math
+import re
 from datetime import UTC, datetime
 
 from orchestrator.records import Standing
@@ -30,7 +31,7 @@ def p_value(value: float | None) -> str:
     """`p = 0.034`, `p < 0.001`; empty where it is not defined."""
     if value is None:
         return ""
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
 def size(value: float | None) -> str:
@@ -149,6 +150,14 @@ def device_hours_title(device: str | None) -> str:
     if device is None:
         return "Device-hours"
     return "Device-hours (cpu)" if device == "cpu" else "Device-hours (gpu)"
+
+
+def sentence(text: str) -> str:
+    """A sentence of the service with the minus sign in its numbers: `-0.0247 to -0.0114` reads as hyphens."""
+    return _NEGATIVE.sub(MINUS, text)
+
+
+_NEGATIVE = re.compile(r"(?<![\w.-])-(?=\d)")
 
 
 def _three_digits(value: float) -> str:

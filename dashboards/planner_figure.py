@@ -3,7 +3,7 @@
 from typing import Any
 
 from dashboards import formats
-from dashboards.drawing import Figure, figure, layout_of, names_margin, plain
+from dashboards.drawing import Figure, bytes_axis, figure, layout_of, names_margin, plain
 from dashboards.palette import THEMES, ThemeName, style
 from dashboards.planner import bars
 from worker.footprint_records import Footprint
@@ -38,7 +38,7 @@ def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
     layout["margin"] |= {"l": names_margin(bar.one.title for bar in rows), "t": 40}
     most = max((bar.total_bytes or 0 for bar in rows), default=1)
-    layout["xaxis"] |= {"range": [0, 1.2 * most], "tickformat": ".2~s", "ticksuffix": "B"}
+    layout["xaxis"] |= {"range": [0, 1.2 * most]} | bytes_axis(1.2 * most)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     layout["annotations"] = [
         {"x": bar.total_bytes, "y": plain(bar.one.title), "text": formats.size(bar.total_bytes), "showarrow": False,

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TypeVar
 
 from dashboards.palette import Style, styles
-from dashboards.series import FIELDS, Series, gridded, series, spiky
+from dashboards.series import CURVE_FIELDS, MARK_FIELDS, OWN_FIELDS, Series, evaluated, gridded, series, spiky
 from orchestrator import importance_loading
 from orchestrator.cells import Measured, one_comparison
 from orchestrator.columns import Columns, columns_of, joined
@@ -29,6 +29,8 @@ MAX_POINTS_KEPT = 2_000_000
 """As columns some 100 MB; they are kept of runs that are being trained only."""
 MAX_SERIES = 1_000
 """Of ended runs, thinned for figures: some 100 kB each."""
+MARKS = " marks"
+"""Behind the name of an attempt of which only the evaluations are kept."""
 
 Kept = TypeVar("Kept")
 
@@ -141,20 +143,26 @@ class Reader:
             self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
         return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
 
-    def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
-        """Each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
+    def series(self, runs: Sequence[RunRecord], *, marks: bool = False) -> tuple[Series, ...]:
+        """Each run's rows for a figure of several, or its `marks` alone, the rows with an evaluation; those of an ended
+        attempt never change again and are kept."""
         with self._lock:
-            found = {run.id: known for run in runs if (known := self._finished.get(_ended(run))) is not None}
+            found = {run.id: known for run in runs if (known := self._known(run, marks=marks)) is not None}
         unknown = {run.id: run for run in runs if run.id not in found and _ended(run)}
-        for run_id, columns in self.bench.many_series(tuple(unknown), FIELDS):
-            found[run_id] = self._finish(unknown.pop(run_id), columns)
-        found |= {run_id: self._finish(run, columns_of(())) for run_id, run in unknown.items()}
+        for run_id, columns in self.bench.many_series(tuple(unknown), MARK_FIELDS if marks else CURVE_FIELDS):
+            found[run_id] = self._finish(unknown.pop(run_id), columns, marks=marks)
+        found |= {run_id: self._finish(run, columns_of(()), marks=marks) for run_id, run in unknown.items()}
         return tuple(found[run.id] if run.id in found else _thinned(run, self._columns(run)) for run in runs)
 
-    def _finish(self, run: RunRecord, columns: Columns) -> Series:
+    def _known(self, run: RunRecord, *, marks: bool) -> Series | None:
+        """Of an ended run what is kept: all of its rows serve where its marks would."""
+        whole = self._finished.get(_ended(run))
+        return self._finished.get(_ended(run) + MARKS) if whole is None and marks else whole
+
+    def _finish(self, run: RunRecord, columns: Columns, *, marks: bool) -> Series:
         """Keep what will never change again."""
-        thinned = _thinned(run, columns)
-        self._keep(self._finished, _ended(run), thinned, MAX_SERIES)
+        thinned = _thinned(run, columns, marks=marks)
+        self._keep(self._finished, _ended(run) + MARKS * marks, thinned, MAX_SERIES)
         with self._lock:
             self._live.pop(run.id, None)
         return thinned
@@ -169,14 +177,14 @@ class Reader:
         """All points so far. Of a first attempt only what came since the last look is read, the last known point
         again, since it may have grown; a later attempt may have trained known steps anew."""
         if run.status in TERMINAL or run.attempt > 1:
-            return self.bench.series(run.id, FIELDS)
+            return self.bench.series(run.id, OWN_FIELDS)
         with self._lock:
             known = self._live.get(run.id)
         if known is None or not len(known):
-            columns = self.bench.series(run.id, FIELDS)
+            columns = self.bench.series(run.id, OWN_FIELDS)
         else:
             settled = known.rows(slice(None, -1))
-            columns = joined([settled, self.bench.series(run.id, FIELDS, after_step=int(known.step[-1]) - 1)])
+            columns = joined([settled, self.bench.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
         self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
         return columns
 
@@ -219,6 +227,6 @@ def _ended(run: RunRecord) -> str:
     return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
 
 
-def _thinned(run: RunRecord, columns: Columns) -> Series:
-    ended = run.status in TERMINAL
-    return gridded(series(columns, ended=ended, device_seconds=run.device_seconds), run.steps_total)
+def _thinned(run: RunRecord, columns: Columns, *, marks: bool = False) -> Series:
+    whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
+    return evaluated(whole, run.steps_total) if marks else gridded(whole, run.steps_total)

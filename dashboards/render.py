@@ -16,7 +16,7 @@ FILTERS = {
     name: getattr(formats, name)
     for name in (
         "loss", "signed", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "device_hours_title", "standing", "option_value", "short",
+        "moment", "iso", "device_hours_title", "standing", "option_value", "short", "sentence",
     )
 }  # fmt: skip
 

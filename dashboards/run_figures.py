@@ -24,6 +24,8 @@ METERS = {
 """Field of a point → what its small plot is called; those that the main figure shows are left out."""
 SCALES = {"_seconds": 1e3, "_bytes": 1e-6}
 COLUMNS, NARROW_COLUMNS = 4, 2
+GAP = 0.28
+"""Of a row's height: above it stands its title, below it the steps."""
 RANGES = 150
 """Ranges of steps of a small plot, of each of which the lowest and the highest point are drawn."""
 MOST_STEPS = 80
@@ -71,12 +73,12 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
         drawn = line(known.step, scale * known.column(name), METERS[name], style.colour(theme))
         data.append(drawn | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
-        domain = [top - 0.78 / rows, top - 0.1 / rows]
+        domain = [top - (1 - GAP) / rows, top - GAP / 2 / rows]
         layout[f"xaxis{number}"] = axis(theme, "") | {
             "domain": [left + 0.12 / across, left + 0.94 / across], "anchor": f"y{number}", "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{number}"] = axis(theme, "") | {"domain": domain, "anchor": f"x{number}", "nticks": 4}
-        layout["annotations"].append(_title(METERS[name], left + 0.12 / across, top - 0.07 / rows, theme))
+        layout["annotations"].append(_title(METERS[name], left + 0.12 / across, top - GAP / 2 / rows, theme))
     if "yaxis2" in layout and len(names) < 2:
         del layout["yaxis2"]
     return figure(data, layout, theme, empty="This run has reported nothing else yet.")

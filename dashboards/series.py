@@ -27,8 +27,14 @@ SPIKE_RANGES = MAX_POINTS // 2
 """Ranges of steps of a run's own figure, of each of which the lowest and the highest point are drawn."""
 SPIKY = ("train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
 """The lines of that figure."""
-FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
-"""What figures show of a point; the rest is not read."""
+EXACT_DECADES = 22
+"""Powers of ten up to here are exact as floats."""
+OWN_FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
+"""What a run's own figure shows of a point; the rest is not read."""
+CURVE_FIELDS = ("tokens", "train_loss", "val_loss", "step_seconds")
+"""What a figure of several runs shows of each."""
+MARK_FIELDS = ("tokens", "val_loss", "step_seconds")
+"""What it shows of those runs of which it draws the evaluations alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +71,9 @@ class Band:
 
 
 def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Series:
-    """All rows of one run, which has taken so many device-seconds."""
-    step_seconds, train_loss = columns.column("step_seconds"), columns.column("train_loss")
+    """All rows of one run, which has taken so many device-seconds; what was not read of it is NaN."""
+    unread = np.full(len(columns), np.nan)
+    step_seconds, train_loss = columns.column("step_seconds"), columns.values.get("train_loss", unread)
     return Series(
         steps=columns.step,
         tokens=columns.column("tokens"),
@@ -76,11 +83,17 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
         smoothed=smooth(train_loss, window_of(train_loss.size)),
         smoother=smooth(train_loss, window_of(train_loss.size, STRONG_SMOOTHING_SHARE)),
         val_loss=columns.column("val_loss"),
-        lr=columns.column("lr"),
-        grad_norm=columns.column("grad_norm"),
+        lr=columns.values.get("lr", unread),
+        grad_norm=columns.values.get("grad_norm", unread),
         step_seconds=step_seconds,
         ended=ended,
     )
+
+
+def evaluated(one: Series, steps_total: int) -> Series:
+    """The rows of a run of which only evaluations are drawn, as spread as those of `gridded`, and the last one."""
+    few = gridded(one, steps_total)
+    return _rows(few, np.isfinite(few.val_loss))
 
 
 def gridded(one: Series, steps_total: int) -> Series:
@@ -117,7 +130,7 @@ def _rows(one: Series, chosen: NDArray[np.bool_]) -> Series:
 def elapsed(steps: Array, step_seconds: Array) -> Array:
     """Training seconds up to each point (n,); between two points every step counts as long as the later one's."""
     gaps = np.diff(steps, prepend=steps[:1])
-    return np.cumsum(gaps * np.nan_to_num(step_seconds))
+    return np.cumsum(gaps * np.where(np.isfinite(step_seconds), step_seconds, 0.0))
 
 
 def smooth(values: Array, window: int) -> Array:
@@ -125,6 +138,8 @@ def smooth(values: Array, window: int) -> Array:
     if window <= 1 or values.size == 0:
         return values
     known = np.isfinite(values)
+    if not known.any():
+        return values
     # Sums up to each point, so that the time does not grow with the window: of a million points it has 30,001.
     total = np.concatenate(([0.0], np.cumsum(np.where(known, values, 0.0))))
     number = np.concatenate(([0], np.cumsum(known)))
@@ -175,7 +190,23 @@ def evenly(length: int, most: int) -> NDArray[np.int64]:
 
 def numbers(values: Array) -> list[float | None]:
     """JSON numbers of five significant digits; NaN becomes null."""
-    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
+    known = np.isfinite(values)
+    size = np.abs(np.where(known, values, 1.0))
+    size[size == 0.0] = 1.0
+    digits = 4 - np.floor(np.log10(size))
+    up, down = 10.0 ** np.clip(digits, 0, EXACT_DECADES), 10.0 ** np.clip(-digits, 0, EXACT_DECADES)
+    rounded: list[float | None] = (np.rint(np.where(known, values, 0.0) * up / down) / up * down).tolist()
+    for place in np.flatnonzero(~known | (np.abs(digits) > EXACT_DECADES)).tolist():
+        rounded[place] = float(f"{values[place]:.5g}") if known[place] else None
+    return rounded
+
+
+def behind_each_other(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Several lines as the x and y of one, with a gap (NaN) after each: a hundred traces take browsers a second."""
+    gap = np.array([np.nan])
+    xs = [part for x, _ in lines for part in (x, gap)]
+    ys = [part for _, y in lines for part in (y, gap)]
+    return (np.concatenate(xs), np.concatenate(ys)) if lines else (np.empty(0), np.empty(0))
 
 
 def _aligned(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tuple[Array, Array, Array]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dashboards import formats
-from dashboards.drawing import Figure, bar_width, figure, layout_of, names_margin, plain
+from dashboards.drawing import Figure, bar_width, bytes_axis, figure, layout_of, names_margin, plain
 from dashboards.labels import Box, Mark, sides
 from dashboards.palette import HUES, THEMES, Style, ThemeName
 from dashboards.viewstate import ViewState
@@ -44,7 +44,7 @@ def memory_breakdown(
     }  # fmt: skip
     layout["margin"] |= {"l": names_margin(row.title for row, _ in rows), "t": 46}
     most = max((memory.peak_bytes for _, memory in rows), default=1)
-    layout["xaxis"] |= {"range": [0, 1.22 * most], "tickformat": ".2~s", "ticksuffix": "B"}
+    layout["xaxis"] |= {"range": [0, 1.22 * most]} | bytes_axis(1.22 * most)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     layout["annotations"] = [
         {"x": memory.peak_bytes, "y": plain(row.title), "text": formats.size(memory.peak_bytes), "showarrow": False,
@@ -77,7 +77,7 @@ def loss_by_price(
     x_title = "bytes of optimizer state" if price == "memory" else "device-hours a run at the best rate"
     layout = layout_of(theme, x_title=x_title, y_title=title)
     if price == "memory":
-        layout["xaxis"] |= {"tickformat": ".2~s", "ticksuffix": "B"}
+        layout["xaxis"] |= bytes_axis(1.3 * max((cost for _, cost in placed), default=1.0))
     layout["margin"] |= {"r": RIGHT_PIXELS}
     front = _known_front(placed) if price == "memory" else _front(placed)
     data: list[Any] = [_front_line(front, theme)] if len(front) > 1 else []

@@ -160,9 +160,14 @@ def speed_words(row: CandidateRow) -> str:
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
+def sureness(difference: Difference) -> float | None:
+    """The p-value that decides, corrected where the difference is one of several."""
+    return difference.p_value_holm if difference.p_value_holm is not None else difference.p_value
+
+
 def told_apart(difference: Difference) -> Literal["better", "worse", ""]:
-    """Whether a difference is more than chance: by its p-value, corrected where it is one of several."""
-    p_value = difference.p_value_holm if difference.p_value_holm is not None else difference.p_value
+    """Whether a difference is more than chance, by the p-value that decides."""
+    p_value = sureness(difference)
     sure = p_value is not None and p_value < SIGNIFICANCE
     if not sure or difference.mean == 0:
         return ""

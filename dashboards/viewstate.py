@@ -3,7 +3,7 @@
 Unknown values fall back to the defaults: a hand-edited link still opens.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlencode
@@ -50,6 +50,8 @@ class ViewState:
     """What loss curves are grouped by (`grouping.py`); empty is the candidate."""
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
+    mark: str = ""
+    """The candidate whose curves stand out, the others behind it; empty is none."""
     cell: str = ""
     """Of a scaling experiment, the size and budget that is shown; empty is the law over all of them."""
     sort: RowKey = "rank"
@@ -74,6 +76,7 @@ class ViewState:
             all_rates=given.get("rates") == "all",
             group=given.get("group", "")[:LONGEST_GROUP],
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
+            mark=given.get("mark", "")[:LONGEST_GROUP],
             cell=given.get("cell", ""),
             sort=_known(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
@@ -103,6 +106,7 @@ class ViewState:
                 ("part", self.part, "main"),
                 ("smooth", self.smooth, "light"),
                 ("group", self.group, ""),
+                ("mark", self.mark, ""),
             ]
         )
         pairs += [(name, "1") for field, name in SWITCHES.items() if getattr(self, field)]
@@ -129,6 +133,14 @@ class ViewState:
     def toggled_candidate(self, name: str) -> "ViewState":
         """The same view with one candidate hidden, or shown again."""
         return replace(self, hidden=tuple(sorted(set(self.hidden) ^ {name})))
+
+    def marked(self, name: str) -> "ViewState":
+        """The same view with that candidate standing out; with none where it does already."""
+        return replace(self, mark="" if self.mark == name else name)
+
+    def fades(self, name: str, known: Container[str]) -> bool:
+        """Whether that candidate stands behind another one, which is among the known ones and not hidden."""
+        return name != self.mark and self.mark in known and self.mark not in self.hidden
 
     def sorted_by(self, key: RowKey) -> "ViewState":
         """The leaderboard by that column; by the same column once more, the other way round."""

@@ -74,19 +74,27 @@
     if (PHONE.matches) url.searchParams.set("narrow", "true");
     const loaded = plotly();
     loaded.catch(() => {});  // is told below, where it is waited for
-    const answer = await fetch(url);
+    const answer = await fetch(url).finally(() => figure.dispatchEvent(new Event("bench:answered")));
     if (!answer.ok) throw new Error(`${answer.status} ${url.pathname}`);
     const etag = answer.headers.get("ETag");
     const tag = etag && url.search + etag; // without a tag it may always be another one
     if (tag && tag === state.tag) return;
     const { data, layout } = await answer.json();
     await loaded;
-    await inTurn(figure, () => Plotly.react(figure, data, layout, CONFIG));
+    await inTurn(figure, () => plot(figure, data, layout));
     state.tag = tag;
     state.drawn = performance.now();
     state.address = figure.dataset.figure;
     figure.dataset.drawn = url.searchParams.get("theme");
     delete figure.dataset.failed;
+  }
+
+  // A sentence in place of curves needs little room; when those come the figure grows.
+  async function plot(figure, data, layout) {
+    const resized = figure.dataset.drawn && figure.hasAttribute("data-empty") === data.length > 0;
+    figure.toggleAttribute("data-empty", data.length === 0);
+    await Plotly.react(figure, data, layout, CONFIG);
+    if (resized) await Plotly.Plots.resize(figure);
   }
 
   function inSight(figure) {
@@ -125,5 +133,13 @@
   PHONE.addEventListener("change", () => every(draw));
   addEventListener("beforeprint", () => every(onPaper));
   addEventListener("afterprint", () => every(onScreen));
-  every(draw);
+
+  // At the start what is in sight is asked for first, the rest once that is answered: a service that has just begun reads
+  // the points of one figure after the other.
+  const figures = [...document.querySelectorAll("[data-figure]")];
+  const near = figures.filter(inSight);
+  const first = near.length ? near : figures.slice(0, 1);
+  const answers = first.map((figure) => new Promise((done) => figure.addEventListener("bench:answered", done, { once: true })));
+  first.forEach(draw);
+  Promise.all(answers).then(() => figures.filter((figure) => !first.includes(figure)).forEach(draw));
 })();

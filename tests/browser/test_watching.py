@@ -7,6 +7,7 @@ from orchestrator.footprints import Question
 from orchestrator.studies.demo import DEMO
 from worker.footprint_records import Footprint, OptimizerFootprint
 from worker.probes.specs import Probes
+from worker.spec import RunSpec
 
 pytestmark = pytest.mark.browser
 FIGURES = 7
@@ -79,4 +80,61 @@ def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
     expect(page.locator("#probe-details")).to_contain_text("Numbers at step 240")
     expect(page.locator("#figure-probe .barlayer .point")).to_have_count(72)
     expect(page.locator("#log")).to_contain_text("no log here")
+    assert watched.complaints == []
+
+
+def test_a_candidate_stands_out_by_a_click_and_by_its_address(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    site.player.finish()
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    page.locator("#leaderboard").get_by_role("link", name="AdaPM-mini", exact=True).click()
+    expect(page.locator("#leaderboard tr.marked")).to_contain_text("AdaPM-mini")
+    assert page.url.endswith("?mark=adapm-mini")
+    shared = eyes.look().open(page.url, figures=FIGURES)
+    for each in (page, shared):
+        lines = each.locator("#figure-curves .scatterlayer .trace:has(.points path)")
+        expect(lines.first).to_have_css("opacity", "0.22")
+        expect(lines.last).to_have_css("opacity", "1")
+    page.locator("#leaderboard").get_by_role("link", name="AdaPM-mini", exact=True).click()
+    expect(page.locator("#leaderboard tr.marked")).to_have_count(0)
+    expect(page.locator("#figure-curves .scatterlayer .trace:has(.points path)").first).to_have_css("opacity", "1")
+    assert watched.complaints == []
+
+
+def test_the_command_that_trains_a_run_again_is_copied(eyes, site):
+    site.bench.submit(DEMO)
+    site.player.finish(1)
+    run = site.bench.runs(limit=1)[0]
+    watched = eyes.look()
+    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
+    page = watched.open(f"{site.url}/runs/{run.id}", figures=2)
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    first, *middle, last = page.evaluate("navigator.clipboard.readText()").strip().splitlines()
+    assert (first, last) == ("adapm-bench run - <<'SPEC'", "SPEC")
+    assert RunSpec.model_validate_json("\n".join(middle)) == run.spec
+    assert watched.complaints == []
+
+
+def test_figures_without_anything_to_draw_take_little_room_until_there_is(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    expect(page.locator(".figure[data-empty]")).to_have_count(FIGURES)
+    assert page.locator("#figure-curves").bounding_box()["height"] < 120
+    site.player.begin().report(120)
+    expect(page.locator("#figure-curves .scatterlayer .trace").first).to_be_attached()
+    expect(page.locator("#figure-curves .main-svg").first).to_have_css("height", "430px")
+
+
+def test_laws_and_profiles_are_chosen_from_a_list(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    site.player.finish()
+    watched = eyes.look()
+    page = watched.open(site.url + "/")
+    page.get_by_role("link", name="performance profiles").click()
+    page.get_by_label(DEMO.name).check()
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url(f"**/profiles?experiments={experiment.id}")
+    expect(page.locator(".headline")).to_contain_text("scores highest")
     assert watched.complaints == []

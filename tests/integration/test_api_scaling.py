@@ -141,12 +141,19 @@ def test_the_pages_show_the_law_and_each_cell(service: Service, id: str) -> None
 
 
 @pytest.mark.parametrize(
-    "path", ["/fits", "/fits?experiments=nowhere", "/profiles?experiments=,", "/experiments/{id}?cell=x"]
+    "path", ["/fits?experiments=nowhere", "/profiles?experiments=nowhere", "/experiments/{id}?cell=x"]
 )
 def test_what_is_nowhere_is_a_page_that_says_so(service: Service, id: str, path: str) -> None:
     answer = get(service, path.format(id=id))
     assert answer.status_code == 404
     assert answer.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("path", ["/fits", "/profiles?experiments=,"])
+def test_without_experiments_there_is_a_choice_of_them(service: Service, id: str, path: str) -> None:
+    answer = get(service, path)
+    assert answer.status_code == 200
+    assert f'name="experiments" value="{id}"' in answer.text
 
 
 def test_figures_are_permalinks_in_every_form(service: Service, client: Client, id: str) -> None:

@@ -77,7 +77,7 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
         "optimizer best lr validation loss Δ to adamw state peak memory (opt.) (cpu) runs",
     ]
     assert table[4:6] == [
-        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.400 460 kB 612 MB 84.3 ms 0.023 6 converged",
+        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB 612 MB 84.3 ms 0.023 6 converged",
         "n = 3 [−0.0456, +0.0210] 6.9 % host RSS (3.10 ms)",
     ]
     assert "adamw 0.004 2.3371 ± 0.0371 baseline 6.69 MB 612 MB" in table[6]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dashboards.curves import Curve, loss_curves
+from dashboards.curves import SEED_POINTS_LEAST, Curve, loss_curves
 from dashboards.palette import style
 from dashboards.series import Series, series
 from dashboards.viewstate import ViewState
@@ -108,3 +108,30 @@ def test_without_points_the_figure_says_when_there_will_be_some():
     figure = loss_curves([curve(seeds=0)], ViewState(), STEPS, "dark")
     assert figure["data"] == []
     assert "first step" in figure["layout"]["annotations"][0]["text"]
+
+
+def test_seeds_are_one_trace_with_gaps_between_them():
+    (seeds, marks) = loss_curves([curve(seeds=3)], ViewState(each_seed=True), STEPS, "light")["data"]
+    gaps = [place for place, x in enumerate(seeds["x"]) if x is None]
+    assert gaps == [101, 203, 305]
+    assert [place for place, y in enumerate(seeds["y"]) if y is None] == gaps
+    assert seeds["connectgaps"] is False
+    assert "name" in marks
+
+
+def test_many_seeds_are_drawn_in_few_points_each():
+    (seeds, _) = loss_curves([curve(seeds=400)], ViewState(each_seed=True), STEPS, "light")["data"]
+    assert len(seeds["x"]) == 400 * (SEED_POINTS_LEAST + 1)
+
+
+def test_one_candidate_stands_out_and_is_drawn_over_the_others():
+    curves = [curve(), curve("adamw", "AdamW"), curve("lion", "Lion")]
+    data = loss_curves(curves, ViewState(mark="adapm"), STEPS, "light")["data"]
+    strength = {trace["name"]: trace["opacity"] for trace in data if "name" in trace}
+    assert strength == {"AdamW · lr 0.004": 0.22, "Lion · lr 0.004": 0.22, "AdaPM · lr 0.004": 1.0}
+    assert data[-1]["name"] == "AdaPM · lr 0.004"
+
+
+def test_flops_are_written_without_what_the_policy_forbids():
+    figure = loss_curves([curve()], ViewState(x="flops"), STEPS, "light", flops_per_token=7e14)
+    assert figure["layout"]["xaxis"]["exponentformat"] == "e"

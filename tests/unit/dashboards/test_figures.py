@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dashboards import figures
+from dashboards.drawing import bytes_axis
 from dashboards.experiment_figures import figure
 from dashboards.palette import style
 from dashboards.reader import Reader
@@ -89,3 +90,22 @@ def test_a_snapshot_follows_its_experiment(reader, bench, player, finished):
     player.begin().report(10)
     assert reader.snapshot(again).version > before.version
     assert sum(run.step for run in reader.snapshot(again).runs) == 10
+
+
+def test_axes_of_bytes_are_written_as_tables_write_sizes():
+    assert bytes_axis(1.4e9)["ticktext"] == ["0", "500 MB", "1 GB", "1.5 GB"]
+    assert bytes_axis(950)["ticktext"] == ["0", "200 B", "400 B", "600 B", "800 B", "1 kB"]
+    assert bytes_axis(1e9)["tickvals"][-1] >= 1e9
+
+
+def test_learning_rates_that_are_nearly_the_same_share_a_tick():
+    assert figures._apart([0.0024, 0.0025, 0.0048, 0.005, 0.04], 10) == [0.0024, 0.0048, 0.04]
+    assert figures._apart([0.002], 5) == [0.002]
+    assert len(figures._apart([1e-4 * 2**place for place in range(12)], 5)) <= 6
+
+
+def test_the_marked_candidates_rates_stand_out(reader, finished):
+    view = ViewState(mark="adamw")
+    data = figure(reader, reader.snapshot(finished), "learning-rates", view, "light")["data"]
+    lines = {trace["name"]: trace.get("opacity", 1.0) for trace in data if trace["mode"] == "lines+markers"}
+    assert sorted(lines.values()) == [0.22, 1.0] and lines["AdamW"] == 1.0

@@ -59,3 +59,8 @@ def test_hours_of_a_cpu_are_never_called_gpu_hours():
     assert formats.device_hours_title("cpu") == "Device-hours (cpu)"
     assert formats.device_hours_title("NVIDIA H100") == "Device-hours (gpu)"
     assert formats.device_hours_title(None) == "Device-hours"
+
+
+def test_sentences_get_the_minus_sign_in_their_numbers_and_nowhere_else():
+    assert formats.sentence("(-0.081 to -0.057), n = 3") == "(−0.081 to −0.057), n = 3"
+    assert formats.sentence("gpt2-124m, 1e-05, 5 - 3, 2026-11-22") == "gpt2-124m, 1e-05, 5 - 3, 2026-11-22"

@@ -4,6 +4,7 @@ import pytest
 
 from dashboards.figure_files import COMPARISON_FIGURES, FigureFiles, write
 from dashboards.reader import Reader
+from dashboards.series import across_seeds, numbers
 from dashboards.vector import FigureError
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
@@ -41,3 +42,17 @@ def test_a_figure_of_another_kind_of_experiment_is_refused(bench):
 def test_a_cell_that_there_is_not_has_no_figures(bench):
     with pytest.raises(NotFoundError, match="no cell 'nope'"):
         FigureFiles(bench).names(bench.submit(DEMO).experiment, "nope")
+
+
+def test_of_other_rates_evaluations_alone_are_read_and_what_is_known_serves(bench, player):
+    bench.submit(DEMO)
+    player.finish(2)
+    runs, reader = bench.runs(limit=2), Reader(bench)
+    (marks, _) = reader.series(runs, marks=True)
+    assert marks.steps.tolist() == [0, 60, 120, 180, 240]
+    assert numbers(marks.train_loss) == [None] * 5
+    (whole, _) = reader.series(runs)
+    assert whole.steps.size == 241 and numbers(whole.train_loss[1:2]) != [None]
+    assert reader.series(runs[:1], marks=True)[0] is whole
+    same = across_seeds([marks], "val_loss", "seconds"), across_seeds([whole], "val_loss", "seconds")
+    assert same[0].x.tolist() == same[1].x.tolist() and same[0].mean.tolist() == same[1].mean.tolist()

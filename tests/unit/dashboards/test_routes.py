@@ -192,5 +192,5 @@ def test_a_page_weighs_little_without_plotly(client, finished):
     page = client.get(f"/experiments/{finished}")
     names = set(re.findall(r'(?:src|href)="/static/([\w.]+)', page.text)) - {PLOTLY}
     weight = len(page.content) + sum(len(client.get(f"/static/{name}").content) for name in names)
-    assert len(names) == 11
+    assert len(names) == 12
     assert weight <= 150_000

@@ -8,7 +8,9 @@ from dashboards.series import (
     Band,
     Series,
     across_seeds,
+    behind_each_other,
     elapsed,
+    evaluated,
     gridded,
     numbers,
     series,
@@ -46,6 +48,28 @@ def test_columns_keep_the_points_and_turn_null_into_nan():
     assert one.tokens.tolist() == [0, 100, 200]
     assert numbers(one.val_loss) == [5.0, None, 3.0]
     assert np.isnan(one.grad_norm).all()
+
+
+def test_numbers_are_those_of_five_digits_at_any_magnitude():
+    random = np.random.default_rng(1)
+    values = random.normal(0, 1, 2_000) * 10.0 ** random.integers(-30, 30, 2_000)
+    odd = [0.0, -0.0, 99_999.5, 123_456.5, 1e300, 5e-324, -2.5]
+    values = np.concatenate([values, odd])
+    assert numbers(values) == [float(f"{value:.5g}") for value in values.tolist()]
+    assert numbers(np.array([np.nan, np.inf, -np.inf])) == [None, None, None]
+
+
+def test_lines_behind_each_other_have_gaps_between_them():
+    x, y = behind_each_other([(np.array([1.0, 2.0]), np.array([5.0, 4.0])), (np.array([1.0]), np.array([6.0]))])
+    assert (numbers(x), numbers(y)) == ([1.0, 2.0, None, 1.0, None], [5.0, 4.0, None, 6.0, None])
+    assert behind_each_other([])[0].size == 0
+
+
+def test_of_a_run_whose_marks_are_drawn_alone_the_evaluations_stay_and_the_end():
+    few = evaluated(made([5.0, None, 3.0, None, None]), 5)
+    assert few.steps.tolist() == [0, 2, 4]
+    assert few.seconds.tolist() == [0.0, 1.0, 2.0], "the steps between count"
+    assert evaluated(made([]), 5).steps.size == 0
 
 
 def test_elapsed_counts_the_steps_between_two_points():

@@ -12,6 +12,7 @@ from dashboards.viewstate import ViewState
     [
         ViewState(),
         ViewState(x="tokens", part="half", log=True, all_rates=True),
+        ViewState(mark="adapm-mini", each_seed=True),
         ViewState(x="seconds", part="whole", hidden=('a&b "<>"', "adamw")),
     ],
 )
@@ -33,3 +34,11 @@ def test_switches_turn_on_and_off_again():
     assert ViewState().toggled_candidate("adamw") == ViewState(hidden=("adamw",))
     assert ViewState(hidden=("adamw", "adapm")).toggled_candidate("adamw") == ViewState(hidden=("adapm",))
     assert ViewState(log=True).with_x("tokens").with_part("half") == ViewState(log=True, x="tokens", part="half")
+
+
+def test_a_candidate_stands_out_until_it_is_chosen_again_or_hidden():
+    view = ViewState().marked("adapm")
+    assert [view.fades(name, ("adapm", "adamw")) for name in ("adapm", "adamw")] == [False, True]
+    assert view.marked("adapm") == ViewState()
+    assert not view.toggled_candidate("adapm").fades("adamw", ("adapm", "adamw"))
+    assert not ViewState(mark="nobody").fades("adamw", ("adapm", "adamw"))
