@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import ClusterError, StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store.leadership import Leadership
@@ -65,7 +65,7 @@ class Runner(Protocol):
     """The port to what executes attempts. Every method returns at once or within about a second."""
 
     def nodes(self) -> Sequence[Node]:
-        """The machines that there are, occupied or not."""
+        """The machines that there are, occupied or not. Raises `ClusterError` where there will never be one again."""
 
     def start(self, lease: Lease, node: NodeId) -> str | None:
         """Start one attempt in a process of its own on that node. The name by which another dispatcher finds that
@@ -129,7 +129,8 @@ class Dispatcher:
 
     def run(self, stop: threading.Event) -> None:
         """Tick until `stop` is set. What goes wrong, a database that is away for a while or anything else, is told and
-        waited for, not died of: one run must not end the service of all others."""
+        waited for, not died of: one run must not end the service of all others. Raises `ClusterError` where nothing
+        will ever start again in this process."""
         pause = TICK_SECONDS
         while not stop.wait(pause):
             pause = TICK_SECONDS
@@ -138,6 +139,8 @@ class Dispatcher:
                     pause = 0.0
             except StoreError as error:
                 log.warning("database unreachable, trying again", error=str(error))
+            except ClusterError:
+                raise
             except Exception:
                 log.exception("a round of the dispatcher went wrong, trying again", after_seconds=FAULT_SECONDS)
                 stop.wait(FAULT_SECONDS)

@@ -139,10 +139,10 @@ class RayRunner:
         self._out_of_sight: set[tuple[RunId, int]] = set()
 
     def nodes(self) -> Sequence[Node]:
-        """The nodes alive."""
+        """The nodes alive. Raises `ClusterError` where an embedded Ray has lost its only one: it gets no other."""
         import ray
 
-        return tuple(
+        alive = tuple(
             Node(
                 id=NodeId(node["NodeID"]),
                 cpus=int(node["Resources"].get("CPU", 0)),
@@ -151,6 +151,9 @@ class RayRunner:
             for node in ray.nodes()
             if node["Alive"]
         )
+        if not alive and not self._detached:
+            raise ClusterError("the raylet of the embedded Ray has died, and all attempts with it; Ray must start anew")
+        return alive
 
     def start(self, lease: Lease, node: NodeId) -> str | None:
         """Call a warm actor, or create one and call it; both return at once. The name of a warm, detached one."""

@@ -101,7 +101,7 @@ def _undisturbed(spec: ComparisonSpec, folder: Path, datasets: Path) -> dict[str
 
 
 def test_any_process_may_be_killed(tmp_path: Path) -> None:
-    """Four kinds of kill in one comparison; the second start finishes it, and tells of its end."""
+    """Five kinds of kill in one comparison; the second start finishes it, and tells of its end."""
     with receiving() as receiver:
         _kill_them(tmp_path, receiver)
 
@@ -118,7 +118,11 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
         _kill_child(supervisor, " api --socket")
         _await_step(client, experiment.id, 200)
         _kill_child(supervisor, " dispatcher ")
-        _await_step(client, experiment.id, 300)
+        _await_step(client, experiment.id, 260)
+        _kill_child(supervisor, "raylet/raylet")
+        told = tmp_path / "data.log"
+        _await(lambda: told.read_text().count("the dispatcher process ended") == 2, "Ray starts anew")
+        _await_step(client, experiment.id, 330)
         os.kill(supervisor.pid, signal.SIGKILL)
     with service(folder, **hooks) as (url, supervisor), Client(url, retries=4) as client:
         disturbed = _finish(client, SPEC)
