@@ -15,6 +15,7 @@ from orchestrator.names import PLAIN_TEXT as PLAIN_TEXT
 from worker.spec import (
     CountOrZero,
     Fault,
+    Flag,
     LearningRate,
     OptimizerSpec,
     Resources,
@@ -99,7 +100,7 @@ class ComparisonSpec(Spec):
     """The candidate that the others are held against, by name. Default: the first one."""
     tuning: Tuning | None = None
     """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
-    unequal_grids: bool = False
+    unequal_grids: Flag = False
     """Allow candidates with different numbers of learning rates; the table then gives no verdict on them."""
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0

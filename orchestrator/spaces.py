@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from optim.entries import Option, Scalar
-from worker.spec import Fault, Spec, raise_faults
+from worker.spec import Fault, Flag, Spec, raise_faults
 
 Bound = Annotated[float, Field(strict=True, ge=-1e12, le=1e12)]
 Points = Annotated[int, Field(strict=True, ge=1, le=1_000)]
@@ -62,7 +62,7 @@ class Integer(Spec):
     kind: Literal["integer"] = "integer"
     low: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
     high: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
-    log: bool = False
+    log: Flag = False
     """Uniform in its logarithm; `low` must then be at least 1."""
     points: Points = 5
 

@@ -17,6 +17,7 @@ from worker.probes.specs import Probes
 from worker.spec_base import Count as Count
 from worker.spec_base import CountOrZero as CountOrZero
 from worker.spec_base import Fault as Fault
+from worker.spec_base import Flag as Flag
 from worker.spec_base import Spec as Spec
 from worker.spec_base import as_stored as as_stored
 from worker.spec_base import canonical_json as canonical_json
@@ -92,14 +93,14 @@ class Execution(Spec):
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
     auto the most that the memory holds, found by trial steps."""
-    retry_out_of_memory: bool = left_out_at(True)
+    retry_out_of_memory: Flag = left_out_at(True)
     """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
     false takes the first refusal for the result."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
     """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
-    activation_checkpointing: bool = False
+    activation_checkpointing: Flag = False
     """Keep each layer's input only and compute the rest again in the backward pass."""
-    compile: bool = False
+    compile: Flag = False
     """`torch.compile` the model."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""

@@ -14,6 +14,7 @@ from worker.field_docs import Described
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 def _no_disguise(value: object) -> object:

@@ -64,7 +64,7 @@ LastEventId = Annotated[
 )
 async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = None) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
-    caller = caller_of(request.scope)  # FastAPI's dependencies are a tenth of a small submission
+    caller = caller_of(request.scope)  # a dependency each would cost 20 µs
     proposal = Proposal(spec=spec, key=key, by=caller.key.id if caller.key else None)
     submission = await the_submissions(request)(proposal)
     headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
