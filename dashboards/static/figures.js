@@ -74,7 +74,7 @@
     if (PHONE.matches) url.searchParams.set("narrow", "true");
     const loaded = plotly();
     loaded.catch(() => {});  // is told below, where it is waited for
-    const answer = await fetch(url).finally(() => figure.dispatchEvent(new Event("bench:answered")));
+    const answer = await fetch(url);
     if (!answer.ok) throw new Error(`${answer.status} ${url.pathname}`);
     const etag = answer.headers.get("ETag");
     const tag = etag && url.search + etag; // without a tag it may always be another one
@@ -133,13 +133,5 @@
   PHONE.addEventListener("change", () => every(draw));
   addEventListener("beforeprint", () => every(onPaper));
   addEventListener("afterprint", () => every(onScreen));
-
-  // At the start what is in sight is asked for first, the rest once that is answered: a service that has just begun reads
-  // the points of one figure after the other.
-  const figures = [...document.querySelectorAll("[data-figure]")];
-  const near = figures.filter(inSight);
-  const first = near.length ? near : figures.slice(0, 1);
-  const answers = first.map((figure) => new Promise((done) => figure.addEventListener("bench:answered", done, { once: true })));
-  first.forEach(draw);
-  Promise.all(answers).then(() => figures.filter((figure) => !first.includes(figure)).forEach(draw));
+  every(draw);
 })();
