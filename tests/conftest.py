@@ -1,6 +1,7 @@
 """What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 from api.supervisor import Supervisor
 from orchestrator.settings import Settings
 from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server
+
+# Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
+os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")
 
 # What passed once passes again, on a busy machine too; `--hypothesis-profile default` looks for new examples.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

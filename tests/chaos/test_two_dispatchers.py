@@ -111,6 +111,7 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
     url, verbs = bench
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray_token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("ADAPM_BENCH_WARM_ACTORS", "1")
     (tmp_path / "ray_token").write_text(secrets.token_hex(32))
     with ray_cluster(tmp_path) as address, service(tmp_path / "api", url, "--ray-address", address) as first:
         until(lambda: "leading" in first.log(), "the first one leads")

@@ -51,7 +51,7 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
     assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.QUEUED
     (again,) = store.claim(cpus=8, gpus=0, limit=1)
-    assert store.bench.hello(run_id, again.attempt, again.token).checkpoint == notice
+    assert store.bench.hello(run_id, again.attempt, again.token).checkpoint == notice.model_copy(update={"attempt": 1})
     store.bench.finish(run_id, again.attempt, again.token, result())
     run = store.bench.run(run_id)
     assert (run.status, run.attempt, run.device_seconds) == (RunStatus.SUCCEEDED, 2, 6 + 4)
