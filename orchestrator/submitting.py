@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,7 +63,7 @@ class SubmissionVerbs(ABC):
     def submit_together(self, proposals: Sequence[Proposal]) -> list[Submission | Exception]:
         """As `submit`, for several in one transaction: the answer of each, or what refuses this one alone."""
         with ExitStack() as spans:
-            ready = [_tried(lambda each=each: self._submittal(each, spans)) for each in proposals]  # type: ignore[misc]
+            ready = [_tried(partial(self._submittal, each, spans)) for each in proposals]
             stored = iter(self._queue.submit([each for each in ready if isinstance(each, Submittal)]))
             return [self._answer(next(stored)) if isinstance(each, Submittal) else each for each in ready]
 
