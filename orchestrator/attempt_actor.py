@@ -48,12 +48,14 @@ class AttemptActor:
             self._word = execute_together(service_url, run_id, attempt, token, crew)
             return self._word
         _show_devices(gpus)
-        from worker.attempt import execute
+        from worker.meters.clock import DeviceClock
+
+        clock = DeviceClock() if self._prepared is None else self._prepared.clock()
+        from worker.attempt import execute  # which takes device time, here as in a warm actor
 
         if self._prepared is not None and self._prepared.is_outdated():
             self._word = OUTDATED
             return self._word
-        clock = self._prepared.clock() if self._prepared is not None else None
         self._word = str(execute(service_url, run_id, attempt, token, clock=clock))
         return self._word
 

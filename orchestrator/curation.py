@@ -5,7 +5,6 @@ submit ─► … ─► ended ─► annotate ─► delete ─► restore, or 
 """
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from pydantic import ValidationError
@@ -13,11 +12,10 @@ from pydantic import ValidationError
 from orchestrator import kinds
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.store import annotations, deletion, reads
 from orchestrator.store.database import Database
-from orchestrator.sweeps import SweepSpec
+from orchestrator.submitting import SubmissionVerbs
 
 DAY_SECONDS = 86_400.0
 UNDO_DAYS = 7.0
@@ -25,8 +23,8 @@ MAX_PAGE = 1_000
 """No page is longer, whatever is asked for."""
 
 
-class CurationVerbs(ABC):
-    """The verbs of this file, for `Bench`, which brings the database and submits.
+class CurationVerbs(SubmissionVerbs):
+    """The verbs of this file, for `Bench`, which brings the database.
 
     What a change answers with is read in its own transaction: read after it, the experiment may be gone already.
     """
@@ -34,21 +32,6 @@ class CurationVerbs(ABC):
     _database: Database
     undo_days = UNDO_DAYS
     """How long a deleted experiment can be restored."""
-
-    @abstractmethod
-    def submit(
-        self,
-        spec: ComparisonSpec | SweepSpec,
-        key: str | None = None,
-        *,
-        by: str | None = None,
-        cloned_from: str | None = None,
-    ) -> Submission:
-        """Queue an experiment durably."""
-
-    @abstractmethod
-    def experiment(self, experiment_id: str) -> ExperimentRecord:
-        """One experiment with its counts and progress."""
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False

@@ -53,7 +53,6 @@ from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from orchestrator.store.remembered import EndedRuns
 from orchestrator.store.webhooks import Webhooks
-from orchestrator.submitting import SubmissionVerbs
 from orchestrator.sweep_records import SweepReport
 from worker import tracing
 from worker.data.manifest import Manifest
@@ -78,7 +77,7 @@ MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
 
 
-class Bench(SubmissionVerbs, CurationVerbs, SeriesVerbs):
+class Bench(CurationVerbs, SeriesVerbs):
     """The verbs of the service. Thread-safe; every call is one transaction.
 
     Every method may raise `StoreError`; those that name a thing raise `NotFoundError` where it does not exist; those

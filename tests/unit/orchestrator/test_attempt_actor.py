@@ -1,12 +1,17 @@
 """The actor of an attempt, called as Ray would call it, against a service that is not there."""
 
 import socket
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
 from orchestrator.attempt_actor import NEVER_STARTED, OUTDATED, AttemptActor
 from orchestrator.ray_runner import BLAMELESS
 from worker import service
+from worker.meters.clock import DeviceClock
 from worker.prepared import PreparedProcess
 
 
@@ -39,3 +44,30 @@ def test_a_warm_actor_with_old_code_begins_nothing(nowhere: str, monkeypatch: py
     assert actor.execute(nowhere, "run", 1, "token", 0) == OUTDATED
     assert actor.last_word() == OUTDATED
     assert OUTDATED in BLAMELESS
+
+
+class SlowToImport(ModuleType):
+    """Stands for `worker.attempt`; imports of a name from it take a while."""
+
+    def __init__(self, execute: Callable[..., str]) -> None:
+        super().__init__("worker.attempt")
+        self._execute = execute
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        if name != "execute":
+            raise AttributeError(name)
+        time.sleep(0.05)
+        return self._execute
+
+
+def test_what_a_cold_actor_imports_is_device_time(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in a warm one: the two must not differ in what they measure."""
+    held_seconds: list[float] = []
+
+    def execute(*_: object, clock: DeviceClock) -> str:
+        held_seconds.append(clock.seconds())
+        return "succeeded"
+
+    monkeypatch.setitem(sys.modules, "worker.attempt", SlowToImport(execute))
+    assert AttemptActor().execute(nowhere, "run", 1, "token", 0) == "succeeded"
+    assert held_seconds[0] >= 0.05
