@@ -297,18 +297,18 @@ def test_a_law_is_kept_lost_or_open() -> None:
     assert one.judge(made_evidence(one, {"adamw": BASE, "adapm": BASE})).measured is Answer.MISSING
 
 
-def capped(batches: Mapping[str, float], speeds: Mapping[str, float]) -> Any:
-    """Device-hours' evidence: micro-batch and tokens a second under every cap; who has none ran out of memory."""
-    ends: dict[str, Any] = {
-        name: [
-            result(final_val_loss=3.0).model_copy(
-                update={"micro_batch_sequences": round(batches[name]), "tokens_per_second": speeds[name]}
-            )
-            if name in batches
-            else result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
-        ]
-        for name in ("adamw", "adam-mini", "adapm", "adapm-mini")
-    }
+def capped(batches: Mapping[str, float], speeds: Mapping[str, float | tuple[float, ...]]) -> Any:
+    """Device-hours' evidence: micro-batch and tokens a second of each seed under every cap; who has none ran out of
+    memory."""
+
+    def trained(name: str, speed: float) -> Any:
+        update = {"micro_batch_sequences": round(batches[name]), "tokens_per_second": speed}
+        return result(final_val_loss=3.0).model_copy(update=update)
+
+    lost = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
+    ends: dict[str, Any] = {name: [lost] * 3 for name in ("adamw", "adam-mini", "adapm", "adapm-mini")}
+    for name, speed in speeds.items():
+        ends[name] = [trained(name, one) for one in (speed if isinstance(speed, tuple) else (speed,) * 3)]
     return judged("gpu-hours", ends)
 
 
@@ -316,9 +316,21 @@ def test_hours_under_a_cap() -> None:
     """Larger and faster holds; where AdamW does not fit, who trains at all wins; slower does not hold."""
     small = {"adamw": 4, "adam-mini": 5, "adapm": 6, "adapm-mini": 8}
     assert capped(small, {name: 100.0 * size for name, size in small.items()}).measured is Answer.HOLDS
-    assert capped(small, dict.fromkeys(small, 100.0)).measured is Answer.FAILS
+    assert capped(small, {name: 100.0 / size for name, size in small.items()}).measured is Answer.FAILS
+    assert capped(small | {"adapm": 3}, {name: 100.0 * size for name, size in small.items()}).measured is Answer.IN_PART
     only = {"adapm-mini": 2.0}
     found = capped(only, {"adapm-mini": 10.0})
     assert found.measured is Answer.IN_PART
     assert "adamw does not fit" in found.sentence
     assert capped({}, {}).measured is Answer.MISSING
+
+
+def test_hours_that_chance_explains_are_undecided() -> None:
+    """One seed is faster, another slower than AdamW's; the ratio of each pair counts, not of the means."""
+    small = {"adamw": 4, "adam-mini": 5, "adapm": 6, "adapm-mini": 8}
+    speeds = dict.fromkeys(small, (100.0, 100.0, 100.0)) | {"adapm": (50.0, 100.0, 200.0)}
+    found = capped(small, speeds)
+    assert found.measured is Answer.UNDECIDED
+    share = next(each for each in found.measures if each.name.startswith("adapm, "))
+    assert share.value == pytest.approx(1.0)
+    assert share.low == pytest.approx(1 / share.high) and share.low < 0.5 and share.n == 3
