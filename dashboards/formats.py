@@ -14,10 +14,10 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def loss(value: float | None) -> str:
-    """A loss in nats per token: `2.2921`; very large ones as `1.2e+05`."""
+    """A loss in nats per token: `2.2921`; very large ones as `1.2e+05`; minus a reward as `−0.4121`."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return f"{value:.4f}" if abs(value) < 1000 else f"{value:.1e}"
+    return sentence(f"{value:.4f}") if abs(value) < 1000 else f"{value:.1e}"
 
 
 def signed(value: float | None) -> str:

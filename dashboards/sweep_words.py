@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboards import formats
 from dashboards.views import Chip, tone
 from orchestrator.sweep_records import SweepReport, TrialRow, Value
 from worker.record import Verdict
@@ -103,4 +104,4 @@ def headline(report: SweepReport) -> str:
         return ""
     at = ", ".join(f"{name} {value_text(value)}" for name, value in best.parameters.items())
     done = "found the lowest" if report.complete else "has so far the lowest"
-    return f"{done} {report.loss_name}: {best.objective:.4f}{report.loss_unit} at {at} (trial {best.number})."
+    return f"{done} {report.loss_name}: {formats.loss(best.objective)}{report.loss_unit} at {at} (trial {best.number})."

@@ -9,6 +9,9 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.store import trials
 from orchestrator.store.queue import Queue
 from orchestrator.studies.demo import DEMO
+from orchestrator.studies.evidence import Scale
+from orchestrator.studies.registry import study
+from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import planned, trial_run
 from tests.browser.conftest import Eyes
 from tests.browser.serving import Site
@@ -48,7 +51,7 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
 
 
 def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
-    scaling, sweep = _scaling(site), _sweep(site)
+    scaling, sweep = _scaling(site), _sweep(site, sweep_spec(trials=4))
     paths = (f"/experiments/{scaling}", f"/fits?experiments={scaling}", f"/experiments/{sweep}")
     assert _faults_of(eyes, site, *paths, f"/profiles?experiments={scaling}", "/studies", "/studies/memory-table") == []
 
@@ -79,9 +82,8 @@ def _scaling(site: Site) -> str:
     return str(experiment.id)
 
 
-def _sweep(site: Site) -> str:
+def _sweep(site: Site, spec: SweepSpec) -> str:
     """A sweep of which three trials have ended."""
-    spec = sweep_spec(trials=4)
     sweep_id = site.bench.submit(spec).experiment.id
     database = site.bench._database
     for number in range(3):
@@ -93,6 +95,17 @@ def _sweep(site: Site) -> str:
         site.bench.hello(*identity)
         site.bench.finish(*identity, result(final_val_loss=2.5 + number / 10))
     return str(sweep_id)
+
+
+def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) -> None:
+    """The page itself does not scroll sideways, on a phone or on a desk."""
+    spec = study("partition-search").plans[Scale.TINY].parts[0].spec
+    assert isinstance(spec, SweepSpec)
+    path = f"/experiments/{_sweep(site, spec)}"
+    for width in (390, 820, 1280, 1440):
+        page = eyes.look(width=width).open(site.url + path, figures=3)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('#trials').scrollWidth") > 1280, "else there is nothing to show here"
 
 
 def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:

@@ -11,6 +11,7 @@ from dashboards import formats
     ("function", "value", "text"),
     [
         (formats.loss, 2.29214, "2.2921"),
+        (formats.loss, -0.41209, "−0.4121"),
         (formats.loss, 123456.0, "1.2e+05"),
         (formats.loss, None, "—"),
         (formats.loss, math.nan, "—"),
