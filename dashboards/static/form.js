@@ -22,6 +22,24 @@
     } catch { /* the service is away: the buttons still ask it */ }
   }
 
+  // What candidates keep in memory is unknown until the planner has counted the model, once; then the check knows it.
+  const POLL_MILLISECONDS = 1200;
+  const POLLS = 50;
+  const counted = new Set();
+  async function count() {
+    const planner = document.querySelector("#preview [data-counts]")?.href;
+    if (!planner || counted.has(planner)) return;
+    counted.add(planner);
+    for (let polls = 0; polls < POLLS; polls++) {
+      const answer = await fetch(planner);
+      if (!(await answer.text()).includes("data-poll")) return check();
+      await new Promise((wake) => setTimeout(wake, POLL_MILLISECONDS));
+    }
+  }
+  const countUnlessAway = () => count().catch(() => { /* the service is away: the link still leads there */ });
+  document.addEventListener("bench:page", countUnlessAway);
+  countUnlessAway();
+
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, PAUSE_MILLISECONDS); });
   // A tab indents YAML by two spaces; Escape, then Tab, leaves the field.
   let leaving = false;

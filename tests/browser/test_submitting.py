@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from orchestrator.footprints import Question
+
 pytestmark = pytest.mark.browser
 FIGURES = 7
 SWEEP = (Path(__file__).parents[2] / "docs" / "example-sweep.yaml").read_text()
@@ -28,6 +30,15 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     expect(page.locator("#live")).to_have_text("Live")
     site.player.finish()
     expect(page.locator(".headline")).to_contain_text("ranks first")
+    assert watched.complaints == []
+
+
+def test_the_form_has_its_model_counted(eyes, site):
+    """What candidates keep in memory is there without a visit to the planner."""
+    watched = eyes.look()
+    page = watched.open(site.url + "/new")
+    expect(page.locator("#preview")).to_contain_text("adapm-mini 7.", timeout=60_000)
+    assert site.bench.footprints.known(Question(model="gpt2-tiny")) is not None
     assert watched.complaints == []
 
 
