@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from dashboards import formats
-from dashboards.curves import HEADROOM
+from dashboards.curves import with_headroom
 from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, line, plain
 from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, style
 from dashboards.series import Series
@@ -22,7 +22,7 @@ MOST_RUNS = 12
 BY_RUN = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "slate")
 Metric = Literal["loss", "grad_norm", "lr", "step_seconds"]
 METRICS: dict[Metric, str] = {
-    "loss": LOSS_IN_NATS,
+    "loss": "loss",
     "grad_norm": "gradient norm",
     "lr": "learning rate",
     "step_seconds": "step time, s",
@@ -101,6 +101,15 @@ def run_title(run: RunRecord) -> str:
     return f"{title} · lr {formats.rate(run.lr)} · seed {run.seed}"
 
 
+def metric_title(runs: Sequence[RunRecord], metric: Metric) -> str:
+    """What is drawn; a loss as the task of the runs calls it, where it is the same in all of them."""
+    tasks = {(run.spec.workload.task.loss_name, run.spec.workload.task.loss_unit) for run in runs}
+    if metric != "loss" or len(tasks) != 1:
+        return METRICS[metric]
+    ((name, unit),) = tasks
+    return LOSS_IN_NATS if unit else name
+
+
 def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareView, theme: ThemeName) -> Figure:
     """One metric of every run: a loss as its smoothed training loss and the marks of its validation."""
     chosen = run_styles(runs)
@@ -112,15 +121,20 @@ def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareVi
         data.append(line(x, y, plain(run_title(run)), look.colour(theme)) | dashed)
         if view.metric == "loss":
             data.append(_validation(x, one, look, theme))
-    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=METRICS[view.metric])
+    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=metric_title(runs, view.metric))
     layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
     layout["uirevision"] = view.query()
-    if view.log:
+    if view.log and not (view.metric == "loss" and _below_zero(series)):
         layout["yaxis"] |= {"type": "log", "nticks": 6}
     elif view.metric == "loss" and (bounds := _loss_bounds(series)):
         layout["yaxis"]["range"] = list(bounds)
     shown = any(one.steps.size for one in series)
     return figure(data if shown else [], layout, theme, empty="None of these runs has reported a step yet.")
+
+
+def _below_zero(series: Sequence[Series]) -> bool:
+    """Whether a loss is negative, as a reward's is: it has no logarithm."""
+    return any(bool((column < 0).any()) for one in series for column in (one.smoothed, one.val_loss))
 
 
 def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
@@ -131,9 +145,9 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     if not known:
         return None
     first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
-    if max(float(each.max()) for each in known) <= HEADROOM * first:
+    if max(float(each.max()) for each in known) <= with_headroom(first):
         return None
-    return low - 0.05 * (first - low), HEADROOM * first
+    return low - 0.05 * (first - low), with_headroom(first)
 
 
 def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
@@ -155,6 +169,8 @@ def result_rows(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
 def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Callable[..., str]) -> Difference:
     values = [read(run) for run in runs]
     known = [value for value in values if value is not None]
+    if name in LOSSES and not _same_measure(runs):
+        known = []
     best = (max if name in MORE_IS_BETTER else min)(known) if len(set(known)) > 1 else None
     place = values.index(best) if best is not None else None
     return Difference(name=name, values=tuple(shown(value) for value in values), best=place)
@@ -187,6 +203,13 @@ MEASURED: tuple[tuple[str, Read, Callable[..., str]], ...] = (
     ("device time", lambda run: run.device_seconds or None, formats.duration),
 )
 MORE_IS_BETTER = frozenset({"tokens/s"})
+LOSSES = frozenset({"validation loss", "training loss"})
+
+
+def _same_measure(runs: Sequence[RunRecord]) -> bool:
+    """Whether their losses can be held against each other: of the same task, on the same tokens."""
+    works = [run.spec.workload for run in runs]
+    return len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1
 
 
 def _state(run: RunRecord) -> str:

@@ -53,7 +53,7 @@ def compare_pages(reader: Reader) -> APIRouter:
             return Response(status_code=304, headers={"ETag": tag})
         runs, _ = _runs(reader, view)
         figure = compare.overlay(runs, [reader.own_series(run) for run in runs], view, theme)
-        title = f"{len(runs)} runs beside each other: {METRICS[view.metric]}"
+        title = f"{len(runs)} runs beside each other: {compare.metric_title(runs, view.metric)}"
         return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
 
     return router

@@ -31,8 +31,8 @@ X_TITLES = {
     "flops": "model FLOPs",
 }
 SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
-HEADROOM = 1.05
-"""Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
+HEADROOM = 0.05
+"""Loss axes end this share above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 """Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
@@ -178,11 +178,16 @@ def _set_ranges(
     else:
         layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
     bounds = _loss_bounds(drawn, view, across, end)
-    if bounds and view.log:
+    if bounds and view.log and bounds[0] > 0:  # a reward's negative has no logarithm
         layout["yaxis"] |= {"type": "log", "nticks": 6, "range": [float(np.log10(bound)) for bound in bounds]}
     elif bounds:
         layout["yaxis"]["range"] = list(bounds)
     layout["uirevision"] = view.figure_query()
+
+
+def with_headroom(loss: float) -> float:
+    """A little above that loss, which may be below zero."""
+    return loss + HEADROOM * abs(loss)
 
 
 def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end: float) -> tuple[float, float] | None:
@@ -193,11 +198,11 @@ def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end:
         return None
     loss, place = np.concatenate(losses), np.concatenate(places)
     untrained = [one.val_loss[0] for one in seeds if np.isfinite(one.val_loss[0])]
-    sane = np.isfinite(loss) & (loss <= HEADROOM * max(untrained, default=np.inf))
+    sane = np.isfinite(loss) & (loss <= with_headroom(max(untrained, default=np.inf)))
     chosen = sane & (place >= PART_STARTS[view.part] * end)
     every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early for that part: show all that there is
     if every.size < 2:
         return None
     low, high = float(every.min()), float(every.max())
-    margin = 0.05 * (high - low) or 0.05 * high
-    return max(low - margin, 0.5 * low), high + margin
+    margin = 0.05 * (high - low) or 0.05 * abs(high)
+    return max(low - margin, 0.5 * low) if low > 0 else low - margin, high + margin

@@ -158,6 +158,13 @@ def _about_losses(rows: Iterable[CandidateRow]) -> Iterator[str]:
                 yield f"{row.title}: {_plural(count, 'run')} {_WORDS[kind]}; rates with such a seed rank last."
 
 
+def _ranks_first_by_seeds(row: CandidateRow, other: CandidateRow) -> bool:
+    """Whether a row stands before another one, of which all seeds that ended were trained, for its seeds alone."""
+    if row.val_loss is None or other.val_loss is None or set(other.verdicts) - {Verdict.CONVERGED}:
+        return False
+    return other.val_loss.mean < row.val_loss.mean and other.val_loss.n < row.val_loss.n
+
+
 def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if len(spec.seeds) < FAIR_SEEDS:
         yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
@@ -165,6 +172,9 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
         if row.val_loss is not None and row.val_loss.n < len(spec.seeds):
             seeds = _plural(len(spec.seeds), "seed")
             yield f"{row.title} has {row.val_loss.n} of its {seeds} at its best learning rate."
+    for place, row in enumerate(rows):
+        if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
+            yield f"{row.title} has a lower mean than who ranks before it, of fewer seeds: all seeds rank before some."
     baseline = next(row for row in rows if row.is_baseline)
     for row in rows:
         if row.difference is None or row.val_loss is None or baseline.val_loss is None:

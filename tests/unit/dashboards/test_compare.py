@@ -1,9 +1,13 @@
 """Any runs beside each other."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from dashboards.compare import CompareView, overlay, result_rows, run_styles, spec_differences
+from dashboards.compare import CompareView, metric_title, overlay, result_rows, run_styles, spec_differences
 from dashboards.reader import Reader
+from worker.tasks.specs import RegressionTask, RlhfTask
 
 
 @pytest.fixture
@@ -67,3 +71,39 @@ def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(bench, r
     low, high = layout["yaxis"]["range"]
     assert low < calm.result.final_val_loss < high < 10
     assert "range" not in overlay([calm], [reader.own_series(calm)], view, "light")["layout"]["yaxis"]
+
+
+def of_task(run, task):
+    workload = run.spec.workload.model_copy(update={"task": task})
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"workload": workload})})
+
+
+def test_a_loss_is_called_what_the_task_calls_it(runs):
+    rewarded = of_task(runs[0], RlhfTask())
+    assert metric_title(runs[:2], "loss") == "loss, nats per token"
+    assert metric_title([rewarded], "loss") == "negated reward of held-out answers"
+    assert metric_title([rewarded, runs[1]], "loss") == "loss"
+    assert metric_title([rewarded, runs[1]], "lr") == "learning rate"
+
+
+def test_losses_of_different_measures_have_no_best(runs):
+    """An excess risk of 0.003 is no better than a loss of 2.6 nats; nor are nats of other tokens."""
+
+    def best(chosen):
+        return next(row for row in result_rows(chosen) if row.name == "validation loss").best
+
+    one, other, *_ = (run for run in runs if run.seed == 1 and run.result and run.result.final_val_loss)
+    assert best([one, other]) is not None
+    assert best([one, of_task(other, RegressionTask())]) is None
+
+
+def test_rewards_are_all_in_sight(bench, runs):
+    """Below zero an axis ends above its highest value, too, and is not logarithmic."""
+    series = [Reader(bench).own_series(run) for run in runs[:2]]
+    below = [replace(one, smoothed=one.smoothed - 20, val_loss=one.val_loss - 20) for one in series]
+    spiked = replace(below[0], smoothed=np.where(below[0].steps == below[0].steps[2], 5.0, below[0].smoothed))
+    axis = overlay(runs[:2], [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]
+    low, high = axis["range"]
+    assert axis.get("type") != "log"
+    for one in below:
+        assert low < float(np.nanmin(one.smoothed)) and float(np.nanmax(one.val_loss)) < high

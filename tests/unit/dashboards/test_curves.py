@@ -1,5 +1,7 @@
 """The figure of loss curves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,19 @@ def test_parts_show_ever_less_of_the_steep_fall():
 def test_a_diverging_run_does_not_set_the_loss_axis():
     figure = loss_curves([curve(), curve("adamw", "AdamW", diverges=True)], ViewState(part="whole"), STEPS, "light")
     assert figure["layout"]["yaxis"]["range"][1] < 7
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("part", ["whole", "main", "half"])
+def test_losses_below_zero_are_all_in_sight(part, log):
+    """A reward's negative falls from -0.3 to -0.5; it has no logarithm, so that its axis stays linear."""
+    fallen = curve(seeds=1)
+    below = [replace(one, train_loss=-0.5 + 0.05 * (one.train_loss - 2.2), val_loss=-0.5 + 0.05 * (one.val_loss - 2.2))
+             for one in fallen.seeds]  # fmt: skip
+    figure = loss_curves([replace(fallen, seeds=tuple(below))], ViewState(part=part, log=log), STEPS, "light")
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert low < -0.5 < below[0].val_loss[-1] < high < 0
+    assert figure["layout"]["yaxis"].get("type") != "log"
 
 
 def test_log_axis_has_logarithmic_bounds():

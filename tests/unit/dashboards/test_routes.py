@@ -6,6 +6,7 @@ import pytest
 
 from dashboards import formats
 from dashboards.assets import PLOTLY
+from orchestrator.experiments import Tuning
 from orchestrator.jobs import RunStatus
 from orchestrator.studies.demo import DEMO
 from tests.browser.playing import STATE_BYTES
@@ -37,6 +38,32 @@ def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, bench
             told = f"{formats.signed(row.difference.mean)} {formats.p_value(row.difference.p_value_holm)}"
             assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
     assert f"{formats.hours(sum(run.device_seconds for run in bench.all_runs(experiment.id)) / 3600)} device-h" in text
+
+
+def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, bench, player):
+    """Runs have ended, only not yet those that are compared."""
+    tuned = bench.submit(DEMO.model_copy(update={"tuning": Tuning(seeds=(99,))})).experiment
+    page = client.get(f"/experiments/{tuned.id}").text
+    assert "No run has finished yet" in page
+    player.finish(1)
+    page = client.get(f"/experiments/{tuned.id}").text
+    assert "No run has finished yet" not in page
+    assert f"1 of {tuned.counts.total} runs have ended: learning rates are still tuned" in page
+    assert "tuned first" in client.get("/").text
+
+
+def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, bench, player):
+    """Which says that there is none."""
+    ids = [
+        bench.submit(
+            DEMO.model_copy(update={"candidates": (one,), "baseline": None, "unequal_grids": True})
+        ).experiment.id
+        for one in DEMO.candidates[:2]
+    ]
+    player.finish()
+    answer = client.get(f"/profiles?experiments={','.join(ids)}")
+    assert answer.status_code == 200
+    assert "No candidate is in every comparison." in answer.text
 
 
 def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):

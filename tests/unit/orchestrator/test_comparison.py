@@ -174,6 +174,20 @@ def test_a_half_finished_comparison_prefers_complete_rates_and_says_that_it_may_
     assert found.notes[0] == "6 of 27 runs have not ended: everything here may still change."
 
 
+def test_who_ranks_behind_a_higher_mean_for_want_of_seeds_is_named() -> None:
+    """Whoever has all seeds stands first, though another one's mean is lower so far."""
+    lower = {"adamw": 0.0, "adapm": -0.2, "adapm-mini": -0.1}
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return None if name == "adapm" and seed == 2 else bowl(lr, seed) + lower[name]
+
+    found = compared(spec(), outcome)
+    assert [each.candidate for each in found.rows] == ["adapm-mini", "adamw", "adapm"]
+    (note,) = (note for note in found.notes if "lower mean" in note)
+    assert note.startswith("AdaPM has a lower mean than who ranks before it, of fewer seeds")
+    assert not any("lower mean" in note for note in compared(spec(), lambda _, lr, seed: bowl(lr, seed)).notes)
+
+
 def test_nothing_at_all_is_a_table_without_figures() -> None:
     found = compared(spec(), lambda *_run: None)
     assert [each.verdict for each in found.rows] == ["No run has ended yet."] * 3
