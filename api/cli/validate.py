@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
-    """Check a specification of any kind: runs, tokens, hours and memory, or every fault with its line."""
+    """Check a specification of any kind: runs, tokens, hours and known memory, or every fault with its line."""
     from api.cli.specs import read_spec
 
     text = read_spec(file)
@@ -78,8 +78,8 @@ def _print(found: "Preview") -> None:
     print(f"device-hours: {_hours(found)}")
     for one in found.memory:
         print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
-    if not found.memory:
-        print("memory:       unknown; `adapm-bench memory MODEL` counts it")
+    if not found.memory and found.batch_unit == "tokens":  # a regression trains no network
+        print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
 
 
 def _hours(found: "Preview") -> str:

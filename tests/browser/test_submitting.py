@@ -42,6 +42,21 @@ def test_the_form_has_its_model_counted(eyes, site):
     assert watched.complaints == []
 
 
+def test_what_was_written_is_not_lost_on_the_way(eyes, site):
+    """The tab takes the form over as YAML; whoever has followed a link finds it again on the way back."""
+    page = eyes.look().open(site.url + "/new")
+    page.get_by_label("Name").fill("kept")
+    page.get_by_label("Steps", exact=True).fill("77")
+    page.get_by_role("link", name="Memory").click()
+    page.wait_for_url("**/memory")
+    page.go_back()
+    expect(page.get_by_label("Name")).to_have_value("kept")
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("77")
+    page.get_by_role("button", name="YAML", exact=True).click()
+    expect(page.locator("textarea")).to_contain_text("steps: 77")
+    expect(page.locator("textarea")).to_contain_text("name: kept")
+
+
 def test_without_scripts_the_form_is_a_form(eyes, site):
     page = eyes.look(scripts=False).open(site.url + "/new")
     page.locator("input[name=steps]").fill("many")
