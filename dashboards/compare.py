@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from dashboards import formats
-from dashboards.curves import with_headroom
+from dashboards.curves import HEADROOM
 from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, line, plain
 from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, style
 from dashboards.series import Series
@@ -139,15 +139,18 @@ def _below_zero(series: Sequence[Series]) -> bool:
 
 def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     """From the lowest loss to a little above the highest that a run begins with: one that diverges leaves the figure
-    instead of flattening the others. None where none of them does."""
+    instead of flattening the others. None where none of them does, or where losses are below zero: training losses of a
+    reward rise and fall."""
+    if _below_zero(series):
+        return None
     losses = [one.smoothed[np.isfinite(one.smoothed)] for one in series]
     known = [each for each in losses if each.size]
     if not known:
         return None
     first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
-    if max(float(each.max()) for each in known) <= with_headroom(first):
+    if max(float(each.max()) for each in known) <= HEADROOM * first:
         return None
-    return low - 0.05 * (first - low), with_headroom(first)
+    return low - 0.05 * (first - low), HEADROOM * first
 
 
 def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:

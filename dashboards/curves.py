@@ -31,8 +31,8 @@ X_TITLES = {
     "flops": "model FLOPs",
 }
 SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
-HEADROOM = 0.05
-"""Loss axes end this share above the untrained loss: a diverging run leaves the figure instead of flattening it."""
+HEADROOM = 1.05
+"""Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 """Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
@@ -185,20 +185,17 @@ def _set_ranges(
     layout["uirevision"] = view.figure_query()
 
 
-def with_headroom(loss: float) -> float:
-    """A little above that loss, which may be below zero."""
-    return loss + HEADROOM * abs(loss)
-
-
 def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end: float) -> tuple[float, float] | None:
-    """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count."""
+    """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
+    begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
     places = [np.tile(across.of(one), 2) for one in seeds]
     if not seeds:
         return None
     loss, place = np.concatenate(losses), np.concatenate(places)
     untrained = [one.val_loss[0] for one in seeds if np.isfinite(one.val_loss[0])]
-    sane = np.isfinite(loss) & (loss <= with_headroom(max(untrained, default=np.inf)))
+    limit = HEADROOM * max(untrained) if untrained and min(untrained) > 0 else np.inf
+    sane = np.isfinite(loss) & (loss <= limit)
     chosen = sane & (place >= PART_STARTS[view.part] * end)
     every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early for that part: show all that there is
     if every.size < 2:

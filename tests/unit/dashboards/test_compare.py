@@ -98,12 +98,9 @@ def test_losses_of_different_measures_have_no_best(runs):
 
 
 def test_rewards_are_all_in_sight(bench, runs):
-    """Below zero an axis ends above its highest value, too, and is not logarithmic."""
+    """Below zero nothing is cut off, and the axis is not logarithmic."""
     series = [Reader(bench).own_series(run) for run in runs[:2]]
     below = [replace(one, smoothed=one.smoothed - 20, val_loss=one.val_loss - 20) for one in series]
     spiked = replace(below[0], smoothed=np.where(below[0].steps == below[0].steps[2], 5.0, below[0].smoothed))
     axis = overlay(runs[:2], [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]
-    low, high = axis["range"]
-    assert axis.get("type") != "log"
-    for one in below:
-        assert low < float(np.nanmin(one.smoothed)) and float(np.nanmax(one.val_loss)) < high
+    assert axis.get("type") != "log" and "range" not in axis
