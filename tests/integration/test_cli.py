@@ -252,6 +252,24 @@ def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: 
         assert f"adapm-bench {other} {path}" in result.stderr
 
 
+def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
+    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
+    words = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
+    (tmp_path / "out").mkdir()
+    there = tmp_path / "out" / "result.json"
+    for content, what in (
+        (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
+        ('{"step', "has a result.json that cannot be read"),
+        ("[]", "has a result.json that is no run's"),
+    ):
+        there.write_text(content)
+        result = CliRunner().invoke(main, words, catch_exceptions=False)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert what in result.stderr
+        assert "--again replaces it, --out FOLDER trains into another folder" in result.stderr
+        assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
+
+
 def test_help_lists_every_verb():
     result = subprocess.run(
         [sys.executable, "-m", "api.cli", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
