@@ -127,6 +127,16 @@ def test_ls_lists_experiments_and_runs(cli, experiment_id: str, service: Service
     assert pure_json(cli("ls", "--experiment", experiment_id, "--status", "failed", "--json")) == []
 
 
+@pytest.mark.parametrize("of_experiments", [("--deleted",), ("--label", "cli")])
+@pytest.mark.parametrize("of_runs", [("--experiment", "x"), ("--status", "failed")])
+def test_ls_refuses_what_can_only_be_asked_of_the_other_list(
+    cli, of_runs: tuple[str, ...], of_experiments: tuple[str, ...]
+):
+    result = cli("ls", *of_runs, *of_experiments)
+    sentence = f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", sentence)
+
+
 def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
     run = service.bench.runs(experiment_id=experiment_id)[0]
     shown = pure_json(cli("show", experiment_id, "--json"))
