@@ -202,8 +202,9 @@ def test_numbers_of_numpy_are_numbers(client: Client):
 
 def test_what_yaml_takes_for_dates_and_numbers_is_sent_as_before(client: Client):
     assert client.submit(comparison_fields(name=date(2026, 1, 2))).experiment.name == "2026-01-02"
+    mixed: dict[Any, Any] = {**comparison_fields(), 1: 2}
     with pytest.raises(ClientError) as refused:
-        client.submit({**comparison_fields(), 1: 2})
+        client.submit(mixed)
     assert [fault.pointer for fault in refused.value.faults] == ["/1"]
 
 
