@@ -80,6 +80,8 @@ def _describe(operation: dict[str, Any], place: Place | None) -> None:
     for status in STATUSES[access]:
         operation["responses"].setdefault(status, problems(int(status))[int(status)])
     if access.scope() is not None:
+        if place is not None and place.route.partition(" ")[2].startswith(REST):  # unknown parameters: `queries.py`
+            operation["responses"].setdefault("422", problems(422)[422])
         operation["security"] = [{KEY: []}]
         operation["x-scope"] = access.value
 

@@ -1,7 +1,7 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Guard → Tagged → Compressed
-    → routes → Bench
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Heads → Guard
+    → KnownQueries → Tagged → Compressed → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -16,8 +16,10 @@ from api.auditing import Audited
 from api.auth import Doors, Guard
 from api.callers import Callers
 from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
+from api.heads import Heads
 from api.meters import Metered, Meters
 from api.problems import Unforeseen, handle_errors
+from api.queries import KnownQueries, known_queries
 from api.routes import (
     attempts,
     catalog,
@@ -91,7 +93,11 @@ def create_app(
     # The last one added is the first to see a request.
     app.add_middleware(Compressed)
     app.add_middleware(Tagged)
+    app.add_middleware(
+        KnownQueries, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
+    )
     app.add_middleware(Guard, doors=app.state.doors)
+    app.add_middleware(Heads)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
     app.add_middleware(Unforeseen)

@@ -5,24 +5,23 @@ with Client("http://127.0.0.1:8321") as client:
     print(client.compare(experiment.id))
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 from uuid import uuid4
 
 import httpx2
-from pydantic import BaseModel
 
 from api.client_answers import ClientError as ClientError
+from api.client_answers import InputError as InputError
 from api.client_answers import fault_text as fault_text
 from api.client_answers import read, refusal, unreached, wait_seconds
 from api.client_curation import CurationVerbs
 from api.client_frames import NotebookVerbs
 from api.client_streams import Line, changes
+from api.client_values import listed, segment, several, written
 from api.client_webhooks import WebhookVerbs
 from api.own_key import checked, own_key
 from api.pages import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
@@ -79,11 +78,9 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
         try:
             base = httpx2.URL(self.url)
         except httpx2.InvalidURL as error:
-            raise ClientError(f"{url!r} is not a URL: {error}; give one like http://127.0.0.1:8321", status=None) from (
-                error
-            )
+            raise InputError(f"{url!r} is not a URL: {error}; give one like http://127.0.0.1:8321") from error
         if base.scheme not in ("http", "https") or not base.host:
-            raise ClientError(f"{url!r} is not a URL of a service; give one like http://127.0.0.1:8321", status=None)
+            raise InputError(f"{url!r} is not a URL of a service; give one like http://127.0.0.1:8321")
         # A proxy from the environment is not meant for this machine's own addresses.
         local, headers = base.host in LOOPBACK, {"Authorization": f"Bearer {key}"} if key else {}
         https = base.scheme == "https"  # else certificates, which take a while to read, are of no use
@@ -110,7 +107,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
-        content = spec.model_dump_json() if isinstance(spec, BaseModel) else json.dumps(dict(spec), default=str)
+        content = written(spec)
         headers = {"Idempotency-Key": key or uuid4().hex, "Content-Type": "application/json"}
         response = self._send(
             lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
@@ -119,7 +116,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def validate(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any]) -> Preview:
         """What submitting this would mean, or what is wrong with it; nothing is stored."""
-        content = spec.model_dump_json() if isinstance(spec, BaseModel) else json.dumps(dict(spec), default=str)
+        content = written(spec)
         path, headers = "/v1/experiments/validate", {"Content-Type": "application/json"}
         response = self._send(lambda: self._http.post(path, content=content, headers=headers), tries=self._retries + 1)
         return read(response, Preview)
@@ -129,13 +126,16 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
     ) -> tuple[ExperimentRecord, ...]:
         """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
         `deleted`: those that were deleted and can be restored, instead of the others."""
-        more: dict[str, Parameter] = {"label": list(labels), **({"deleted": "true"} if deleted else {})}
+        more: dict[str, Parameter] = {
+            "label": several(labels, "the labels"),
+            **({"deleted": "true"} if deleted else {}),
+        }
         parameters = {**_given(limit=limit, before=before), **more}
         return self._get("/v1/experiments", Page[ExperimentRecord], parameters).items
 
     def experiment(self, experiment_id: str) -> ExperimentRecord:
         """One experiment with its state."""
-        return self._get(f"/v1/experiments/{_segment(experiment_id)}", ExperimentRecord)
+        return self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
 
     def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
         """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
@@ -155,15 +155,15 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
-        return self._get(f"/v1/experiments/{_segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """The sizes and budgets of a scaling experiment, each with its leaderboard."""
-        return self._get(f"/v1/experiments/{_segment(experiment_id)}/cells", Page[CellRecord]).items
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/cells", Page[CellRecord]).items
 
     def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
-        path = f"/v1/experiments/{_segment(experiment_id)}/comparison/{form}"
+        path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
         response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
         if response.status_code != 200:
             raise refusal(response)
@@ -171,16 +171,16 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def sweep(self, experiment_id: str) -> SweepReport:
         """What a sweep found so far."""
-        return self._get(f"/v1/experiments/{_segment(experiment_id)}/sweep", SweepReport)
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/sweep", SweepReport)
 
     def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
         """The comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
-        path = f"/v1/experiments/{_segment(experiment_id)}/sweep/comparison"
+        path = f"/v1/experiments/{segment(experiment_id)}/sweep/comparison"
         return self._get(path, ComparisonSpec, {"seeds": seeds})
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        return self._get("/v1/profiles", ProfileReport, {"experiment": list(experiment_ids)})
+        return self._get("/v1/profiles", ProfileReport, {"experiment": several(experiment_ids, "the ids")})
 
     def fit(
         self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
@@ -188,7 +188,8 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
         """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         chosen: dict[str, Parameter] = {} if form is None else {"form": form}
-        parameters = {"experiment": list(experiment_ids), "predict": [str(each) for each in predict], **chosen}
+        wanted = [str(each) for each in listed(predict, "what to predict")]
+        parameters = {"experiment": several(experiment_ids, "the ids"), "predict": wanted, **chosen}
         response = self._send(
             lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
@@ -200,7 +201,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def study(self, name: str) -> StudySummary:
         """One study."""
-        return self._get(f"/v1/studies/{_segment(name)}", StudySummary)
+        return self._get(f"/v1/studies/{segment(name, 'name')}", StudySummary)
 
     def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
@@ -220,7 +221,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
         """Cancel, pause, resume or retry every run whose state allows it."""
-        return self._post(f"/v1/experiments/{_segment(experiment_id)}/{wish.value}", ExperimentRecord)
+        return self._post(f"/v1/experiments/{segment(experiment_id)}/{wish.value}", ExperimentRecord)
 
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
@@ -229,42 +230,42 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
-        return self._get(f"/v1/runs/{_segment(run_id)}", RunRecord)
+        return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
     def standing(self, run_id: str) -> Standing:
         """Where a waiting run stands in the queue, and when it may start."""
-        return self._get(f"/v1/runs/{_segment(run_id)}/standing", Standing)
+        return self._get(f"/v1/runs/{segment(run_id)}/standing", Standing)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """Every execution of a run."""
-        return self._get(f"/v1/runs/{_segment(run_id)}/attempts", Page[AttemptRecord]).items
+        return self._get(f"/v1/runs/{segment(run_id)}/attempts", Page[AttemptRecord]).items
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """Every change of a run's state."""
-        return self._get(f"/v1/runs/{_segment(run_id)}/events", Page[EventRecord]).items
+        return self._get(f"/v1/runs/{segment(run_id)}/events", Page[EventRecord]).items
 
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
         """What a run reported after a step, in order of steps; read page by page."""
-        path = f"/v1/runs/{_segment(run_id)}/points"
+        path = f"/v1/runs/{segment(run_id)}/points"
         return tuple(self._all(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
 
     def observations(self, run_id: str) -> tuple[Observation, ...]:
         """What a run's probes saw, by step and probe; read page by page."""
-        path = f"/v1/runs/{_segment(run_id)}/observations"
+        path = f"/v1/runs/{segment(run_id)}/observations"
         return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
 
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
         """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
-        parameters: dict[str, str | int | Sequence[str]] = {"run": run_ids, "metric": metric}
+        parameters: dict[str, Parameter] = {"run": several(run_ids, "the ids"), "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
         response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
         return read(response, Page[Chart]).items
 
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
-        address = f"/v1/experiments/{_segment(experiment_id)}/exports/{_segment(name)}"
+        address = f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name, 'name')}"
         try:
             with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
                 if not response.is_success:
@@ -278,18 +279,18 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def document(self, experiment_id: str, name: str) -> bytes:
         """A file about an experiment: `report`, `document.json` or `references.bib`."""
-        return self._file(f"/v1/experiments/{_segment(experiment_id)}/{_segment(name)}", {})
+        return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name, 'name')}", {})
 
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
         """The figures that an experiment has."""
-        path = f"/v1/experiments/{_segment(experiment_id)}/figures"
+        path = f"/v1/experiments/{segment(experiment_id)}/figures"
         return self._get(path, Page[str], _given(cell=cell)).items
 
     def figure(
         self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
     ) -> bytes:
         """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
-        path = f"/v1/experiments/{_segment(experiment_id)}/figures/{_segment(name)}.{_segment(form)}"
+        path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name, 'name')}.{segment(form, 'form')}"
         return self._file(path, _given(cell=cell, theme=theme))
 
     def _file(self, path: str, parameters: Mapping[str, Parameter]) -> bytes:
@@ -302,7 +303,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
         """The end of what an attempt's process printed."""
-        path = f"/v1/runs/{_segment(run_id)}/attempts/{attempt}/log"
+        path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
         response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
         if not response.is_success:
             raise refusal(response)
@@ -326,7 +327,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
         """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
-        return self._post(f"/v1/runs/{_segment(run_id)}/{wish.value}", RunRecord)
+        return self._post(f"/v1/runs/{segment(run_id)}/{wish.value}", RunRecord)
 
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
         """The optimizers that the service can build, with their options."""
@@ -351,7 +352,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more (admins)."""
-        path = f"/v1/keys/{_segment(key_id)}"
+        path = f"/v1/keys/{segment(key_id)}"
         return read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
 
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
@@ -400,8 +401,3 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
 def _given(**parameters: str | int | None) -> dict[str, str | int]:
     return {name: value for name, value in parameters.items() if value is not None}
-
-
-def _segment(identifier: str) -> str:
-    """One segment of a path, whatever a user typed as an id."""
-    return quote(identifier, safe="") or "-"

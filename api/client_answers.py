@@ -29,6 +29,13 @@ class ClientError(Exception):
         """The problem's `type`: its name for programs; None where there was no answer of ours."""
 
 
+class InputError(ClientError):
+    """What the client was given is nothing that could be sent; no service was asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=None)
+
+
 def fault_text(fault: Fault) -> str:
     """One fault in a line: where, what, what would be right."""
     found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"

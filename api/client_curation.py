@@ -4,12 +4,13 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
+from api.client_values import segment, several, written
 from orchestrator.annotations import AnnotationChange
 from orchestrator.records import ExperimentRecord, Submission
 
+JSON = {"Content-Type": "application/json"}
 CHANGED_MEANWHILE = 412
 MOST_TRIES = 10
 """Of adding a label while others edit the same experiment."""
@@ -32,11 +33,11 @@ class CurationVerbs(ABC):
         """Change labels and note; what is left out of `change` stays as it is. With the `revision` of the experiment
         as it was read only what nobody has changed since: else it is refused (412)."""
         body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
-        headers = {} if revision is None else {"If-Match": f'"{revision}"'}
-        path = f"/v1/experiments/{_segment(experiment_id)}"
+        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
+        path = f"/v1/experiments/{segment(experiment_id)}"
         # Sent again under a revision it could be refused by its own first try.
         changed: ExperimentRecord = self._asked(
-            "PATCH", path, ExperimentRecord, again=revision is None, json=dict(body), headers=headers
+            "PATCH", path, ExperimentRecord, again=revision is None, content=written(body), headers=headers
         )
         return changed
 
@@ -46,7 +47,7 @@ class CurationVerbs(ABC):
 
     def remove_labels(self, experiment_id: str, *labels: str) -> ExperimentRecord:
         """Take these labels away; one that it does not have changes nothing."""
-        gone = {unicodedata.normalize("NFC", label).strip() for label in labels}
+        gone = {unicodedata.normalize("NFC", label).strip() for label in several(labels, "labels")}
         return self._relabelled(experiment_id, lambda had: [label for label in had if label not in gone])
 
     def write_note(self, experiment_id: str, text: str | None) -> ExperimentRecord:
@@ -55,21 +56,26 @@ class CurationVerbs(ABC):
 
     def delete_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Delete an experiment of which every run has ended; until `undo_until` it can be restored."""
-        path = f"/v1/experiments/{_segment(experiment_id)}"
+        path = f"/v1/experiments/{segment(experiment_id)}"
         deleted: ExperimentRecord = self._asked("DELETE", path, ExperimentRecord, again=True)
         return deleted
 
     def restore_experiment(self, experiment_id: str) -> ExperimentRecord:
         """Undo a deletion."""
-        path = f"/v1/experiments/{_segment(experiment_id)}/restore"
+        path = f"/v1/experiments/{segment(experiment_id)}/restore"
         restored: ExperimentRecord = self._asked("POST", path, ExperimentRecord, again=True)
         return restored
 
     def clone_experiment(self, experiment_id: str, name: str | None = None, key: str | None = None) -> Submission:
         """Submit an experiment's specification again, under another name if one is given; an earlier call with the
         same `key` made it, if the answer says so."""
-        path, headers = f"/v1/experiments/{_segment(experiment_id)}/clone", {"Idempotency-Key": key or uuid4().hex}
-        made: Submission = self._asked("POST", path, Submission, again=True, json={"name": name}, headers=headers)
+        path, headers = (
+            f"/v1/experiments/{segment(experiment_id)}/clone",
+            {**JSON, "Idempotency-Key": key or uuid4().hex},
+        )
+        made: Submission = self._asked(
+            "POST", path, Submission, again=True, content=written({"name": name}), headers=headers
+        )
         return made
 
     def _relabelled(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> ExperimentRecord:
@@ -83,7 +89,3 @@ class CurationVerbs(ABC):
                 if not left or error.status != CHANGED_MEANWHILE:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
-
-
-def _segment(identifier: str) -> str:
-    return quote(identifier, safe="") or "-"

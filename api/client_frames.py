@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from api.client_values import segment
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import RunRecord
 
@@ -27,15 +27,15 @@ class NotebookVerbs(ABC):
 
     def dataframe(self, experiment_id: str) -> "DataFrame":
         """An experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
-        return _frame(self._file(f"/v1/experiments/{_segment(experiment_id)}/exports/results.parquet", {}))
+        return _frame(self._file(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet", {}))
 
     def series_dataframe(self, experiment_id: str) -> "DataFrame":
         """The points of all runs of an experiment as a DataFrame, a row a point, with the run's id in `run_id`."""
-        return _frame(self._file(f"/v1/experiments/{_segment(experiment_id)}/exports/series.parquet", {}))
+        return _frame(self._file(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet", {}))
 
     def points_dataframe(self, run_id: str) -> "DataFrame":
         """The points of one run as a DataFrame, a row a point."""
-        return _frame(self._file(f"/v1/runs/{_segment(run_id)}/exports/series.parquet", {}))
+        return _frame(self._file(f"/v1/runs/{segment(run_id)}/exports/series.parquet", {}))
 
     def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
         """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
@@ -54,7 +54,3 @@ def _frame(content: bytes) -> "DataFrame":
         raise ImportError("DataFrames need pandas, which is not installed; `pip install pandas`") from error
     found: DataFrame = pandas.read_parquet(BytesIO(content))
     return found
-
-
-def _segment(identifier: str) -> str:
-    return quote(identifier, safe="") or "-"

@@ -7,11 +7,11 @@ tells what was missed, once, or nothing where nothing has happened.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator
-from urllib.parse import quote
 
 import httpx2
 
 from api.client_answers import ClientError, refusal, unreached, wait_seconds
+from api.client_values import segment
 
 LONGEST_PAUSE_SECONDS = 10.0
 SILENCE_SECONDS = 45.0
@@ -23,7 +23,7 @@ class Line:
 
     def __init__(self, experiment_id: str, *, retries: int, pause_seconds: float) -> None:
         """A connection that cannot be made is tried `retries` times more, after pauses that double."""
-        self.path = f"/v1/experiments/{quote(experiment_id, safe='') or '-'}/stream"
+        self.path = f"/v1/experiments/{segment(experiment_id)}/stream"
         self._retries = retries
         self._first_pause_seconds = pause_seconds
         self._failures = 0

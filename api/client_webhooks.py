@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TypeVar
-from urllib.parse import quote
 from uuid import uuid4
 
 import httpx2
 
 from api.client_answers import read
+from api.client_values import segment
 from api.pages import Page
 from orchestrator.webhook_records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
@@ -68,4 +68,4 @@ class WebhookVerbs(ABC):
 
 
 def _path(webhook_id: str) -> str:
-    return f"/v1/webhooks/{quote(webhook_id, safe='') or '-'}"
+    return f"/v1/webhooks/{segment(webhook_id)}"

@@ -145,6 +145,11 @@ ROUTES: Mapping[Access, tuple[str, ...]] = {
     ),
 }
 
+STREAMS = frozenset(
+    ("GET /events", "GET /experiments/{experiment_id}/events", "GET /v1/experiments/{experiment_id}/stream")
+)
+"""Routes whose answers go on and on; there is no HEAD of them."""
+
 STRICTEST = tuple(reversed(Access))
 
 
@@ -181,4 +186,8 @@ def place_of(method: str, path: str) -> Place | None:
 def methods_at(path: str) -> str:
     """The methods that an address takes, as the header `Allow` has them; one that a route names is no id of another."""
     named = [place for place in places(path) if place.route.endswith(f" {path}")]
-    return ", ".join(sorted({place.method for place in named or places(path)}))
+    here = named or places(path)
+    methods = {place.method for place in here}
+    return ", ".join(
+        sorted(methods | {"HEAD" for place in here if place.method == "GET" and place.route not in STREAMS})
+    )

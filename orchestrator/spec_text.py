@@ -38,6 +38,10 @@ class SpecTextError(OrchestratorError):
     """The text is no specification: what was found instead, and where."""
 
 
+class TwiceError(ValueError):
+    """A name stands twice in one object."""
+
+
 class SpecLoader(yaml.SafeLoader):
     """YAML's plain data, no objects, few aliases; scientific notation is a number; a key stands only once."""
 
@@ -78,6 +82,8 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
         raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
     except tomllib.TOMLDecodeError as error:
         raise SpecTextError(_toml_trouble(source, text, error)) from error
+    except TwiceError as error:
+        raise SpecTextError(f"{source}{_json_place(text, str(error))} is no JSON: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, numbers of thousands of digits
         raise SpecTextError(f"{source} is {_neither(form)}: {error}") from error
     except RecursionError as error:
@@ -120,9 +126,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r} is given twice")
+            raise TwiceError(f"{name!r} is given twice")
         found[name] = value
     return found
+
+
+def _json_place(text: str, words: str) -> str:
+    """`:3:7:`, where JSON has a name for the second time: the standard library's parser tells no place, YAML's does."""
+    try:
+        yaml.load(text.replace("\t", " "), Loader=SpecLoader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark if error.problem == words else None
+        return f":{mark.line + 1}:{mark.column + 1}:" if mark else ""
+    except (yaml.YAMLError, ValueError):
+        pass
+    return ""
 
 
 def _no_number(word: str) -> Never:

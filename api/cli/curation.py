@@ -55,11 +55,14 @@ def label(id: Id, act: LabelAct, labels: Words, url: Url = None, json: Json = Fa
 def note(
     id: Id, text: Text = None, file: File = None, clear: Clear = False, url: Url = None, json: Json = False
 ) -> None:
-    """Print an experiment's note, or write it: plain text, the same for everybody."""
+    """Print an experiment's note, and nothing else on standard output; or write it: plain text, for everybody."""
     if sum((text is not None, file is not None, clear)) > 1:
         complain("give one of TEXT, --file and --clear")
         raise typer.Exit(BAD_INPUT)
     wanted = _read(file) if file is not None else text
+    if wanted is not None and not wanted.strip():
+        complain("the text is empty, and nothing was changed; --clear takes the note away")
+        raise typer.Exit(BAD_INPUT)
     with connected(url) as client:
         writes = wanted is not None or clear
         experiment = client.write_note(id, wanted) if writes else client.experiment(id)
@@ -119,12 +122,17 @@ def _print_note(experiment: "ExperimentRecord") -> None:
     from dashboards import formats
 
     if experiment.note is None:
-        print(f"experiment {experiment.id} has no note")
+        complain(f"experiment {experiment.id} has no note")
         return
     who = experiment.note.editor or experiment.note.edited_by
     edited = formats.moment(experiment.note.edited_at) + (f" by {who}" if who else "")
-    for line in (*experiment.note.text.split("\n"), "", f"({edited})"):
-        console().print(plain(line.expandtabs(4)))
+    screen = console()
+    if screen.is_terminal:
+        for line in experiment.note.text.split("\n"):
+            screen.print(plain(line.expandtabs(4)))
+    else:  # as it is, since it may be written again
+        print(experiment.note.text)
+    complain(plain(f"({edited})"))
 
 
 def _ask(experiment: "ExperimentRecord") -> None:

@@ -33,6 +33,8 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
     text = example(kind)
     path = out or Path(f"{kind}.yaml")
     if str(path) == STDOUT:
+        if json:
+            refuse("standard output cannot be the YAML file and JSON; leave out --json or --out -")
         print(text, end="")
         return
     if path.suffix.lower() in (".json", ".toml"):

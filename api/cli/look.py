@@ -72,8 +72,13 @@ def ls(
     """List experiments, newest first; with --experiment or --status, runs."""
     from api.cli.listings import NONE_SUCH, NONE_YET, experiments_table, runs_table
 
+    of_runs = [name for name, given in (("--experiment", experiment), ("--status", status)) if given is not None]
+    of_experiments = [name for name, given in (("--label", label), ("--deleted", deleted)) if given]
+    if of_runs and of_experiments:
+        complain(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined")
+        raise typer.Exit(BAD_INPUT)
     with connected(url) as client:
-        if experiment is not None or status is not None:
+        if of_runs:
             if experiment is not None:
                 client.experiment(experiment)  # an id that does not exist is an error, not an empty list
             runs = client.runs(experiment_id=experiment, status=status)[:limit]

@@ -42,6 +42,8 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     spec = _validated(text)
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
+    if not again and (what := _in_the_way(folder, spec)):
+        refuse(f"{folder} has {what}; --again replaces it, --out FOLDER trains into another folder")
     result = None if again else _finished(folder, spec)
     if result is None:
         result = _train(spec, folder, settings, quiet=json, again=again)
@@ -82,6 +84,26 @@ def _finished(folder: Path, spec: "RunSpec") -> "Result | None":
     except (OSError, ValidationError):
         return None
     return result if result.spec_hash == spec.content_hash() else None
+
+
+def _in_the_way(folder: Path, spec: "RunSpec") -> str | None:
+    """What training into the folder would write over: a result that is not this specification's."""
+    from pydantic_core import from_json
+
+    from worker.reporter import RESULT_NAME
+
+    try:
+        fields = from_json((folder / RESULT_NAME).read_bytes())
+    except OSError:
+        return None
+    except ValueError:
+        return f"a {RESULT_NAME} that cannot be read"
+    found = fields.get("spec_hash") if isinstance(fields, dict) else None
+    if not isinstance(found, str):
+        return f"a {RESULT_NAME} that is no run's"
+    if found == spec.content_hash():
+        return None
+    return f"the result of another specification ({plain(found[:12])}, not {spec.content_hash()[:12]})"
 
 
 def _train(spec: "RunSpec", folder: Path, settings: "Settings", *, quiet: bool, again: bool) -> "Result":

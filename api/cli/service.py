@@ -104,8 +104,12 @@ def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
 
 def fail(error: "ClientError") -> Never:
     """Say what the service said, and leave with the exit code for it."""
+    from api.client_answers import InputError
+
     for line in str(error).splitlines():
         complain(plain(line))
+    if isinstance(error, InputError):
+        raise typer.Exit(BAD_INPUT)
     if error.status is None:
         complain("start one with `adapm-bench up`, or name another with --url")
         raise typer.Exit(UNREACHABLE)

@@ -39,7 +39,10 @@ def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, js
         spec = client.sweep_comparison(id, seeds=seeds)
         if output is not None:
             _write(output, spec.model_dump(mode="json"))
-            print(f"wrote {output}; next: adapm-bench submit {output}")
+            if json:
+                print_json({"kind": "comparison", "file": output})
+            else:
+                print(f"wrote {output}; next: adapm-bench submit {output}")
             return
         # The key holds the specification: once a better trial has ended, this is another comparison.
         submission = client.submit(spec, key=f"sweep-{id}-{spec.content_hash()[:32]}")

@@ -107,7 +107,7 @@ def run_page(
     # The page is found on the narrow rows first; specs and results are joined to the page only.
     page = sa.select(runs.c.id).where(*_conditions(connection, where)).order_by(*_order(sort))
     if after is not None:
-        page = page.where(_behind(connection, after, sort))
+        page = page.where(_behind(connection, after, sort, where.experiment_id))
     chosen = page.limit(limit).subquery()
     query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
     return tuple(_run_record(row) for row in connection.execute(query))
@@ -236,14 +236,18 @@ def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
     return key.is_(None), key.desc() if sort.descending else key.asc(), *usual
 
 
-def _behind(connection: Connection, run_id: str, sort: RunSort | None) -> sa.ColumnElement[bool]:
+def _behind(
+    connection: Connection, run_id: str, sort: RunSort | None, experiment_id: str | None
+) -> sa.ColumnElement[bool]:
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
     key = runs.c[sort.key] if sort is not None else sa.null()
-    query = sa.select(runs.c.experiment_number, runs.c.position, key).where(runs.c.id == known_id(run_id))
-    row = connection.execute(query).one_or_none()
+    columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
+    row = connection.execute(sa.select(*columns).where(runs.c.id == known_id(run_id))).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
-    number, position, value = row
+    number, position, of_experiment, value = row
+    if experiment_id not in (None, of_experiment):
+        raise NotFoundError(f"experiment {experiment_id!r} has no run {run_id!r}, which a page could begin after")
     # The first term alone can use the index; the second one completes the order.
     later = sa.and_(
         runs.c.experiment_number <= number, sa.or_(runs.c.experiment_number < number, runs.c.position > position)

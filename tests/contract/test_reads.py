@@ -47,6 +47,13 @@ def test_a_page_behind_something_that_does_not_exist_is_not_found(store: Store) 
         store.bench.runs(experiment_id="nothing")
 
 
+def test_a_page_of_an_experiments_runs_begins_after_none_of_anothers(store: Store) -> None:
+    one, other = (store.bench.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
+    assert len(store.bench.runs(experiment_id=one, after=f"{one}-0000")) == 1
+    with pytest.raises(NotFoundError, match=f"experiment '{one}' has no run '{other}-0000'"):
+        store.bench.runs(experiment_id=one, after=f"{other}-0000")
+
+
 def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store) -> None:
     spec = comparison_spec(optimizers=("adamw", "lion"), learning_rates=(2e-3, 1e-3), seeds=range(3))
     store.bench.submit(spec)

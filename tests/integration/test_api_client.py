@@ -7,10 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 
-from api.client import Client, ClientError
+from api.client import Client, ClientError, InputError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -137,11 +141,71 @@ def test_a_refused_specification_is_one_error_with_every_fault_in_a_line(client:
     ]
 
 
-@pytest.mark.parametrize("identifier", ["none", "a/b", "..", "", "?x=1", "ü"])
+@pytest.mark.parametrize("identifier", ["none", "a/b", "..", "?x=1", "ü"])
 def test_whatever_is_typed_as_an_id_is_not_found(client: Client, identifier: str):
     with pytest.raises(ClientError) as refused:
         client.experiment(identifier)
     assert refused.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda client: client.experiment(""), "the id is empty"),
+        (lambda client: client.webhook(""), "the id is empty"),
+        (lambda client: next(client.watch("")), "the id is empty"),
+        (lambda client: client.write_note("", "x"), "the id is empty"),
+        (lambda client: client.study(""), "the name is empty"),
+        (lambda client: client.run(None), "the id must be text, not None"),
+        (lambda client: client.run(3), "the id must be text, not int 3"),
+        (lambda client: client.fit(None), "the ids must be a list, not None"),
+        (lambda client: client.profile(["a", None]), "the ids must be texts, not None"),
+        (lambda client: client.fit(3), "the ids must be texts, not int 3"),
+        (lambda client: client.fit(["a"], predict=None), "what to predict must be a list, not None"),
+        (lambda client: client.remove_labels("x", None), "labels must be texts, not None"),
+        (lambda client: client.submit(None), "the fields must be a mapping, not None"),
+        (lambda client: client.submit({"name": {1, 2}}), "/name: JSON cannot hold set {1, 2}"),
+        (lambda client: client.validate({"a": [Path("x")]}), "/a/0: JSON cannot hold PosixPath PosixPath('x')"),
+        (lambda client: client.validate({"a": {(1, 2): 3}}), "/a: the name of a field must be text, not tuple (1, 2)"),
+        (lambda client: client.annotate("x", {"note": b"x"}), "/note: JSON cannot hold bytes b'x'"),
+    ],
+)
+def test_what_cannot_be_sent_is_an_error_of_ours_and_no_service_is_asked(call: Any, sentence: str):
+    with Client("http://127.0.0.1:9", retries=0) as client, pytest.raises(InputError) as refused:
+        call(client)
+    assert (str(refused.value), refused.value.status) == (sentence, None)
+
+
+def test_what_holds_itself_cannot_be_sent():
+    fields: dict[str, Any] = {}
+    fields["a"] = fields
+    with Client("http://127.0.0.1:9", retries=0) as client, pytest.raises(InputError, match="hold themselves"):
+        client.submit(fields)
+
+
+def test_a_single_id_is_one_id(service: Service, client: Client):
+    with pytest.raises(ClientError, match="nothing"):
+        client.fit("nothing")
+    with pytest.raises(ClientError, match="nothing"):
+        client.charts("nothing", "train_loss")
+    client.add_labels(service.bench.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id, "whole")
+    assert [each.labels for each in client.experiments(labels="whole")] == [("whole",)]
+
+
+def test_numbers_of_numpy_are_numbers(client: Client):
+    seeds = [numpy.int64(3), numpy.uint8(4)]
+    candidates = [{"optimizer": "adamw", "learning_rates": [numpy.float32(0.25), numpy.float64(0.5)]}]
+    spec = client.submit(comparison_fields(seeds=seeds, candidates=candidates)).experiment.spec
+    assert isinstance(spec, ComparisonSpec)
+    assert (spec.seeds, spec.candidates[0].learning_rates) == ((3, 4), (0.25, 0.5))
+
+
+def test_what_yaml_takes_for_dates_and_numbers_is_sent_as_before(client: Client):
+    assert client.submit(comparison_fields(name=date(2026, 1, 2))).experiment.name == "2026-01-02"
+    mixed: dict[Any, Any] = {**comparison_fields(), 1: 2}
+    with pytest.raises(ClientError) as refused:
+        client.submit(mixed)
+    assert [fault.pointer for fault in refused.value.faults] == ["/1"]
 
 
 def test_no_service_is_said_in_a_sentence_with_its_url():

@@ -192,9 +192,11 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no such experiments"
     refused = cli("label", cancelled, "add", "a,b")
     assert (refused.exit_code, "without a comma" in refused.stderr) == (2, True)
-    assert cli("note", cancelled).stdout == f"experiment {cancelled} has no note\n"
+    without = cli("note", cancelled)
+    assert (without.stdout, without.stderr) == ("", f"experiment {cancelled} has no note\n")
     cli("note", cancelled, "what we saw")
-    assert cli("note", cancelled).stdout.startswith("what we saw\n\n(")
+    noted = cli("note", cancelled)
+    assert (noted.stdout, noted.stderr[0]) == ("what we saw\n", "(")
     (tmp_path / "note.txt").write_text("from a file\n")
     told = json.loads(cli("note", cancelled, "--file", str(tmp_path / "note.txt"), "--json").stdout)
     assert (told["note"]["text"], told["labels"]) == ("from a file", ["cli"])
@@ -204,6 +206,25 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert cli("note", cancelled, "x", "--clear").exit_code == 2
     assert cli("note", cancelled, "--file", str(tmp_path / "nothing")).exit_code == 2
     assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is taken away\n"
+
+
+def test_a_note_that_is_printed_can_be_written_again(cli: Cli, client: Client, cancelled: str, tmp_path: Any) -> None:
+    text = f"{'a long line ' * 20}end\n\tindented\u00a0with a blank that does not break"
+    client.write_note(cancelled, text)
+    (tmp_path / "note.txt").write_text(cli("note", cancelled).stdout)
+    assert cli("note", cancelled, "--file", str(tmp_path / "note.txt")).exit_code == 0
+    note = client.experiment(cancelled).note
+    assert note is not None and note.text == text
+
+
+def test_an_empty_text_takes_no_note_away(cli: Cli, client: Client, cancelled: str, tmp_path: Any) -> None:
+    client.write_note(cancelled, "kept")
+    (tmp_path / "note.txt").write_text(" \n")
+    for words in (("",), (" ",), ("--file", "-"), ("--file", str(tmp_path / "note.txt"))):
+        refused = cli("note", cancelled, *words, input="")
+        assert (refused.exit_code, refused.stdout, "--clear" in refused.stderr) == (2, "", True)
+    note = client.experiment(cancelled).note
+    assert note is not None and note.text == "kept"
 
 
 def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service, cancelled: str) -> None:

@@ -9,7 +9,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from api.app import NOUNS
 from api.client import Client
+from api.queries import LIKE_PAGES, known_queries
+from api.routes import attempts
+from api.scopes import ROUTES, Access
 from orchestrator.experiments import Candidate
 from orchestrator.jobs import Lease
 from tests.integration.api_service import Service, serving
@@ -78,6 +82,57 @@ def test_lists_are_sorted_and_filtered_page_by_page(http: httpx2.Client, leases:
     assert http.get("/v1/runs", params={"sort": "spec"}).status_code == 422
     found = http.get("/v1/runs", params={"candidate": FORMULA, "status": "succeeded"}).json()["items"]
     assert [run["id"] for run in found] == [leases[0].run_id]
+
+
+@pytest.mark.parametrize(
+    ("address", "faults"),
+    [
+        (
+            "/v1/runs?experiment=x&limit=1",
+            {
+                "/experiment": "unknown parameter; did you mean experiment_id? Known: experiment_id, status, "
+                "candidate, optimizer, model, seed, sort, limit, after"
+            },
+        ),
+        ("/v1/runs?x~/y=1&%00", dict.fromkeys(("/x~0~1y", "/\0"), "unknown parameter; known: experiment_id")),
+        ("/v1/experiments/none?limit=1", {"/limit": "unknown parameter; there are none here"}),
+        ("/v1/experiments?labels=a", {"/labels": "unknown parameter; did you mean label? Known: limit, before, label"}),
+    ],
+)
+def test_a_misspelt_filter_does_not_answer_with_everything(
+    http: httpx2.Client, address: str, faults: dict[str, str]
+) -> None:
+    answer = http.get(address)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    errors = {error["pointer"]: error for error in answer.json()["errors"]}
+    assert errors.keys() == faults.keys()
+    assert all(errors[where]["allowed"].startswith(words) for where, words in faults.items())
+    assert {error["source"] for error in errors.values()} == {"query"}
+
+
+def test_very_many_unknown_parameters_are_refused_at_little_cost(http: httpx2.Client) -> None:
+    answer = http.get("/v1/runs?" + "&".join(f"experiment{number}=x" for number in range(2_000)))
+    assert (answer.status_code, len(answer.json()["errors"])) == (422, 8)
+
+
+def test_a_change_with_unknown_parameters_changes_nothing(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
+    path = f"/v1/runs/{leases[1].run_id}"
+    assert http.post(f"{path}/cancel?force=1").status_code == 422
+    assert http.get(path).json()["status"] == "running"
+
+
+def test_pages_and_their_figures_take_what_is_added_to_their_addresses(
+    http: httpx2.Client, leases: tuple[Lease, ...]
+) -> None:
+    assert http.get("/?utm_source=x").status_code == 200
+    path = f"/v1/experiments/{leases[0].run_id.rpartition('-')[0]}"
+    assert http.get(f"{path}/figures/curves.csv?x=tokens&rates=all&added=1").status_code == 200
+
+
+def test_every_operation_for_users_but_figures_knows_its_parameters() -> None:
+    known = known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
+    users = {route for access, routes in ROUTES.items() if access is not Access.LEASE for route in routes}
+    assert {route for route in users if " /v1/" in route} - known.keys() == {*LIKE_PAGES, "GET /v1/openapi.json"}
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])

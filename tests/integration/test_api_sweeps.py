@@ -106,6 +106,13 @@ def test_the_command_line_compares_the_best_once(service: Service, swept: str, t
     code, _ = cli(service, "sweep", "compare", swept, "-o", str(tmp_path / "best.yaml"))
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert code == 0 and ComparisonSpec.model_validate_json(json.dumps(written)).seeds == (1, 2, 3)
+    path = str(tmp_path / "again.yaml")
+    code, told = cli(service, "sweep", "compare", swept, "-o", path, "--json")
+    assert (code, json.loads(told), yaml.safe_load(Path(path).read_text())) == (
+        0,
+        {"kind": "comparison", "file": path},
+        written,
+    )
 
 
 def test_the_documents_example_is_taken(service: Service) -> None:

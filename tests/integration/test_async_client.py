@@ -5,7 +5,6 @@ import http.server
 import inspect
 import re
 import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -155,14 +154,10 @@ def test_the_examples_of_the_document_work(service: Service, client: Client):
     experiment = client.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
     client.cancel_experiment(experiment.id)
     run = client.runs(experiment_id=experiment.id)[0]
-    known = {"spec": comparison_fields(), "experiment": experiment, "run": run, "asyncio": asyncio}
-    known |= {"AsyncClient": AsyncClient, "ClientError": ClientError}
+    known = {"spec": comparison_fields(), "experiment": experiment, "run": run}
     blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
     for block in blocks:
-        text = block.replace("http://127.0.0.1:8321", service.url)
-        if "async with" in text:
-            text = f"async def use():\n{textwrap.indent(text, '    ')}    return runs\nruns = asyncio.run(use())\n"
-        exec(text, known)
+        exec(block.replace("http://127.0.0.1:8321", service.url), known)
     known["client"].close()  # type: ignore[attr-defined]
     assert len(blocks) == 8
     assert len(known["results"]) == 4  # type: ignore[arg-type]

@@ -127,6 +127,16 @@ def test_ls_lists_experiments_and_runs(cli, experiment_id: str, service: Service
     assert pure_json(cli("ls", "--experiment", experiment_id, "--status", "failed", "--json")) == []
 
 
+@pytest.mark.parametrize("of_experiments", [("--deleted",), ("--label", "cli")])
+@pytest.mark.parametrize("of_runs", [("--experiment", "x"), ("--status", "failed")])
+def test_ls_refuses_what_can_only_be_asked_of_the_other_list(
+    cli, of_runs: tuple[str, ...], of_experiments: tuple[str, ...]
+):
+    result = cli("ls", *of_runs, *of_experiments)
+    sentence = f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", sentence)
+
+
 def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
     run = service.bench.runs(experiment_id=experiment_id)[0]
     shown = pure_json(cli("show", experiment_id, "--json"))
@@ -250,6 +260,24 @@ def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: 
         result = CliRunner().invoke(main, [verb, str(path)])
         assert (result.exit_code, result.stdout) == (2, "")
         assert f"adapm-bench {other} {path}" in result.stderr
+
+
+def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
+    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
+    words = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
+    (tmp_path / "out").mkdir()
+    there = tmp_path / "out" / "result.json"
+    for content, what in (
+        (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
+        ('{"step', "has a result.json that cannot be read"),
+        ("[]", "has a result.json that is no run's"),
+    ):
+        there.write_text(content)
+        result = CliRunner().invoke(main, words, catch_exceptions=False)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert what in result.stderr
+        assert "--again replaces it, --out FOLDER trains into another folder" in result.stderr
+        assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
 
 
 def test_help_lists_every_verb():

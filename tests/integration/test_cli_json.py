@@ -99,10 +99,21 @@ def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
         (("ls", "--nonsense"), BAD_INPUT),
         (("nonsense",), BAD_INPUT),
         (("ls", "--url", "http://127.0.0.1:9"), UNREACHABLE),
+        (("ls", "--url", "garbage"), BAD_INPUT),
+        (("ls", "--url", "http://[::1"), BAD_INPUT),
+        (("show", ""), BAD_INPUT),
+        (("ls", "--experiment", ""), BAD_INPUT),
     ],
 )
 def test_exit_codes_are_those_of_the_document(cli: Cli, words: tuple[str, ...], code: int):
     assert cli(*words).exit_code == code
+
+
+def test_what_is_no_url_is_not_met_with_the_advice_to_start_a_service(cli: Cli):
+    refused = cli("ls", "--url", "http://[::1")
+    assert refused.stderr.splitlines() == [
+        "'http://[::1' is not a URL: Invalid port: ':1'; give one like http://127.0.0.1:8321"
+    ]
 
 
 def test_the_document_lists_every_exit_code():

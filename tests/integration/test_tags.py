@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
+from api.scopes import STREAMS
 from api.tags import MOST_BYTES, matches
 from orchestrator.key_records import KeyRequest, Scope
 from tests.browser.playing import Player
@@ -49,6 +50,35 @@ def test_every_answer_in_one_piece_has_a_tag_that_is_good_until_it_changes(house
         assert again.headers["X-Content-Type-Options"] == "nosniff"
         other = client.get(path, headers={"If-None-Match": '"other"'})
         assert (other.status_code, other.content) == (200, first.content)
+
+
+def test_head_is_get_without_a_body(house: Http):
+    client, _, experiment_id = house
+    pages = ("/", "/queue", f"/experiments/{experiment_id}", "/healthz", "/metrics", "/docs")
+    missing = ("/v1/experiments/none", "/v1/runs?nonsense=1", "/nowhere", "/runs/none")
+    exports = tuple(f"/v1/experiments/{experiment_id}/exports/results.{form}" for form in ("csv", "parquet"))
+    for path in (*tagged_paths(experiment_id), *pages, *missing, *exports):
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        same = ("ETag", "Content-Length", "Content-Type", "Cache-Control", "Content-Disposition")
+        if path != "/metrics":  # which has counted meanwhile
+            assert [head.headers.get(name) for name in same] == [got.headers.get(name) for name in same], path
+    tag = client.get("/v1/models").headers["ETag"]
+    assert client.head("/v1/models", headers={"If-None-Match": tag}).status_code == 304
+    counted = 'adapm_bench_request_seconds_count{method="HEAD",route="/v1/models",status="200"} 1.0'
+    assert counted in client.get("/metrics").text
+
+
+def test_streams_have_no_head_and_say_so(house: Http):
+    client, _, experiment_id = house
+    paths = ("/events", f"/experiments/{experiment_id}/events", f"/v1/experiments/{experiment_id}/stream")
+    for path in paths:
+        refused = client.head(path)
+        assert (refused.status_code, refused.headers["Allow"]) == (405, "GET"), path
+        assert client.get(path).headers["Content-Type"].startswith("text/event-stream")
+    assert len(paths) == len(STREAMS)
+    assert client.put("/v1/runs").headers["Allow"] == "GET, HEAD"
+    assert client.head(f"/v1/runs/{experiment_id}-0000/cancel").headers["Allow"] == "POST"
 
 
 def test_a_change_makes_another_tag(house: Http):

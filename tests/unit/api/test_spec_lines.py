@@ -111,7 +111,9 @@ def test_the_three_languages_say_the_same(tmp_path: Path):
     ("name", "text", "words"),
     [
         ("a.json", '{"a": 1,\n}', ":2:1: is no JSON: Expecting property name"),
-        ("a.json", '{"a": 1, "a": 2}', " is no JSON: 'a' is given twice"),
+        ("a.json", '{"a": 1, "a": 2}', ":1:10: is no JSON: 'a' is given twice"),
+        ("a.json", '{\n\t"a": [{"b": 1},\n\t{"b": 2, "b": "\\ud83d"}]}', ":3:11: is no JSON: 'b' is given twice"),
+        ("a.json", '{"a": {"b": 1, "b": 2}, "a": 1}', " is no JSON: 'b' is given twice"),
         ("a.json", '{"a": NaN}', " is no JSON: NaN is not JSON's"),
         ("a.json", '{"a":' * 100_000, " is nested too deeply"),
         ("a.json", "[1]", " holds a list"),
