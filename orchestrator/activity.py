@@ -92,4 +92,4 @@ class Activity(Record):
     """Of the last day: runs that ended as failed."""
     leaders: tuple[Leader, ...]
     device_seconds_today: float
-    """Since midnight UTC, of every attempt, those at work included."""
+    """Since midnight UTC, of every attempt; of those at work to their last sign of life."""
