@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards import formats, run_figures, views
+from dashboards.attention import silence
 from dashboards.drawing import Figure
 from dashboards.figure_answers import figure_answer
 from dashboards.figure_files import FileForm
@@ -15,6 +16,7 @@ from dashboards.reader import Reader
 from dashboards.render import missing_page, page
 from dashboards.run_figures import METERS
 from orchestrator.errors import NotFoundError
+from orchestrator.jobs import LIVE
 from orchestrator.records import AttemptRecord, RunRecord
 from worker.record import Observation
 
@@ -60,6 +62,7 @@ class RunHandlers:
             attempts=attempts,
             checkpoints=bench.checkpoints(run_id),
             log=self._log(run_id, attempts),
+            concerns=silence(bench.activity(waiting=1), run_id) if run.status in LIVE else (),
             hindrance=bench.hindrance(),
             standing=bench.standing(run_id),
             probed=found,
