@@ -65,6 +65,7 @@ class WaitingRun(Record):
     position: int | None
     """1 is next; null where no machine of the cluster could ever hold it."""
     starts_in_seconds: float | None
+    """An estimate; null while nothing is known, and while no dispatcher begins any."""
 
 
 class Leader(Record):

@@ -28,7 +28,7 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
     return Activity(
         now=now,
         at_work=_at_work(connection, now),
-        waiting=_waiting(connection, waiting),
+        waiting=_waiting(connection, waiting, now),
         waiting_total=int(connection.execute(in_queue).scalar_one()),
         failures=_failures(connection),
         failed_runs=int(connection.execute(failed).scalar_one()),
@@ -77,8 +77,8 @@ def _at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
     return tuple(RunAtWork(**row._mapping) for row in connection.execute(query))
 
 
-def _waiting(connection: Connection, most: int) -> tuple[WaitingRun, ...]:
-    pace = seconds_between_starts(connection)
+def _waiting(connection: Connection, most: int, now: float) -> tuple[WaitingRun, ...]:
+    pace = seconds_between_starts(connection, now)
     joined = runs.join(experiments, experiments.c.id == runs.c.experiment_id)
     query = (
         sa.select(
