@@ -45,6 +45,9 @@ def test_the_queue_shows_places_progress_and_failures(client, bench, player):
     assert "the device &lt;b&gt;fell&lt;/b&gt; off" in page
     assert "8 runs wait, but no dispatcher is at work" in page
     assert "1 run failed in the last 24 hours" in page
+    for path in ("/", "/queue"):
+        shown = re.sub(r"<[^>]+>", " ", client.get(path).text)
+        assert re.search(r"Failed runs\s+1\s+in the last 24 hours", shown) and "Failed today" not in shown
     waiting = bench.activity().waiting
     assert [one.position for one in waiting] == list(range(1, 9))
     for one in waiting[:3]:
