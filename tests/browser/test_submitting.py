@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.footprints import Question
+from orchestrator.studies.demo import DEMO
 
 pytestmark = pytest.mark.browser
 FIGURES = 7
@@ -84,6 +85,19 @@ def test_the_keyboard_leads_everywhere(eyes, site):
     page.get_by_label("Name").fill("")
     page.keyboard.type("gq? t")
     expect(page.get_by_label("Name")).to_have_value("gq? t")
+
+
+def test_a_slash_leads_to_the_search_from_every_page(eyes, site):
+    site.bench.submit(DEMO)
+    page = eyes.look().open(site.url + "/queue")
+    page.keyboard.press("/")
+    page.wait_for_url(site.url + "/#search")
+    expect(page.get_by_label("Search experiments")).to_be_focused()
+    page.keyboard.type("tiny/")
+    expect(page.get_by_label("Search experiments")).to_have_value("tiny/")
+    page.get_by_role("heading", name="Experiments").click()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search experiments")).to_be_focused()
 
 
 def test_what_cannot_be_checked_says_so_until_it_can(eyes, site):
