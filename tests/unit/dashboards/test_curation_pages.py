@@ -74,6 +74,7 @@ def test_a_deleted_experiment_is_offered_back_wherever_it_is_looked_for(client: 
     for path in (f"/runs/{ended}-0000", f"/fits?experiments={ended}", f"/profiles?experiments={ended}"):
         lost = client.get(path)
         assert (lost.status_code, undo in lost.text, 'href="/deleted"' in lost.text) == (404, True, True)
+        assert 'data-label="Can be restored until"' in lost.text
         assert moment(bench.deleted_experiment(ended).undo_until) in lost.text
     compared = client.get(f"/compare?runs={ended}-0000,{ended}-9999").text
     assert f"Run {ended}-0000 is of <bdi>{DEMO.name}</bdi>, which is deleted; until " in compared

@@ -137,7 +137,9 @@ def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench,
 
 def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, bench, player, tmp_path):
     bench.submit(DEMO)
-    run_id = player.begin().lease.run_id
+    played = player.begin()
+    played.report(30)
+    run_id = played.lease.run_id
     assert "has said nothing" not in client.get(f"/runs/{run_id}").text
     with closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as database, database:
         database.execute("update attempts set heartbeat_at = heartbeat_at - 1140")
