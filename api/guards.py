@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.people import as_a_page, wait_for_a_page
 from api.problems import RefusedError
 from dashboards.policy import CONTENT_SECURITY_POLICY
 
@@ -90,10 +91,12 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         limit = WORKER_BODY_BYTES if scope["path"].startswith(WORKER_PATH) else USER_BODY_BYTES
-        declared = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        declared = headers.get("content-length", "0")
         if declared.isdecimal() and int(declared[:20]) > limit:
-            refusal = too_large(limit)
-            await refusal.response()(scope, receive, send)
+            refusal = too_large(limit).response()
+            shown = as_a_page(refusal) if wait_for_a_page(scope, headers) else refusal
+            await shown(scope, receive, send)
             return
         await self.app(scope, _counted(receive, limit), send)
 

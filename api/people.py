@@ -8,12 +8,14 @@ from starlette.types import Scope
 
 from dashboards.render import refused_page
 
+FORM = "application/x-www-form-urlencoded"
 HEADINGS = {
     400: "Not understood",
     403: "Not allowed",
     404: "Nothing here",
     405: "Not possible here",
     409: "Not possible now",
+    413: "Too large",
     422: "Not understood",
     429: "Too much at once",
     500: "Something broke",
@@ -28,6 +30,12 @@ def ask_for_a_page(scope: Scope, headers: Headers) -> bool:
         and "text/html" in headers.get("accept", "")
         and not scope["path"].startswith(("/v1/", "/static/"))
     )
+
+
+def wait_for_a_page(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser shows whatever comes: it asks for a page, or a form of a page was sent. Scripts accept all."""
+    sent = scope["method"] == "POST" and headers.get("content-type", "").startswith(FORM)
+    return ask_for_a_page({**scope, "method": "GET"} if sent else scope, headers)
 
 
 def as_a_page(problem: Response) -> Response:

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.faults import Fault, Problem, Source, faults
-from api.people import as_a_page, ask_for_a_page
+from api.people import as_a_page, wait_for_a_page
 from api.scopes import methods_at
 from orchestrator.errors import (
     ChangedMeanwhileError,
@@ -86,7 +86,7 @@ def _shown(handler: Handler) -> Handler:
 
     def answer(request: Request, error: Exception) -> Response:
         problem = handler(request, error)
-        return as_a_page(problem) if ask_for_a_page(request.scope, request.headers) else problem
+        return as_a_page(problem) if wait_for_a_page(request.scope, request.headers) else problem
 
     return answer
 
@@ -196,5 +196,5 @@ class Unforeseen:
             if begun:
                 raise
             problem = unforeseen(error, scope["method"], scope["path"])
-            shown = as_a_page(problem) if ask_for_a_page(scope, Headers(scope=scope)) else problem
+            shown = as_a_page(problem) if wait_for_a_page(scope, Headers(scope=scope)) else problem
             await shown(scope, receive, send)

@@ -32,7 +32,7 @@ def concerns(activity: Activity, hindrance: str | None) -> tuple[Concern, ...]:
     if unplaceable:
         text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any machine of the cluster has."
         found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
-    found += _silences([one for one in activity.at_work if (one.silent_seconds or 0.0) > SILENT_SECONDS])
+    found += _silences([one for one in activity.at_work if _is_silent(one)])
     if activity.failed_runs:
         number = activity.failed_runs
         text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; retry, or read why."
@@ -46,11 +46,21 @@ def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
         longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
         text = f"{len(silent)} runs have said nothing, the longest for {longest}; their leases will end."
         return [Concern(text=text, link="/queue#at-work")]
-    told = "Run {} has said nothing for {}; its lease will end."
-    return [
-        Concern(text=told.format(one.run_id, formats.duration(one.silent_seconds)), link=f"/runs/{one.run_id}")
-        for one in silent
-    ]
+    return [Concern(text=_silence(one), link=f"/runs/{one.run_id}") for one in silent]
+
+
+def silence(activity: Activity, run_id: str) -> tuple[Concern, ...]:
+    """What the run's own page says where it has fallen silent: the same words, without a way to where one is."""
+    mine = (one for one in activity.at_work if one.run_id == run_id and _is_silent(one))
+    return tuple(Concern(text=_silence(one)) for one in mine)
+
+
+def _is_silent(run: RunAtWork) -> bool:
+    return (run.silent_seconds or 0.0) > SILENT_SECONDS
+
+
+def _silence(run: RunAtWork) -> str:
+    return f"Run {run.run_id} has said nothing for {formats.duration(run.silent_seconds)}; its lease will end."
 
 
 def dispatcher(activity: Activity) -> Leader | None:

@@ -10,7 +10,7 @@ import numpy as np
 from dashboards import formats
 from dashboards.curves import HEADROOM
 from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, line, plain
-from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, style
+from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, styles
 from dashboards.series import Series
 from dashboards.views import candidate_title
 from orchestrator.columns import Array
@@ -83,9 +83,10 @@ class Difference:
 
 
 def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
-    """By run: its optimizer's own style; where an optimizer stands twice, a hue for each run instead."""
-    if len({run.optimizer for run in runs}) == len(runs):
-        return {run.id: style(run.optimizer) for run in runs}
+    """By run: its optimizer's own colour, relatives dashed; where a candidate has several runs, a hue for each run
+    instead."""
+    if len({(run.candidate, run.optimizer) for run in runs}) == len(runs):
+        return styles((run.id, run.optimizer) for run in runs)
     return {run.id: numbered_style(place) for place, run in enumerate(runs)}
 
 

@@ -7,13 +7,14 @@ from fastapi.responses import HTMLResponse
 
 from dashboards import compare
 from dashboards.compare import METRICS, X_TITLES, CompareView
+from dashboards.curation_pages import lost_experiment
 from dashboards.figure_answers import figure_answer
 from dashboards.figure_files import FileForm
 from dashboards.palette import ThemeName
 from dashboards.reader import Reader
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.records import RunRecord
+from orchestrator.records import ExperimentRecord, RunRecord
 
 
 def compare_pages(reader: Reader) -> APIRouter:
@@ -66,12 +67,12 @@ def _tag(reader: Reader, view: CompareView) -> str:
     return f'"{"-".join(str(reader.bench.experiment_version(each)) for each in ids)}"'
 
 
-def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], list[str]]:
-    """(runs that exist, ids that do not)."""
-    found, unknown = [], []
+def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, ExperimentRecord | None]]:
+    """(runs that exist, ids that do not: with the experiment where it is deleted)."""
+    found, unknown = [], {}
     for run_id in view.runs:
         try:
             found.append(reader.bench.run(run_id))
-        except NotFoundError:
-            unknown.append(run_id)
+        except NotFoundError as error:
+            unknown[run_id] = lost_experiment(reader.bench, error)
     return found, unknown

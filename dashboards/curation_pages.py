@@ -49,11 +49,20 @@ def curation_pages(bench: Bench) -> APIRouter:
     return router
 
 
-def lost_page(bench: Bench, experiment_id: str, error: NotFoundError) -> HTMLResponse:
-    """The page in place of an experiment's; of a deleted one with its undo."""
-    if not isinstance(error, DeletedError):
+def lost_page(bench: Bench, error: NotFoundError) -> HTMLResponse:
+    """The page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
+    found = lost_experiment(bench, error)
+    if found is None:
         return missing_page(str(error))
-    return page("deleted.html", status=404, experiments=[bench.deleted_experiment(experiment_id)], alone=True)
+    return page("deleted.html", status=404, experiments=[found], alone=True)
+
+
+def lost_experiment(bench: Bench, error: NotFoundError) -> ExperimentRecord | None:
+    """The deleted experiment because of which something was not found; None where that is not why."""
+    try:
+        return bench.deleted_experiment(error.experiment_id) if isinstance(error, DeletedError) else None
+    except NotFoundError:  # restored, or removed for good, since
+        return None
 
 
 def undoable(bench: Bench, experiment_id: str | None) -> ExperimentRecord | None:
@@ -81,7 +90,7 @@ class CurationPages:
         try:
             return _form(self._bench.experiment(experiment_id))
         except NotFoundError as error:
-            return lost_page(self._bench, experiment_id, error)
+            return lost_page(self._bench, error)
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
@@ -97,7 +106,7 @@ class CurationPages:
         except ChangedMeanwhileError:
             return self._again(experiment_id, sent, ["Somebody else has changed them meanwhile, see above."], OVERTAKEN)
         except NotFoundError as error:
-            return lost_page(self._bench, experiment_id, error)
+            return lost_page(self._bench, error)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(self, experiment_id: str) -> Response:
@@ -112,7 +121,7 @@ class CurationPages:
         try:
             made = self._bench.clone_experiment(experiment_id, name, key, by=_who())
         except NotFoundError as error:
-            return lost_page(self._bench, experiment_id, error)
+            return lost_page(self._bench, error)
         except (ConflictError, MissingDataError) as error:
             return self._ask("clone.html", experiment_id, name=name, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
@@ -147,7 +156,7 @@ class CurationPages:
         try:
             experiment = self._bench.experiment(experiment_id)
         except NotFoundError as error:
-            return lost_page(self._bench, experiment_id, error)
+            return lost_page(self._bench, error)
         return page(
             template,
             status=status,
@@ -162,7 +171,7 @@ class CurationPages:
         try:
             experiment = self._bench.experiment(experiment_id)
         except NotFoundError as error:
-            return lost_page(self._bench, experiment_id, error)
+            return lost_page(self._bench, error)
         return _form(experiment, sent=sent, faults=faults, status=status)
 
 

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards import fit_figures, fit_views
+from dashboards.curation_pages import lost_page
 from dashboards.figure_answers import figure_answer
 from dashboards.figure_files import TITLES, FileForm
 from dashboards.fit_reader import FitReader, candidate_styles, default_targets
@@ -70,7 +71,7 @@ class FitPages:
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
-            return missing(str(error))
+            return lost_page(self._reader.bench, error)
         asked = Asked.of(request, experiments)
         url = Asked.address("/fits", experiments)
         try:
@@ -98,7 +99,7 @@ class FitPages:
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
-            return missing(str(error))
+            return lost_page(self._reader.bench, error)
         try:
             report = self._reader.bench.profile([each.id for each in experiments])
         except ConflictError as error:
@@ -206,11 +207,6 @@ def _named(request: Request) -> list[str]:
     """The ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
     given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
     return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
-
-
-def missing(what: str) -> HTMLResponse:
-    """The 404 page."""
-    return page("missing.html", status=404, what=what[:1].upper() + what[1:])
 
 
 def _is_known(text: str) -> bool:

@@ -114,7 +114,7 @@ class PageHandlers:
                 return self._laws.scaling(whole, request)
             snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
         except NotFoundError as error:
-            return lost_page(self._reader.bench, experiment_id, error)
+            return lost_page(self._reader.bench, error)
         if snapshot.sweep is not None:
             return sweep_page(snapshot, request.query_params, self._reader.bench.hindrance())
         leaders = views.leaders(snapshot.comparison, snapshot.styles)

@@ -6,15 +6,18 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards import formats, run_figures, views
+from dashboards.attention import silence
+from dashboards.curation_pages import lost_page
 from dashboards.drawing import Figure
 from dashboards.figure_answers import figure_answer
 from dashboards.figure_files import FileForm
 from dashboards.figures import run_series
 from dashboards.palette import ThemeName
 from dashboards.reader import Reader
-from dashboards.render import missing_page, page
+from dashboards.render import page
 from dashboards.run_figures import METERS
 from orchestrator.errors import NotFoundError
+from orchestrator.jobs import LIVE
 from orchestrator.records import AttemptRecord, RunRecord
 from worker.record import Observation
 
@@ -46,7 +49,7 @@ class RunHandlers:
         try:
             run = bench.run(run_id)
         except NotFoundError as error:
-            return missing_page(str(error))
+            return lost_page(bench, error)
         attempts = bench.attempts(run_id)
         seen = bench.observations(run_id) if run.spec.workload.probes else ()
         found = run_figures.probed(seen)
@@ -60,6 +63,7 @@ class RunHandlers:
             attempts=attempts,
             checkpoints=bench.checkpoints(run_id),
             log=self._log(run_id, attempts),
+            concerns=silence(bench.activity(waiting=1), run_id) if run.status in LIVE else (),
             hindrance=bench.hindrance(),
             standing=bench.standing(run_id),
             probed=found,

@@ -4,10 +4,21 @@ Plotly's own parallel coordinates draw by WebGL with code that is made while it 
 these are lines, so they obey the same theme and print as they look.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboards.drawing import LOSS_IN_NATS, Figure, bar_width, figure, layout_of, names_margin, plain, transparent
+from dashboards.drawing import (
+    LETTER_PIXELS,
+    LOSS_IN_NATS,
+    Figure,
+    bar_width,
+    figure,
+    layout_of,
+    names_margin,
+    plain,
+    transparent,
+)
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.sweep_words import outcome, value_text
 from orchestrator.spaces import Choice, Range, ends, share_of
@@ -22,6 +33,12 @@ LOST = (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
 """A trial that ended so has no place among the others; its × stands at the upper edge."""
 CROWD = 1.35
 """Losses above the best one by more than this share of it are drawn at the upper edge: they would squeeze the rest."""
+SLANT = 30
+"""Degrees by which names of axes are turned where they would meet each other: upwards, each begins at its axis."""
+MARGIN_RIGHT = 34
+"""Of the figure of parallel coordinates: what the numbers beside the last axis need."""
+LEAST_WIDTH = 250
+"""Pixels between the first axis and the last one on a phone."""
 
 
 def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
@@ -58,9 +75,10 @@ def parallel(report: SweepReport, searched: Searched, style: Style, theme: Theme
     layout["xaxis"] |= {
         "tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names], "showgrid": True,
         "range": [-0.25, len(names) - 0.75], "side": "top", "tickfont": {"size": 12, "color": THEMES[theme].ink},
+        "autotickangles": [0, -SLANT],
     }  # fmt: skip
     layout["yaxis"] |= {"visible": False, "range": [-0.12, 1.08]}
-    layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": 34}
+    layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": _room_at_the_right(names)}
     layout["annotations"] = [*_scales(ranges, theme), *_loss_scale(len(ranges), scale, theme)]
     return figure(data, layout, theme, empty="A line for every trial will stand here.")
 
@@ -207,6 +225,18 @@ def _lines(
         "hovertemplate": "%{text}<extra></extra>",
         "showlegend": False,
     }  # fmt: skip
+
+
+def _room_at_the_right(names: Sequence[str]) -> int:
+    """Names that slant, where they would meet each other, begin at their axes and lead to the right, past the last."""
+    wide = [LETTER_PIXELS * len(name) for name in names]
+    if max(wide) * len(names) <= LEAST_WIDTH:
+        return MARGIN_RIGHT
+    beyond = (
+        math.cos(math.radians(SLANT)) * one - place * LEAST_WIDTH / len(names)
+        for place, one in enumerate(reversed(wide))
+    )
+    return math.ceil(max(MARGIN_RIGHT, *beyond))
 
 
 def _scales(ranges: Mapping[str, Range], theme: ThemeName) -> Iterable[dict[str, Any]]:

@@ -11,6 +11,7 @@ drawing is not made for several threads, so one figure is drawn at a time.
 
 import io
 from collections.abc import Mapping
+from itertools import pairwise
 from threading import Lock
 from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
@@ -32,6 +33,10 @@ MOST_COLUMNS = 5
 """Of names above a figure, or fewer where they are long."""
 TITLE_BOTTOM = 0.93
 """Share of a sheet's height below its title."""
+SLANT = 30
+"""Degrees by which names above a plot are turned where they would meet each other."""
+NAMES_APART = 4
+"""Pixels between two names above a plot, at the least."""
 _DRAWING = Lock()
 
 
@@ -107,6 +112,8 @@ class Sheet:
         main = self._axes_of("x", "y") if not self._data else next(iter(self._axes.values()))
         if len(self._axes) == 1 and self._scale("y").has_words():
             self._make_room(main)
+        if len(self._axes) == 1 and self._scale("x").stands_above():
+            self._slant(main)
         self._notes(main)
         self._legend(main)
 
@@ -161,6 +168,23 @@ class Sheet:
         beside = 24 + 16 * bool(axes.get_ylabel())
         wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
         axes.set_position((wanted, bottom, left + width - wanted, height))
+
+    def _slant(self, axes: Any) -> None:
+        """Turn names above the plot where they would meet, as Plotly does, and give them the room that they take."""
+        self._drawn.canvas.draw()
+        names = axes.get_xticklabels()
+        extents = [name.get_window_extent() for name in names]
+        if all(one.x1 + NAMES_APART < other.x0 for one, other in pairwise(extents)):
+            return
+        for name in names:
+            name.set(rotation=SLANT, rotation_mode="anchor", ha="left", va="bottom")
+        self._drawn.canvas.draw()
+        extents = [name.get_window_extent() for name in names]
+        left, bottom, width, height = axes.get_position().bounds
+        sheet, top = self._drawn.bbox, TITLE_BOTTOM if self._title else 1.0
+        above = max(one.y1 for one in extents) / sheet.height - bottom - height
+        right = max(one.x1 for one in extents) / sheet.width - left - width
+        axes.set_position((left, bottom, min(width, 0.99 - right - left), min(height, top - above - bottom)))
 
     def _notes(self, axes: Any) -> None:
         for shape in self._layout.get("shapes", []):

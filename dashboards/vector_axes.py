@@ -36,6 +36,10 @@ class Scale:
         """Whether words stand at its ticks, which may be long."""
         return bool(self.names or self.layout.get("ticktext"))
 
+    def stands_above(self) -> bool:
+        """Whether words stand above the plot, at each tick one."""
+        return self.has_words() and self.layout.get("side") == "top"
+
     def dress(self, axis: Any, theme: Theme) -> None:
         """Give a matplotlib axis its ends, ticks, grid and title."""
         self._scale(axis)

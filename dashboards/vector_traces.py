@@ -18,7 +18,7 @@ BAR_WIDTH = 0.7
 def scatter(axes: Any, trace: Mapping[str, Any], before: Mapping[str, Any], x: Scale, y: Scale, theme: Theme) -> None:
     """A line, marks, or both, with the band down to the trace `before` where it is filled."""
     xs, ys = x.places(trace["x"]), y.places(trace["y"])
-    line, mode, alpha = trace.get("line", {}), trace["mode"], trace.get("opacity", 1.0)
+    line, mode, alpha = trace.get("line", {}), trace["mode"], trace.get("opacity")
     if trace.get("fill") == "tonexty":
         axes.fill_between(xs, y.places(before["y"]), ys, color=colour(trace["fillcolor"]), linewidth=0)
     width = line.get("width", 1.4) * POINTS
@@ -42,7 +42,7 @@ def scatter(axes: Any, trace: Mapping[str, Any], before: Mapping[str, Any], x: S
         _words(axes, xs, ys, trace, theme)
 
 
-def _marks(axes: Any, xs: Sequence[float], ys: Sequence[float], trace: Mapping[str, Any], alpha: float) -> None:
+def _marks(axes: Any, xs: Sequence[float], ys: Sequence[float], trace: Mapping[str, Any], alpha: float | None) -> None:
     """Marks of one symbol at a time: matplotlib draws no others."""
     marker = trace.get("marker", {})
     edge, count = marker.get("line", {}), len(xs)

@@ -65,6 +65,7 @@ class WaitingRun(Record):
     position: int | None
     """1 is next; null where no machine of the cluster could ever hold it."""
     starts_in_seconds: float | None
+    """An estimate; null while nothing is known, and while no dispatcher begins any."""
 
 
 class Leader(Record):
@@ -92,4 +93,4 @@ class Activity(Record):
     """Of the last day: runs that ended as failed."""
     leaders: tuple[Leader, ...]
     device_seconds_today: float
-    """Since midnight UTC, of every attempt, those at work included."""
+    """Since midnight UTC, of every attempt; of those at work to their last sign of life."""

@@ -15,6 +15,11 @@ class NotFoundError(OrchestratorError):
 class DeletedError(NotFoundError):
     """It was deleted, and can be restored for a while."""
 
+    def __init__(self, told: str, experiment_id: str) -> None:
+        super().__init__(told)
+        self.experiment_id = experiment_id
+        """The deleted experiment, whatever of it was asked for."""
+
 
 class LeaseLostError(OrchestratorError):
     """This attempt's lease has ended or belongs to another attempt; the worker must stop and write nothing more."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import CandidateFit, ScalingPoint
+from orchestrator.fit_targets import Target
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling import MAX_EXPONENT, Form
 from orchestrator.verdicts import SIGNIFICANCE
@@ -40,11 +41,19 @@ def fit_verdict(row: CandidateFit, form: Form) -> str:
 
 
 def fit_notes(
-    experiments: Sequence[ExperimentRecord], rows: Sequence[CandidateFit], form: Form, left_out: Mapping[str, int]
+    experiments: Sequence[ExperimentRecord],
+    rows: Sequence[CandidateFit],
+    form: Form,
+    *,
+    left_out: Mapping[str, int],
+    not_ended: Mapping[str, int],
+    unsaid: Sequence[Target],
 ) -> tuple[str, ...]:
-    """What limits all the fits, the gravest first."""
+    """What limits all the fits, the gravest first. Runs that were `left_out` or have `not_ended`, by candidate;
+    `unsaid`: what was asked for and is not predicted."""
     return (
-        *_about_progress(experiments, left_out),
+        *_about_progress(experiments, left_out, not_ended),
+        *_about_sizes(unsaid),
         *_about_workloads(experiments),
         *_about_rates(experiments),
         *_about_span(rows, form),
@@ -97,14 +106,28 @@ def _held_out(row: CandidateFit) -> list[str]:
     return [f"{text}, more than optimizers differ by." if abs(error) > FAIR_HELD_OUT else f"{text}."]
 
 
-def _about_progress(experiments: Sequence[ExperimentRecord], left_out: Mapping[str, int]) -> list[str]:
+def _about_progress(
+    experiments: Sequence[ExperimentRecord], left_out: Mapping[str, int], not_ended: Mapping[str, int]
+) -> list[str]:
     names = [each.name for each in experiments if not each.counts.done()]
     shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
     found = [f"Not ended yet: {shown}; everything here may still change."] if names else []
-    counts = [f"{title} ({count})" for title, count in left_out.items() if count]
-    if counts:
-        found.append(f"Runs at the best learning rate without a trained model were left out: {', '.join(counts)}.")
+    if counts := _counts(not_ended):
+        found.append(f"Runs at the best learning rate that have not ended are not in it yet: {counts}.")
+    if counts := _counts(left_out):
+        found.append(f"Runs at the best learning rate that ended without a trained model were left out: {counts}.")
     return found
+
+
+def _counts(by_title: Mapping[str, int]) -> str:
+    return ", ".join(f"{title} ({count})" for title, count in by_title.items() if count)
+
+
+def _about_sizes(unsaid: Sequence[Target]) -> list[str]:
+    if not unsaid:
+        return []
+    names = ", ".join(each.model or f"{each.parameters:,} parameters" for each in unsaid)
+    return [f"The law has no size in it, so it predicts nothing of other sizes: {names}."]
 
 
 def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:

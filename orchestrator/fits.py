@@ -2,7 +2,8 @@
 
     experiments ─► each candidate's runs at its best learning rate ─► a form they can tell ─► `scaling.py` ─► verdicts
 
-A candidate is the same one in every experiment by its name. Runs without a trained model are left out, and counted.
+A candidate is the same one in every experiment by its name. Runs without a trained model are left out, and
+counted: those that have not ended apart from those that have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from orchestrator.fit_records import (
 )
 from orchestrator.fit_targets import Target
 from orchestrator.fit_verdicts import fit_notes, fit_verdict, too_few
+from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.scaling import (
     FORMS,
@@ -54,6 +56,9 @@ SEED = 20_251_009
 COLLINEAR = 0.98
 """Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
 
+SIZE = 0
+"""The place of N among a form's variables."""
+
 Indices = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
 """One experiment with all of its runs."""
@@ -73,7 +78,9 @@ class Sample:
     """Parameters, tokens and seed of each run."""
     losses: tuple[float, ...]
     left_out: int
-    """Runs at the best rate that diverged, failed, or have not ended."""
+    """Runs at the best rate that ended without a trained model: they diverged, or failed."""
+    not_ended: int = 0
+    """Runs at the best rate that wait or are at work."""
     states: tuple[tuple[int, int], ...] = ()
     """Parameters, and bytes of optimizer state there; ascending."""
 
@@ -132,9 +139,9 @@ def fit_experiments(
     draws: int = DRAWS,
 ) -> FitReport:
     """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
-    for each parameter as the largest model had. `needs`: the exact memory of (candidate, model), where it is known. An
-    experiment that is given twice counts once. Raises `FitError` for experiments that have no candidate in common, and
-    where a loss is no loss of a language model, in nats."""
+    for each parameter as the largest model had; what the law says nothing about is a note. `needs`: the exact memory of
+    (candidate, model), where it is known. An experiment that is given twice counts once. Raises `FitError` for
+    experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
     measured = tuple(
         {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
     )
@@ -146,7 +153,8 @@ def fit_experiments(
         raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
     chosen = FORMS[form or _form(samples)]
     fitted = {each.candidate: _fitted(each, chosen, draws) for each in samples}
-    wanted = tuple(Target(*each) for each in predict)
+    asked = tuple(Target(*each) for each in predict)
+    wanted = _said(asked, chosen, samples)
     rows = [
         _row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted, needs or {}) for each in samples
     ]
@@ -160,7 +168,12 @@ def fit_experiments(
         draws=draws,
         fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, chosen)}) for row in ranked),
         notes=fit_notes(
-            [experiment for experiment, _ in measured], ranked, chosen, {s.title: s.left_out for s in samples}
+            [experiment for experiment, _ in measured],
+            ranked,
+            chosen,
+            left_out={each.title: each.left_out for each in samples},
+            not_ended={each.title: each.not_ended for each in samples},
+            unsaid=[each for each in asked if each not in wanted],
         ),
     )
 
@@ -180,6 +193,7 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
     by_candidate: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
     left_out: dict[str, int] = {}
+    not_ended: dict[str, int] = {}
     states: dict[str, dict[int, int]] = {}
     titles: dict[str, str] = {}
     count: dict[str, int] = {}
@@ -193,7 +207,9 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
                 result = run.result
                 if result is not None:
                     states.setdefault(name, {})[result.parameters] = result.optimizer_state_bytes
-                if result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
+                if run.status not in TERMINAL:
+                    not_ended[name] = not_ended.get(name, 0) + 1
+                elif result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
                     left_out[name] = left_out.get(name, 0) + 1
                 else:
                     kept.append(((result.parameters, result.tokens, run.seed), float(result.final_val_loss or 0)))
@@ -205,6 +221,7 @@ def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
             keys=tuple(key for key, _ in sorted(by_candidate[name])),
             losses=tuple(loss for _, loss in sorted(by_candidate[name])),
             left_out=left_out.get(name, 0),
+            not_ended=not_ended.get(name, 0),
             states=tuple(sorted(states.get(name, {}).items())),
         )
         for name in order
@@ -224,6 +241,14 @@ def _form(samples: Sequence[Sample]) -> FormName:
     if sizes == 1 and budgets > 1:
         return "d" if budgets > FORMS["d"].size() else "d0"
     return "n" if sizes > FORMS["n"].size() else "n0"
+
+
+def _said(asked: Sequence[Target], form: Form, samples: Sequence[Sample]) -> tuple[Target, ...]:
+    """What the law can say something about: one of tokens alone knows the sizes that were trained, and no others."""
+    if SIZE in form.variables:
+        return tuple(asked)
+    trained = {size for sample in samples for size in sample.sizes()}
+    return tuple(each for each in asked if each.parameters in trained)
 
 
 def _fitted(sample: Sample, form: Form, draws: int) -> Fitted | None:

@@ -171,7 +171,8 @@ class Standing(Record):
     waiting: int
     """Runs in the queue, of all experiments."""
     starts_in_seconds: float | None
-    """Estimated from the duration of the last runs and the number at work; null while nothing is known."""
+    """Estimated from the duration of the last runs and the number at work; null while nothing is known, and while no
+    dispatcher begins any."""
     waits_for: str | None = None
     """The quota that keeps it from starting, in a sentence; null where none does."""
 

@@ -15,11 +15,31 @@
     try {
       const answer = await fetch(form.getAttribute("action"), { method: "POST", body });
       const text = await answer.text();
-      if (mine !== newest || !answer.headers.get("Content-Type")?.startsWith("text/html")) return;
+      if (mine !== newest) return;
       const fresh = new DOMParser().parseFromString(text, "text/html");
+      if (!fresh.getElementById("preview")) return unchecked(refusal(answer.status, text));
       document.dispatchEvent(new CustomEvent("bench:page", { detail: fresh }));
       form.dataset.checked = String(mine);
-    } catch { /* the service is away: the buttons still ask it */ }
+    } catch { if (mine === newest) unchecked("The service cannot be reached."); }
+  }
+
+  // Why there is no page: the problem's own sentence, where the service or what stands before it has sent one.
+  function refusal(status, text) {
+    let told = `The service answered with ${status}.`;
+    try { told = JSON.parse(text).detail ?? told; } catch { /* not a problem of ours */ }
+    return status === 413 ? `${told} adapm-bench submit sends the same in fewer bytes.` : told;
+  }
+
+  // In the place of what was found before, which is no longer true of what is written; the next page takes it over.
+  function unchecked(why) {
+    const made = (name, looks, ...inside) => {
+      const element = document.createElement(name);
+      element.className = looks;
+      element.append(...inside);
+      return element;
+    };
+    const head = made("header", "card-head", made("h2", "", "Check"), made("span", "chip warn", "not checked"));
+    document.getElementById("preview").replaceChildren(head, made("p", "empty-note bad-text", why));
   }
 
   // What candidates keep in memory is unknown until the planner has counted the model, once; then the check knows it.

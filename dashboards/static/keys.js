@@ -26,6 +26,13 @@
     target.scrollIntoView({ block: "nearest" });
   }
 
+  // The first page has the search; where an address ends in its name, the browser puts the caret into it.
+  function search() {
+    const field = document.querySelector("input[type=search]");
+    if (field) field.focus();
+    else if (location.pathname !== "/") location.assign("/#search");
+  }
+
   function press(key) {
     if (pending && Date.now() - pending < PAIR_MILLISECONDS && PLACES[key]) {
       const link = document.querySelector(`nav a[href="${PLACES[key]}"]`); // viewers have none to /new
@@ -35,7 +42,7 @@
     pending = key === "g" ? Date.now() : 0;
     if (key === "?") { if (help.open) help.close(); else help.showModal(); return true; }
     if (help.open) return false;
-    if (key === "/") { const field = document.querySelector("input[type=search]"); field?.focus(); return field !== null; }
+    if (key === "/") { search(); return true; }
     if (key === "t") { document.getElementById("theme").click(); return true; }
     if (key === "j" || key === "k") { moveRow(key === "j" ? 1 : -1); return true; }
     const one = document.querySelector(`[data-key="${CSS.escape(key)}"]`);

@@ -28,12 +28,12 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
     return Activity(
         now=now,
         at_work=_at_work(connection, now),
-        waiting=_waiting(connection, waiting),
+        waiting=_waiting(connection, waiting, now),
         waiting_total=int(connection.execute(in_queue).scalar_one()),
         failures=_failures(connection),
         failed_runs=int(connection.execute(failed).scalar_one()),
         leaders=_leaders(connection, now),
-        device_seconds_today=_device_seconds_since(connection, DAY_SECONDS * math.floor(now / DAY_SECONDS), now),
+        device_seconds_today=_device_seconds_since(connection, DAY_SECONDS * math.floor(now / DAY_SECONDS)),
     )
 
 
@@ -77,8 +77,8 @@ def _at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
     return tuple(RunAtWork(**row._mapping) for row in connection.execute(query))
 
 
-def _waiting(connection: Connection, most: int) -> tuple[WaitingRun, ...]:
-    pace = seconds_between_starts(connection)
+def _waiting(connection: Connection, most: int, now: float) -> tuple[WaitingRun, ...]:
+    pace = seconds_between_starts(connection, now)
     joined = runs.join(experiments, experiments.c.id == runs.c.experiment_id)
     query = (
         sa.select(
@@ -107,11 +107,14 @@ def _leaders(connection: Connection, now: float) -> tuple[Leader, ...]:
     )
 
 
-def _device_seconds_since(connection: Connection, moment: float, now: float) -> float:
-    """The time since `moment` that attempts held their devices; those at work until now."""
+def _device_seconds_since(connection: Connection, moment: float) -> float:
+    """The time since `moment` that attempts held their devices: to their end, or to the last sign of life of those that
+    have none yet. Those that were given up had long been silent: they end with their lease."""
+    given_up = attempts.c.outcome.in_([AttemptOutcome.LOST, AttemptOutcome.INTERRUPTED])
+    told = sa.func.coalesce(attempts.c.ended_at, attempts.c.heartbeat_at, attempts.c.leased_at)
+    end = sa.case((given_up & (attempts.c.expires_at < told), attempts.c.expires_at), else_=told)
     start = sa.case((attempts.c.leased_at < moment, moment), else_=attempts.c.leased_at)
-    end = sa.func.coalesce(attempts.c.ended_at, now)
     recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > moment)
     held = sa.func.sum((end - start) * runs.c.processes)
-    query = sa.select(held).join(runs, runs.c.id == attempts.c.run_id).where(recent, is_kept)
+    query = sa.select(held).join(runs, runs.c.id == attempts.c.run_id).where(recent, end > start, is_kept)
     return float(connection.execute(query).scalar_one() or 0.0)

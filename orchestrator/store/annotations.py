@@ -69,7 +69,8 @@ def _locked(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     if row.deleted_at is not None:
-        raise DeletedError(f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing")
+        told = f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing"
+        raise DeletedError(told, row.id)
     return row
 
 

@@ -50,7 +50,7 @@ def experiment(connection: Connection, experiment_id: str, *, deleted_too: bool 
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     if row.deleted_at is not None and not deleted_too:
-        raise DeletedError(deleted_sentence(row.id, row.undo_until))
+        raise deleted_error(row.id, row.undo_until)
     return _experiment_records(connection, [row])[0]
 
 
@@ -183,17 +183,16 @@ def require_kept(connection: Connection, experiment_id: str) -> None:
     """Raise `DeletedError` if the experiment is deleted: to be asked under the lock of one of its runs."""
     row = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).one_or_none()
     if row is not None and row.deleted_at is not None:
-        raise DeletedError(deleted_sentence(experiment_id, row.undo_until))
+        raise deleted_error(experiment_id, row.undo_until)
 
 
-def deleted_sentence(experiment_id: str, undo_until: float | None) -> str:
+def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
     """That an experiment is deleted, and the way back."""
+    told = f"experiment {experiment_id} was deleted"
     if undo_until is None:
-        return f"experiment {experiment_id} was deleted and is being removed for good"
+        return DeletedError(f"{told} and is being removed for good", experiment_id)
     moment = datetime.fromtimestamp(undo_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return (
-        f"experiment {experiment_id} was deleted; until {moment} `adapm-bench restore {experiment_id}` brings it back"
-    )
+    return DeletedError(f"{told}; until {moment} `adapm-bench restore {experiment_id}` brings it back", experiment_id)
 
 
 # Helpers, in the order of their use
@@ -205,7 +204,7 @@ def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     if row.deleted_at is not None:
-        raise DeletedError(deleted_sentence(experiment_id, row.undo_until))
+        raise deleted_error(experiment_id, row.undo_until)
     return row
 
 
@@ -214,7 +213,7 @@ def _no_run(connection: Connection, run_id: str) -> NotFoundError:
     query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
     deleted = connection.execute(query.where(runs.c.id == known_id(run_id), is_deleted)).one_or_none()
     if deleted is not None:
-        return DeletedError(deleted_sentence(deleted.id, deleted.undo_until))
+        return deleted_error(deleted.id, deleted.undo_until)
     return NotFoundError(f"there is no run {run_id!r}")
 
 

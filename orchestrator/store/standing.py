@@ -3,13 +3,14 @@
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator.activity import DISPATCHER
 from orchestrator.jobs import LIVE, RunStatus
 from orchestrator.records import Standing
 from orchestrator.store.database import Database
 from orchestrator.store.moves import known_id
 from orchestrator.store.quotas import quotas
 from orchestrator.store.reads import require_run
-from orchestrator.store.tables import QUEUE_ORDER, experiments, is_claimable, runs
+from orchestrator.store.tables import QUEUE_ORDER, experiments, is_claimable, leaders, runs
 
 RECENT_RUNS = 50
 """Runs whose durations make the estimate: enough to be steady, few enough to follow a change of workload."""
@@ -26,8 +27,9 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
         return Standing(position=None, waiting=total, starts_in_seconds=None)
     mine = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
     position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
-    pause = max(row.available_at - database.read_clock(connection), 0.0)
-    pace = seconds_between_starts(connection)
+    now = database.read_clock(connection)
+    pause = max(row.available_at - now, 0.0)
+    pace = seconds_between_starts(connection, now)
     hold = _quota_hold(database, connection, row.experiment_number)
     starts_in = None if pace is None or hold is not None else max(position * pace, pause)
     return Standing(position=position, waiting=total, starts_in_seconds=starts_in, waits_for=hold)
@@ -43,8 +45,12 @@ def _quota_hold(database: Database, connection: Connection, experiment_number: i
     return quota.reason() if quota is not None and quota.runs_left() == 0 else None
 
 
-def seconds_between_starts(connection: Connection) -> float | None:
-    """Mean duration of the last runs over the number of runs at work; None while there is neither."""
+def seconds_between_starts(connection: Connection, now: float) -> float | None:
+    """Mean duration of the last runs over the number of runs at work; None while there is neither, and while no
+    dispatcher is there to begin any."""
+    leads = sa.select(leaders.c.role).where(leaders.c.role == DISPATCHER, leaders.c.expires_at > now)
+    if connection.execute(leads).first() is None:
+        return None
     seconds = (runs.c.ended_at - runs.c.started_at).label("seconds")
     ended = sa.select(seconds).where(runs.c.status == RunStatus.SUCCEEDED)
     recent = ended.order_by(runs.c.ended_at.desc()).limit(RECENT_RUNS).subquery()

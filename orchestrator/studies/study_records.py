@@ -40,6 +40,10 @@ class ScaleReport(Record):
         ours = self.own if self.own and self.own.answer is not Answer.MISSING else None
         return ours or self.published or self.own
 
+    def under_way(self) -> tuple[StudyExperiment, ...]:
+        """Our experiments of it that have not ended."""
+        return tuple(each for each in self.experiments if each.experiment_id is not None and not each.done)
+
 
 class StudySummary(Record):
     """A study in a list."""
@@ -62,3 +66,7 @@ class StudySummary(Record):
         found = [(each.scale, best) for each in reversed(self.scales) if (best := each.best()) is not None]
         judged = [each for each in found if each[1].answer is not Answer.MISSING]
         return next(iter(judged or found), None)
+
+    def under_way(self) -> tuple[StudyExperiment, ...]:
+        """Our experiments of it that have not ended, at any scale."""
+        return tuple(each for scale in self.scales for each in scale.under_way())

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.footprints import Question
+from orchestrator.studies.demo import DEMO
 
 pytestmark = pytest.mark.browser
 FIGURES = 7
@@ -99,3 +100,41 @@ def test_the_keyboard_leads_everywhere(eyes, site):
     page.get_by_label("Name").fill("")
     page.keyboard.type("gq? t")
     expect(page.get_by_label("Name")).to_have_value("gq? t")
+
+
+def test_a_slash_leads_to_the_search_from_every_page(eyes, site):
+    site.bench.submit(DEMO)
+    page = eyes.look().open(site.url + "/queue")
+    page.keyboard.press("/")
+    page.wait_for_url(site.url + "/#search")
+    expect(page.get_by_label("Search experiments")).to_be_focused()
+    page.keyboard.type("tiny/")
+    expect(page.get_by_label("Search experiments")).to_have_value("tiny/")
+    page.get_by_role("heading", name="Experiments").click()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search experiments")).to_be_focused()
+
+
+def test_what_cannot_be_checked_says_so_until_it_can(eyes, site):
+    """Too large for the service, and while the service answers with no page."""
+    watched = eyes.look()
+    page = watched.open(site.url + "/new?as=yaml")
+    page.locator("textarea").fill(SWEEP)
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    page.locator("textarea").fill(SWEEP + "#" * 2**20)
+    expect(page.locator("#preview")).to_contain_text("The body is larger than 1 MiB")
+    expect(page.locator("#preview")).to_contain_text("adapm-bench submit")
+    expect(page.locator("#preview .chip")).to_have_text("not checked")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("h1")).to_have_text("Too large")
+    page.go_back()
+    page.locator("textarea").fill(SWEEP)
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    page.route("**/new", lambda route: route.fulfill(status=502, body="Bad Gateway"))
+    page.locator("textarea").press("End")
+    page.locator("textarea").type(" ")
+    expect(page.locator("#preview")).to_contain_text("The service answered with 502.")
+    page.unroute("**/new")
+    page.locator("textarea").type(" ")
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    assert [each for each in watched.complaints if "413" not in each and "502" not in each] == []

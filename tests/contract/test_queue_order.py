@@ -6,6 +6,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import Wish
 from orchestrator.placement import Node, NodeId
 from orchestrator.records import Standing
+from orchestrator.store.leadership import Leadership
 from tests.contract.conftest import Store
 from tests.stores import comparison_spec, result
 
@@ -70,7 +71,7 @@ def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(st
 
 
 def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
-    """Two at work, 60 s a run: a place every 30 s."""
+    """Two at work, 60 s a run: a place every 30 s, as long as a dispatcher begins them."""
     submit(store, "runs", 5)
     nothing_known = store.bench.standing(store.bench.runs()[4].id)
     assert nothing_known == Standing(position=5, waiting=5, starts_in_seconds=None)
@@ -79,9 +80,17 @@ def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
     store.database.clock_offset_seconds += 60
     store.bench.finish(first.run_id, 1, first.token, result())
     store.claim(cpus=2, limit=2)
+    not_begun = Standing(position=2, waiting=2, starts_in_seconds=None)
+    assert store.bench.standing(store.bench.runs()[4].id) == not_begun
+    dispatcher = Leadership(store.database, "this one")
+    assert dispatcher.hold()
     standing = store.bench.standing(store.bench.runs()[4].id)
     assert (standing.position, standing.waiting) == (2, 2)
     assert standing.starts_in_seconds == pytest.approx(60, abs=5)
+    assert [one.starts_in_seconds for one in store.bench.activity().waiting] == pytest.approx([30, 60], abs=5)
+    dispatcher.resign()
+    assert store.bench.standing(store.bench.runs()[4].id) == not_begun
+    assert [one.starts_in_seconds for one in store.bench.activity().waiting] == [None, None]
 
 
 def test_what_does_not_wait_has_no_place(store: Store) -> None:

@@ -157,3 +157,29 @@ def test_a_crew_gets_through_its_steps_with_all_of_its_processes(store: Store) -
     store.bench.hello(lease.run_id, 1, lease.token)
     store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=5, device_seconds=10.0))
     assert store.bench.experiment(experiment.id).progress.seconds_left == 5.0
+
+
+def test_device_time_of_today_grows_with_signs_of_life_and_not_with_silence(store: Store) -> None:
+    day, noon = 86_400, 43_200
+    store.database.clock_offset_seconds += (noon - store.bench.activity().now) % day
+    for _ in range(2):
+        store.bench.submit(comparison_spec(seeds=(1,)))
+    first, silent = store.claim(cpus=64, limit=2)
+    store.bench.hello(first.run_id, 1, first.token)
+    store.bench.hello(silent.run_id, 1, silent.token)
+    store.database.clock_offset_seconds += 20
+    store.bench.heartbeat(first.run_id, 1, first.token, Heartbeat(step=1, device_seconds=20.0))
+
+    def today() -> float:
+        return store.bench.activity().device_seconds_today
+
+    assert today() == pytest.approx(20, abs=2)
+    store.database.clock_offset_seconds += 3_600
+    assert today() == pytest.approx(20, abs=2)
+    store.bench.finish(first.run_id, 1, first.token, result())
+    assert today() == pytest.approx(3_620, abs=2)
+    store.pass_time(120)  # the reaper waits after it has slept; then it gives the silent one up
+    assert store.bench.run(silent.run_id).status is not RunStatus.RUNNING
+    assert today() == pytest.approx(3_650, abs=2)
+    store.database.clock_offset_seconds += day
+    assert today() == 0

@@ -9,10 +9,14 @@ import pytest
 from api.client import Client, ClientError
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.evidence_files import evidence_path, write_evidence
-from orchestrator.studies.findings import Answer
+from orchestrator.studies.findings import Answer, Finding
 from orchestrator.studies.registry import names, study
 from tests.integration.api_service import Service, serving
 from tests.stores import claim, result
+
+NOTHING = Finding(
+    answer=Answer.MISSING, measured=Answer.MISSING, sentence="not run yet", measures=(), notes=(), machines=()
+)
 
 
 def look(url: str) -> httpx2.Response:
@@ -68,6 +72,31 @@ def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) 
     assert "published result" in page and "Deviates from the published result" in page
     figure = look(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()
     assert set(figure) == {"data", "layout"}
+
+
+def test_the_published_answer_stays_while_an_own_run_is_under_way(client: Client, service: Service) -> None:
+    planned = client.study("loss-curves").scale(Scale.TINY).experiments[0]
+    before = look(f"{service.url}/studies/loss-curves").text
+    assert "An own run has not ended" not in before
+    made = client.submit(planned.spec, key=planned.key).experiment
+    page = look(f"{service.url}/studies/loss-curves").text
+    answer = page[page.index('class="lede answer"') : page.index("The claim")]
+    assert "cannot be said at this scale" in answer and "No result yet" not in answer
+    assert "An own run has not ended; the answer above is the published one" in answer
+    assert f'href="/experiments/{made.id}"' in answer
+    client.cancel_experiment(made.id)
+    assert "An own run has not ended" not in look(f"{service.url}/studies/loss-curves").text
+
+
+def test_what_says_nothing_is_called_no_result(
+    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published for a plan that has since changed, and nothing of our own."""
+    monkeypatch.setattr("orchestrator.studies.judging._finding", lambda *_: NOTHING)
+    page = look(f"{service.url}/studies/loss-curves").text
+    assert "published for another plan" in page and "published result" not in page
+    listing = look(f"{service.url}/studies").text
+    assert "under way" not in listing and "no result yet" in listing
 
 
 def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from api.guards import USER_BODY_BYTES, BodyLimit
 from api.problems import RefusedError, Unforeseen, handle_errors
 from orchestrator.errors import NotFoundError, StoreError
 
@@ -21,14 +22,15 @@ def client() -> TestClient:
     }
 
     def route(path: str, error: Exception) -> None:
-        @app.get(path)
-        @app.get(f"/v1{path}")
+        @app.api_route(path, methods=["GET", "POST"])
+        @app.api_route(f"/v1{path}", methods=["GET", "POST"])
         def fail() -> None:
             raise error
 
     for path, error in faults.items():
         route(path, error)
     handle_errors(app)
+    app.add_middleware(BodyLimit)
     app.add_middleware(Unforeseen)
     return TestClient(app)
 
@@ -52,3 +54,24 @@ def test_a_browser_reads_a_page(client: TestClient, path: str, status: int, head
     assert problem.headers["content-type"] == "application/problem+json"
     for other in (client.get(f"/v1{path}", headers=BROWSER), client.post(path, headers=BROWSER)):
         assert other.headers["content-type"] == "application/problem+json"
+
+
+def test_the_form_of_a_page_is_answered_with_a_page(client: TestClient):
+    """A browser leaves its page for whatever comes; what a script sends accepts everything."""
+    for path, status, heading in (("/busy", 503, "Not reachable for a moment"), ("/broken", 500, "Something broke")):
+        page = client.post(path, headers=BROWSER, data={"name": "x"})
+        assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        assert f"<h1>{heading}</h1>" in page.text
+        for other in (
+            client.post(path, data={"name": "x"}),
+            client.post(f"/v1{path}", headers=BROWSER, data={"n": "x"}),
+        ):
+            assert (other.status_code, other.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_a_form_that_is_too_large_is_answered_with_a_page(client: TestClient):
+    text = {"yaml": "#" * (USER_BODY_BYTES + 1)}
+    page, problem = client.post("/large", headers=BROWSER, data=text), client.post("/large", data=text)
+    assert (page.status_code, problem.status_code) == (413, 413)
+    assert "<h1>Too large</h1>" in page.text and "The body is larger than 1 MiB" in page.text
+    assert problem.headers["content-type"] == "application/problem+json"

@@ -41,6 +41,18 @@ def test_runs_of_different_optimizers_keep_their_colours_and_others_get_one_each
     assert len({style.hue for style in run_styles(runs[:9]).values()}) == 9
 
 
+def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
+    """Where each candidate has one run, two candidates of one optimizer differ in dashes, as on their own pages."""
+    first = next(run for run in runs if run.optimizer == "adapm")
+    other = next(run for run in runs if run.optimizer == "adamw")
+    second = first.model_copy(update={"id": "b", "experiment_id": "b", "candidate": "adapm at rank 1/8"})
+    shown = run_styles([first, second, other])
+    assert [shown[run.id].hue for run in (first, second, other)] == ["blue", "blue", "slate"]
+    assert shown[first.id].dash != shown[second.id].dash
+    again = first.model_copy(update={"id": "c", "experiment_id": "c"})
+    assert len({style.hue for style in run_styles([first, again, other]).values()}) == 3
+
+
 @pytest.mark.parametrize("metric", ["loss", "grad_norm", "lr", "step_seconds"])
 def test_every_metric_has_a_line_for_every_run(bench, runs, metric):
     reader = Reader(bench)

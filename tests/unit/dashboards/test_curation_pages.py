@@ -3,6 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
+from dashboards.formats import moment
 from orchestrator.annotations import AnnotationChange
 from orchestrator.studies.demo import DEMO
 
@@ -70,7 +71,15 @@ def test_a_deleted_experiment_is_offered_back_wherever_it_is_looked_for(client: 
     for page in ("", "/edit", "/clone", "/delete"):
         lost = client.get(f"/experiments/{ended}{page}")
         assert (lost.status_code, undo in lost.text) == (404, True)
-    assert client.get(f"/runs/{ended}-0000").status_code == 404
+    for path in (f"/runs/{ended}-0000", f"/fits?experiments={ended}", f"/profiles?experiments={ended}"):
+        lost = client.get(path)
+        assert (lost.status_code, undo in lost.text, 'href="/deleted"' in lost.text) == (404, True, True)
+        assert 'data-label="Can be restored until"' in lost.text
+        assert moment(bench.deleted_experiment(ended).undo_until) in lost.text
+    compared = client.get(f"/compare?runs={ended}-0000,{ended}-9999").text
+    assert f"Run {ended}-0000 is of <bdi>{DEMO.name}</bdi>, which is deleted; until " in compared
+    assert moment(bench.deleted_experiment(ended).undo_until) in compared and 'href="/deleted"' in compared
+    assert f"There is no run <bdi>{ended}-9999</bdi>" in compared
     restored = client.post(f"/experiments/{ended}/restore")
     assert (restored.status_code, restored.url.path) == (200, f"/experiments/{ended}")
     assert undo not in client.get(f"/?deleted={ended}").text

@@ -6,7 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from dashboards.figure_files import FigureFiles
+from dashboards.palette import style
 from dashboards.report import report
+from dashboards.sweep_figures import MARGIN_RIGHT, SLANT, parallel
 from dashboards.sweep_page import SWEEP_FIGURES
 from dashboards.sweep_words import Order, sorted_trials, value_text
 from dashboards.vector import FigureError
@@ -115,6 +117,22 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     lines = drawn("parallel")  # of the best one, AdaPM: two trials over two hyperparameters and the loss
     assert [trace["x"] for trace in lines] == [[0, 1, 2, None], [0, 1, 2, None]]
     assert drawn("importance") == []  # too few trials
+
+
+def test_every_axis_of_parallel_coordinates_has_room_for_its_name(bench: Bench, swept: str):
+    """Names slant to the right, so that the first one is not cut, and the last one has its room."""
+    report = bench.sweep(swept, importance=False)
+    rules = {f"rule:*.{letter}_proj.weight": {"kind": "choice", "values": ["full", "none"]} for letter in "abcdefgh"}
+    rights = []
+    for space in ({}, rules):
+        fields = {"optimizer": "adapm", "label": HOSTILE, "space": {"lr": RATES} | space}
+        searched = sweep_spec(candidates=[fields]).candidates[0]
+        kept = dict.fromkeys(space, "full")
+        trials = [each.model_copy(update={"parameters": each.parameters | kept}) for each in report.trials]
+        drawn = parallel(report.model_copy(update={"trials": tuple(trials)}), searched, style("adapm"), "light")
+        assert drawn["layout"]["xaxis"]["autotickangles"] == [0, -SLANT]
+        rights.append(drawn["layout"]["margin"]["r"])
+    assert rights[0] == MARGIN_RIGHT and rights[1] > 5 * len("validation loss")
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):

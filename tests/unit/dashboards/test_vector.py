@@ -5,13 +5,16 @@ import io
 import re
 import xml.etree.ElementTree as Tree
 
+import matplotlib.figure
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from dashboards.drawing import Figure
 from dashboards.figure_files import Picture, figure_csv, figure_html, script_hash
 from dashboards.fit_figures import law, log_ticks, residuals
 from dashboards.palette import styles
 from dashboards.tradeoffs import loss_by_price
-from dashboards.vector import FigureError, VectorFormat, vector
+from dashboards.vector import TITLE_BOTTOM, FigureError, Sheet, VectorFormat, vector
 from dashboards.vector_text import letters
 from dashboards.viewstate import ViewState
 from orchestrator.cells import comparisons
@@ -46,6 +49,38 @@ def report() -> FitReport:
 
 
 STYLES = styles([("adamw", "adamw"), (HOSTILE, "adapm")])
+
+
+def above(names: list[str]) -> Figure:
+    """Lines through axes that are named above the plot."""
+    places = list(range(len(names)))
+    axis = {"tickvals": places, "ticktext": names, "side": "top", "range": [-0.25, len(names) - 0.75]}
+    line = {"type": "scatter", "mode": "lines", "x": places, "y": [0.0] * len(names), "line": {"color": "#000000"}}
+    return {"data": [line], "layout": {"xaxis": axis, "yaxis": {"visible": False, "range": [0, 1]}}}
+
+
+def test_names_above_a_plot_slant_where_they_would_meet() -> None:
+    long = [f"rule:*.{one}_proj.weight" for one in "abcdefgh"]
+    for names, turned in ((["lr", "rank", "loss"], 0), (long, 30)):
+        drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
+        FigureCanvasAgg(drawn)
+        Sheet(drawn, above(names), "light", "A title").draw()
+        drawn.canvas.draw()
+        (axes,) = drawn.axes
+        labels = axes.get_xticklabels()
+        assert [label.get_text() for label in labels] == names
+        assert {label.get_rotation() for label in labels} == {turned}
+        for place, label in enumerate(labels):
+            box, tick = label.get_window_extent(), axes.transData.transform((place, 1))[0]
+            assert abs((box.x0 if turned else (box.x0 + box.x1) / 2) - tick) < 10
+            assert box.x0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height * (TITLE_BOTTOM + 0.02)
+
+
+def test_a_colour_that_shines_through_does_so_in_files() -> None:
+    faint, solid = above(["a", "b"]), above(["a", "b"])
+    faint["data"][0]["line"] = {"color": "rgba(0,0,0,0.2)"}
+    assert "stroke-opacity: 0.2" in vector(faint, "svg").decode()
+    assert "stroke-opacity: 0.2" not in vector(solid, "svg").decode()
 
 
 @pytest.mark.parametrize("form", ["svg", "png", "pdf"])

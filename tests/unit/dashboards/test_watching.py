@@ -1,10 +1,16 @@
 """The queue's page, the memory planner, and what needs attention."""
 
+import re
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from dashboards.attention import concerns
 from dashboards.planner import bars
 from dashboards.search import Search, found
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
 from orchestrator.studies.demo import DEMO
 from worker.footprint_records import Footprint, OptimizerFootprint
 
@@ -39,6 +45,9 @@ def test_the_queue_shows_places_progress_and_failures(client, bench, player):
     assert "the device &lt;b&gt;fell&lt;/b&gt; off" in page
     assert "8 runs wait, but no dispatcher is at work" in page
     assert "1 run failed in the last 24 hours" in page
+    for path in ("/", "/queue"):
+        shown = re.sub(r"<[^>]+>", " ", client.get(path).text)
+        assert re.search(r"Failed runs\s+1\s+in the last 24 hours", shown) and "Failed today" not in shown
     waiting = bench.activity().waiting
     assert [one.position for one in waiting] == list(range(1, 9))
     for one in waiting[:3]:
@@ -108,6 +117,37 @@ def test_a_few_silent_runs_are_named_and_many_are_told_together(bench, player):
 
     assert len(texts(2)) == 2 and all("has said nothing for 1 min 30 s" in one for one in texts(2))
     assert texts(3) == ["3 runs have said nothing, the longest for 1 min 30 s; their leases will end."]
+
+
+def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench, player, tmp_path):
+    bench.submit(DEMO)
+    player.finish(2)
+    player.begin()
+    waiting = bench.activity().waiting[0].run_id
+    for path in ("/", "/queue", f"/runs/{waiting}"):
+        page = client.get(path).text
+        assert "next in about" not in page and "starts in about" not in page
+    assert '<td data-label="Starts in about" class="end num">—</td>' in client.get("/queue").text
+    with closing(Database(f"sqlite:///{tmp_path / 'bench.sqlite3'}")) as database:
+        assert Leadership(database, "this one").hold()
+    assert "next in about" in client.get("/").text and "next in about" in client.get("/queue").text
+    assert '<td data-label="Starts in about" class="end num">—</td>' not in client.get("/queue").text
+    assert "starts in about" in client.get(f"/runs/{waiting}").text
+
+
+def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, bench, player, tmp_path):
+    bench.submit(DEMO)
+    played = player.begin()
+    played.report(30)
+    run_id = played.lease.run_id
+    assert "has said nothing" not in client.get(f"/runs/{run_id}").text
+    with closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as database, database:
+        database.execute("update attempts set heartbeat_at = heartbeat_at - 1140")
+    told = re.compile(f"Run {run_id} has said nothing for 19 min[^<]*; its lease will end.")
+    assert told.search(client.get("/").text)
+    page = client.get(f"/runs/{run_id}").text
+    assert told.search(page) and "before it fell silent" in page
+    assert f'href="/runs/{run_id}">Look' not in page
 
 
 def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monkeypatch):

@@ -9,7 +9,9 @@ import pytest
 from orchestrator.comparison import compare
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.fit_records import CandidateFit, FitReport
+from orchestrator.fit_targets import Target
 from orchestrator.fits import FitError, Measured, fit_experiments
+from orchestrator.jobs import RunStatus
 from orchestrator.profiles import profiles
 from tests.reference.made_comparison import Outcome, falling, records
 from tests.stores import comparison_spec, result
@@ -117,9 +119,36 @@ def test_runs_without_a_trained_model_are_left_out_and_counted() -> None:
     diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED)
     runs = tuple(run.model_copy(update={"result": diverged}) if run.seed == 0 else run for run in runs)
     report = fit_experiments([(experiment, runs), *experiments[1:]], draws=50)
-    left_out = "Runs at the best learning rate without a trained model were left out: AdamW (1), AdaPM (1)."
+    left_out = "Runs at the best learning rate that ended without a trained model were left out: AdamW (1), AdaPM (1)."
     assert left_out in report.notes
     assert of(report, "adapm").points[0].n == 2
+
+
+def test_runs_that_have_not_ended_are_not_told_as_ended_without_a_model() -> None:
+    experiments = measured(SIZES, power)
+    experiment, runs = experiments[0]
+    waits = {"result": None, "status": RunStatus.QUEUED, "ended_at": None}
+    runs = tuple(run.model_copy(update=waits) if run.candidate == "adapm" else run for run in runs)
+    report = fit_experiments([(experiment, runs), *experiments[1:]], draws=50)
+    assert "Runs at the best learning rate that have not ended are not in it yet: AdaPM (3)." in report.notes
+    assert not [note for note in report.notes if "ended without a trained model" in note]
+
+
+def test_a_law_of_tokens_alone_predicts_no_other_size() -> None:
+    def law(_name: str, _n: float, d: float) -> float:
+        return float(40 * d**-0.12)
+
+    budgets = {10**7: (10**8, 10**9, 10**10)}
+    asked = [Target(10**9, None, "gpt2-40m"), Target(10**7, 10**11)]
+    report = fit_experiments(measured(budgets, law), predict=asked, draws=50)
+    assert report.form == "d0"
+    (predicted,) = of(report, "adapm").predictions
+    assert (predicted.parameters, predicted.tokens) == (10**7, 10**11)
+    assert {point.parameters for curve in of(report, "adapm").curves for point in curve.points} == {10**7}
+    unsaid = "The law has no size in it, so it predicts nothing of other sizes: gpt2-40m."
+    assert unsaid in report.notes
+    sized = fit_experiments(measured(SIZES, power), predict=asked[:1], draws=50)
+    assert len(of(sized, "adapm").predictions) == 1 and unsaid not in sized.notes
 
 
 def test_nothing_at_all_is_a_sentence_too() -> None:
