@@ -25,7 +25,7 @@ from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId
-from orchestrator.warm_actors import Shape, WarmActors, new_actor
+from orchestrator.warm_actors import Shape, WarmActors, end_actor, new_actor
 
 log = structlog.get_logger(__name__)
 
@@ -197,11 +197,9 @@ class RayRunner:
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         """`ray.kill`: the process ends within milliseconds."""
-        import ray
-
         self._out_of_sight.discard((run_id, attempt))
         if (started := self._started.pop((run_id, attempt), None)) is not None:
-            ray.kill(started.actor, no_restart=True)
+            end_actor(started.actor, started.process_id)
 
     def close(self, grace_seconds: float) -> Sequence[Ended]:
         """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 KEEP_SECONDS: Final = 600.0
 """How long after the newest start: a node that nobody uses is given back, to Ray's autoscaler for instance."""
+CREATION_SECONDS: Final = 1.0
+"""Ray creates an actor within half a second where there is room for it."""
 PING_SECONDS: Final = 1.0
 """A warm actor that does not answer within this is not taken; one that lives answers within milliseconds."""
 
@@ -41,6 +43,8 @@ class WarmActor:
     actor: Any
     name: str
     shape: Shape
+    created: Any
+    """Ray's reference to its first answer."""
     prepared: Any
     """Ray's reference to the end of its imports."""
 
@@ -100,7 +104,10 @@ class WarmActors:
         name = f"warm-{secrets.token_hex(8)}"
         actor = new_actor(name, node, shape, detached=self.detached, soft=False)
         log.info("a warm actor starts", actor=name, node=node, cpus=shape.cpus, gpus=shape.gpus)
-        return WarmActor(actor=actor, name=name, shape=shape, prepared=actor.prepare.remote(shape.gpus))
+        created = actor.process_id.remote()
+        return WarmActor(
+            actor=actor, name=name, shape=shape, created=created, prepared=actor.prepare.remote(shape.gpus)
+        )
 
 
 def new_actor(name: str, node: NodeId, shape: Shape, *, detached: bool, soft: bool) -> Any:
@@ -132,7 +139,18 @@ def _answers(warm: WarmActor) -> bool:
     return True
 
 
-def _end(warm: WarmActor) -> None:
+def end_actor(actor: Any, created: Any) -> None:
+    """Kill an actor once it has answered for the first time (`created`; None: it has).
+
+    A worker that is just creating one does not know it yet and ignores Ray's order: it lives on without an actor, and
+    Ray never gives its CPUs and GPUs to another one.
+    """
     import ray
 
-    ray.kill(warm.actor, no_restart=True)
+    if created is not None:
+        ray.wait([created], timeout=CREATION_SECONDS)
+    ray.kill(actor, no_restart=True)
+
+
+def _end(warm: WarmActor) -> None:
+    end_actor(warm.actor, warm.created)

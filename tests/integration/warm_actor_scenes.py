@@ -79,6 +79,17 @@ def test_a_run_of_another_shape_gets_its_room(here: Node, warm: WarmActors) -> N
     ray.kill(larger)
 
 
+def test_those_that_end_while_they_are_created_give_their_room_back(here: Node, warm: WarmActors) -> None:
+    """Ray's order to end reaches a worker that does not know its actor yet, and its CPU would be occupied for ever."""
+    import ray
+
+    for _ in range(20):
+        warm.take(here.id, ONE_CPU)
+        warm.keep([here])
+        warm.leave(here.id)
+    until(lambda: ray.available_resources().get("CPU") == 2.0, "both CPUs are free again")
+
+
 def test_one_of_a_shape_that_is_not_wanted_any_more_is_replaced(here: Node, warm: WarmActors) -> None:
     """The newest run says what the next one will probably need."""
     warm.take(here.id, ONE_CPU)
