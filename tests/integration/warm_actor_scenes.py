@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,14 +80,22 @@ def test_a_run_of_another_shape_gets_its_room(here: Node, warm: WarmActors) -> N
     ray.kill(larger)
 
 
-def test_those_that_end_while_they_are_created_give_their_room_back(here: Node, warm: WarmActors) -> None:
-    """Ray's order to end reaches a worker that does not know its actor yet, and its CPU would be occupied for ever."""
+def test_an_actor_ends_once_it_is_created(here: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's order to end passes over a worker that is just creating its actor, and the CPU would never be free again."""
     import ray
 
-    for _ in range(20):
-        warm.take(here.id, ONE_CPU)
-        warm.keep([here])
-        warm.leave(here.id)
+    class Slow:
+        def __init__(self, done: Path) -> None:
+            time.sleep(0.3)
+            done.touch()
+
+        def process_id(self) -> int:
+            return 0
+
+    monkeypatch.setattr(warm_actors, "CREATION_SECONDS", 60.0)
+    slow = ray.remote(num_cpus=1)(Slow).remote(tmp_path / "created")
+    warm_actors.end_actor(slow, slow.process_id.remote())
+    assert (tmp_path / "created").exists()
     until(lambda: ray.available_resources().get("CPU") == 2.0, "both CPUs are free again")
 
 
