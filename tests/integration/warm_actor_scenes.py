@@ -81,7 +81,7 @@ def test_a_run_of_another_shape_gets_its_room(here: Node, warm: WarmActors) -> N
 
 
 def test_an_actor_ends_once_it_is_created(here: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's order to end passes over a worker that is just creating its actor, and the CPU would never be free again."""
+    """Ray's order to end passes over a worker that is just creating its actor, whose CPU would never be free again."""
     import ray
 
     class Slow:
