@@ -82,9 +82,14 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
             run(assignment.spec, reporter, folders, assignment.checkpoint, clock=clock, checkpoint_seconds=0.1)
 
 
-def test_a_run_goes_on_from_storage_where_its_machine_was_lost(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are waited for: how long a page waits has tests of its own, and storage may just have come back."""
+    monkeypatch.setattr("orchestrator.attempt_logs.ANSWERS", RemoteAnswers(longest_seconds=60.0))
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:
     """kill -9, and all that its machine had is gone; the next machine has neither checkpoint nor dataset, and storage
     does not answer when it begins. The curve is that of a run that was left alone."""
     first, second = tmp_path / "first machine", tmp_path / "second machine"
@@ -138,8 +143,6 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(
     assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
     assert "a-secret" not in log.read_text()
     remote = Remote(checkpoint_url=f"s3://{BUCKET}/checkpoints")
-    # How long a page waits has tests of its own; this storage has only just come back, on a busy machine perhaps.
-    monkeypatch.setattr("orchestrator.attempt_logs.ANSWERS", RemoteAnswers(longest_seconds=60.0))
     lost = log_tail(tmp_path / "a third machine", remote, "r1", 1, 2**20)
     assert "begins in process" in lost and "is at s3://" in lost
     assert log_tail(tmp_path / "a third machine", remote, "r1", 2, 2**20) == log.read_text()
