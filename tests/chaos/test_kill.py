@@ -1,141 +1,160 @@
-"""kill -9 of a worker, the dispatcher, the api and the supervisor while a comparison runs.
+"""kill -9 of a worker, the api, the dispatcher, the raylet and the supervisor, each while a run trains.
 
-Nothing is lost, nothing doubled, and every loss equals an undisturbed run's to the bit. The webhook of its end is
-delivered though the api is killed while its receiver thinks.
+Nothing is lost, nothing doubled, and every point of every run equals an undisturbed run's to the bit. The webhook of an
+end is delivered though the api is killed while its receiver thinks. Nothing of a killed dispatcher's Ray lives on.
 """
 
 import contextlib
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
 
 from api.client import Client, ClientError
-from api.data_folder import read_note
-from orchestrator.experiments import ComparisonSpec, expand
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
 from orchestrator.webhook_records import WebhookRequest
+from tests.chaos.processes import (
+    api_of,
+    attempts_of,
+    dispatcher_of,
+    family,
+    living,
+    raylet_of,
+    running_service,
+    until,
+    url_of,
+)
+from tests.chaos.undisturbed import course_of, undisturbed_courses
 from tests.integration.small_comparison import small_comparison
 from tests.integration.webhook_receiver import Receiver, receiving
-from worker.reporter import SilentReporter
-from worker.run import Folders, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
-Found = TypeVar("Found")
 
-SPEC = small_comparison(name="chaos", steps=200, seeds=(1,))
-
-
-@contextlib.contextmanager
-def service(folder: Path, **settings: str) -> Iterator[tuple[str, psutil.Process]]:
-    """`adapm-bench up` in a process of its own: its URL and its process. It is killed at the end if it still lives."""
-    environment = os.environ | {f"ADAPM_BENCH_{name}".upper(): value for name, value in settings.items()}
-    command = [sys.executable, "-m", "api.cli", "up", "--data", str(folder), "--port", "0", "--slots", "2"]
-    log = (folder.parent / f"{folder.name}.log").open("ab")
-    process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-    try:
-        note = _await(lambda: read_note(folder), "the service answers")
-        assert note is not None
-        yield note.url, psutil.Process(process.pid)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.wait(60)
-        log.close()
+def one_run(name: str) -> ComparisonSpec:
+    """An experiment of one run of AdaPM; all of them are the same training."""
+    spec = small_comparison(name=name, steps=200, seeds=(1,))
+    adapm = tuple(each for each in spec.candidates if each.optimizer == "adapm")
+    return spec.model_copy(update={"candidates": adapm, "baseline": "adapm"})
 
 
-def _await(look: Callable[[], Found], what: str, seconds: float = 300.0) -> Found:
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.1)
-    return found
+class Scene:
+    """The service, whoever kills a part of it, and the experiments that were submitted so far."""
 
+    def __init__(self, supervisor: psutil.Process, client: Client, experiments: list[str]) -> None:
+        self.supervisor, self.client, self.experiments = supervisor, client, experiments
 
-def _await_step(client: Client, experiment_id: str, steps: int) -> None:
-    """Return when the runs together have taken that many steps, the api's restarts included."""
+    def await_training(self, name: str) -> psutil.Process:
+        """Return the process of an attempt that trains now. A new experiment is submitted as often as one has ended before
+        it was seen: how fast a machine trains makes no difference."""
+        while True:
+            self.experiments.append(self.client.submit(one_run(f"{name} {len(self.experiments)}")).experiment.id)
+            training = until(lambda: attempts_of(self.supervisor) or self.has_ended(), "a run trains or has ended")
+            if isinstance(training, list):
+                return training[0]
 
-    def look() -> bool:
+    def has_ended(self) -> bool:
+        """Whether the newest experiment has; False while the api is away."""
         with contextlib.suppress(ClientError):
-            return client.experiment(experiment_id).progress.steps_done >= steps
+            return self.client.experiment(self.experiments[-1]).counts.done()
         return False
 
-    _await(look, f"{steps} steps are done", 600)
+    def kill_and_replace(self, victim: Callable[[psutil.Process], psutil.Process | None], what: str) -> None:
+        """kill -9 of that process of the supervisor while a run trains; return when another one has its place."""
+        while True:
+            self.await_training(what)
+            # Where Ray is just about to die, there may be none: then another run is waited for.
+            if (found := victim(self.supervisor)) is not None:
+                break
+        found.kill()
+        until(lambda: victim(self.supervisor) not in (None, found), f"another {what} lives")
+
+    def await_all_ended(self) -> None:
+        """Return when every experiment has ended."""
+        until(self.have_all_ended, "every experiment has ended", 900)
+
+    def have_all_ended(self) -> bool:
+        """Whether each of the experiments has; False while the api is away."""
+        with contextlib.suppress(ClientError):
+            return all(self.client.experiment(each).counts.done() for each in self.experiments)
+        return False
 
 
-def _kill_child(supervisor: psutil.Process, word: str) -> None:
-    """kill -9 the supervisor's child, or the Ray worker below one, whose command line has that word."""
-    for child in supervisor.children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if word in " ".join(child.cmdline()):
-                child.kill()
-                return
-    raise AssertionError(f"no process with {word!r} to kill")
-
-
-def _finish(client: Client, spec: ComparisonSpec) -> dict[str, float | None]:
-    """Submit, wait, and return the final validation loss of every candidate."""
-    experiment = client.submit(spec, key="chaos").experiment
-    _await(lambda: client.experiment(experiment.id).counts.done(), "every run has ended", 900)
-    runs = client.runs(experiment_id=experiment.id)
-    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}, [run.reason for run in runs]
-    return {run.candidate: run.result.final_val_loss for run in runs if run.result}
-
-
-def _undisturbed(spec: ComparisonSpec, folder: Path, datasets: Path) -> dict[str, float | None]:
-    """The same runs in this process, one after another."""
-    ended = {}
-    for planned in expand(spec):
-        folders = Folders(run_folder=folder / planned.candidate, dataset_folder=datasets)
-        ended[planned.candidate] = run(planned.spec, SilentReporter(), folders).final_val_loss
-    return ended
+def embedded_raylet_of(supervisor: psutil.Process) -> psutil.Process | None:
+    """The raylet below the supervisor's dispatcher."""
+    return raylet_of(dispatcher_of(supervisor))
 
 
 def test_any_process_may_be_killed(tmp_path: Path) -> None:
-    """Five kinds of kill in one comparison; the second start finishes it, and tells of its end."""
+    """Five kinds of kill; the second start finishes what is left, and tells of its end."""
     with receiving() as receiver:
         _kill_them(tmp_path, receiver)
 
 
 def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
-    folder, hooks = tmp_path / "data", {"webhook_urls": receiver.url, "webhook_networks": "127.0.0.0/8"}
-    receiver.hold()
-    with service(folder, **hooks) as (url, supervisor), Client(url) as client:
+    folder = tmp_path / "data"
+    hooks = {"ADAPM_BENCH_WEBHOOK_URLS": receiver.url, "ADAPM_BENCH_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+    experiments: list[str] = []
+    with running_service(folder, environment=hooks) as supervisor, Client(url_of(folder), retries=4) as client:
+        scene = Scene(supervisor, client, experiments)
         hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}ended"))
-        experiment = client.submit(SPEC, key="chaos").experiment
-        _await_step(client, experiment.id, 40)
-        _kill_child(supervisor, "AttemptActor.execute")
-        _await_step(client, experiment.id, 130)
-        _kill_child(supervisor, " api --socket")
-        _await_step(client, experiment.id, 200)
-        _kill_child(supervisor, " dispatcher ")
-        _await_step(client, experiment.id, 260)
-        _kill_child(supervisor, "raylet/raylet")
-        told = tmp_path / "data.log"
-        _await(lambda: told.read_text().count("the dispatcher process ended") == 2, "Ray starts anew")
-        _await_step(client, experiment.id, 330)
-        os.kill(supervisor.pid, signal.SIGKILL)
-    with service(folder, **hooks) as (url, supervisor), Client(url, retries=4) as client:
-        disturbed = _finish(client, SPEC)
-        _await(lambda: receiver.posts, "its end is on its way")
-        _kill_child(supervisor, " api --socket")
+        _kill_a_worker(scene)
+        scene.kill_and_replace(api_of, "api")
+        _kill_the_dispatcher(scene)
+        scene.kill_and_replace(embedded_raylet_of, "raylet")
+        scene.await_all_ended()
+        until(lambda: len(receiver.confirmed()) == len(experiments), "their ends are told")
+        receiver.hold()
+        scene.await_training("supervisor")
+        everything = family(supervisor)
+        supervisor.kill()
+        until(lambda: not living(everything), "nothing of a killed service lives on")
+    with running_service(folder, environment=hooks) as supervisor, Client(url_of(folder), retries=4) as client:
+        scene = Scene(supervisor, client, experiments)
+        scene.await_all_ended()
+        until(lambda: len(receiver.posts) > len(experiments) - 1, "the last end is on its way")
+        first = api_of(supervisor)
+        assert first is not None
+        first.kill()
         receiver.let_go()
-        _await(receiver.confirmed, "its end is told")
-        _await(lambda: _delivered(client, hook.webhook.id), "that is noted")
+        until(lambda: len(receiver.confirmed()) == len(experiments), "the last end is told")
+        until(lambda: _delivered(client, hook.webhook.id), "that is noted")
+        runs = [run for each in experiments for run in client.runs(experiment_id=each)]
+        assert {run.status for run in runs} == {RunStatus.SUCCEEDED}, [run.reason for run in runs]
+        courses = {run.id: course_of(client.points(run.id), run.result) for run in runs if run.result}
     assert {post.headers["webhook-id"] for post in receiver.posts} == receiver.confirmed()
-    told = receiver.posts[-1].verified(hook.secret)["data"]
-    assert (told["id"], told["outcome"], told["counts"]["total"]) == (experiment.id, "succeeded", 3)
-    assert disturbed == _undisturbed(SPEC, tmp_path / "alone", folder / "datasets")
-    _assert_books_are_right(folder / "bench.sqlite3")
+    told = [post.verified(hook.secret)["data"] for post in receiver.posts]
+    assert {(each["id"], each["outcome"], each["counts"]["total"]) for each in told} == {
+        (each, "succeeded", 1) for each in experiments
+    }
+    (expected,) = undisturbed_courses(runs, tmp_path / "alone", folder / "datasets").values()
+    assert [step for step, *_ in expected.points] == list(range(201))
+    assert courses == {run.id: expected for run in runs}
+    _assert_books_are_right(folder / "bench.sqlite3", len(runs))
+
+
+def _kill_a_worker(scene: Scene) -> None:
+    """kill -9 of a process that trains; its run is attempted again. One that had just recorded its result is no loss."""
+    while True:
+        scene.await_training("worker").kill()
+        until(scene.has_ended, "the run has its result")
+        (run,) = scene.client.runs(experiment_id=scene.experiments[-1])
+        if run.attempt > 1:
+            return
+
+
+def _kill_the_dispatcher(scene: Scene) -> None:
+    """kill -9 of the dispatcher: nothing of its Ray lives on beside that of its successor."""
+    scene.await_training("dispatcher")
+    dispatcher = dispatcher_of(scene.supervisor)
+    assert dispatcher is not None
+    left = family(dispatcher)
+    dispatcher.kill()
+    until(lambda: embedded_raylet_of(scene.supervisor) not in (None, *left), "Ray starts anew")
+    assert living(left) == []
 
 
 def _delivered(client: Client, webhook_id: str) -> bool:
@@ -144,16 +163,16 @@ def _delivered(client: Client, webhook_id: str) -> bool:
     return False
 
 
-def _assert_books_are_right(path: Path) -> None:
-    """One experiment, one result a run, gap-free events, and at least one attempt more than runs."""
+def _assert_books_are_right(path: Path, runs: int) -> None:
+    """One result a run, gap-free events, no attempt left open, and at least one attempt more than runs."""
     with contextlib.closing(sqlite3.connect(path)) as database:
 
         def count(query: str) -> int:
             return int(database.execute(query).fetchone()[0])
 
-        assert count("select count(*) from experiments") == 1
-        assert count("select count(*) from runs") == count("select count(*) from results") == 3
-        assert count("select count(*) from attempts") > 3
+        assert count("select count(*) from experiments") == runs
+        assert count("select count(*) from runs") == count("select count(*) from results") == runs
+        assert count("select count(*) from attempts") > runs
         assert count("select count(*) from attempts where ended_at is null") == 0
         gaps = (
             "select count(*) from (select run_id, max(sequence) - count(*) gap from events group by 1) where gap != 0"

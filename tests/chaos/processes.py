@@ -1,0 +1,141 @@
+"""The service's processes, each found by its parent: a process that an earlier one left behind is never taken for it.
+
+    adapm-bench up ─┬─ api
+                    └─ dispatcher ─┬─ gcs_server
+                                   ├─ raylet ── ray::AttemptActor…, one for each attempt
+                                   └─ sweep-driver, one for each sweep
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from api.data_folder import read_note
+
+Found = TypeVar("Found")
+
+ATTEMPT = "ray::AttemptActor"
+"""How Ray calls the process of an attempt, which may be warm and idle."""
+EXECUTING = f"{ATTEMPT}.execute"
+"""How it calls one that trains."""
+
+
+@contextlib.contextmanager
+def running_service(
+    folder: Path, *words: str, slots: int = 2, environment: dict[str, str] | None = None
+) -> Iterator[psutil.Process]:
+    """`adapm-bench up` on that data folder, once it answers: its supervisor. It is stopped at the end if it still lives."""
+    command = [sys.executable, "-m", "api.cli", "up", "--data", str(folder), "--port", "0", "--slots", str(slots)]
+    with (folder.parent / f"{folder.name}.log").open("ab") as log:
+        process = subprocess.Popen([*command, *words], stdout=log, stderr=log, env=os.environ | (environment or {}))
+        try:
+            until(lambda: read_note(folder), "the service answers", or_ended=process)
+            yield psutil.Process(process.pid)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(120)
+
+
+def url_of(folder: Path) -> str:
+    """Where the service of a data folder answers."""
+    note = read_note(folder)
+    assert note is not None, f"no service answers for {folder}"
+    return note.url
+
+
+def until(
+    look: Callable[[], Found],
+    what: str,
+    seconds: float = 600.0,
+    *,
+    or_ended: subprocess.Popen[bytes] | None = None,
+) -> Found:
+    """Wait for a condition and return what was found; the bound is for a broken product, not an expectation of speed.
+
+    A condition that asks a process which may just have ended is false then. Fails at once where `or_ended` has ended.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if found := look():
+                return found
+        assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {what}"
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
+        time.sleep(0.05)
+
+
+def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; a zombie does not."""
+    found = []
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if each.is_running() and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """A process and all that it and its children have started, for whoever looks at what is left of them."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [process, *process.children(recursive=True)]
+    return [process]
+
+
+def _children(parent: psutil.Process | None, is_wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:
+    """The living children of a living parent with such a command line."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for each in living(parent.children()) if parent is not None and living([parent]) else ():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if is_wanted(each.cmdline()):
+                    found.append(each)
+    return found
+
+
+def _only(found: list[psutil.Process]) -> psutil.Process | None:
+    assert len(found) <= 1, f"one parent has several: {found}"
+    return found[0] if found else None
+
+
+def api_of(supervisor: psutil.Process) -> psutil.Process | None:
+    """The api that answers for this supervisor."""
+    return _only(_children(supervisor, lambda command: "api" in command))
+
+
+def dispatcher_of(supervisor: psutil.Process) -> psutil.Process | None:
+    """The dispatcher of this supervisor."""
+    return _only(_children(supervisor, lambda command: "dispatcher" in command))
+
+
+def _program_of(dispatcher: psutil.Process | None, name: str) -> psutil.Process | None:
+    return _only(_children(dispatcher, lambda command: bool(command) and Path(command[0]).name == name))
+
+
+def raylet_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
+    """The raylet of a dispatcher's embedded Ray."""
+    return _program_of(dispatcher, "raylet")
+
+
+def gcs_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
+    """The control store of a dispatcher's embedded Ray."""
+    return _program_of(dispatcher, "gcs_server")
+
+
+def attempts_of(supervisor: psutil.Process, state: str = EXECUTING) -> list[psutil.Process]:
+    """The processes of attempts on the Ray of this supervisor's dispatcher."""
+    raylet = raylet_of(dispatcher_of(supervisor))
+    return _children(raylet, lambda command: bool(command) and command[0].startswith(state))
+
+
+def sweep_drivers_of(supervisor: psutil.Process) -> list[psutil.Process]:
+    """The drivers of sweeps that this supervisor's dispatcher has started."""
+    return _children(dispatcher_of(supervisor), lambda command: "sweep-driver" in command)
