@@ -1,9 +1,9 @@
 """The service's processes, each found by its parent: a process that an earlier one left behind is never taken for it.
 
-    adapm-bench up ─┬─ api
-                    └─ dispatcher ─┬─ gcs_server
-                                   ├─ raylet ── ray::AttemptActor…, one for each attempt
-                                   └─ sweep-driver, one for each sweep
+adapm-bench up ─┬─ api
+                └─ dispatcher ─┬─ gcs_server
+                               ├─ raylet ── ray::AttemptActor…, one for each attempt
+                               └─ sweep-driver, one for each sweep
 """
 
 import contextlib
@@ -32,7 +32,7 @@ EXECUTING = f"{ATTEMPT}.execute"
 def running_service(
     folder: Path, *words: str, slots: int = 2, environment: dict[str, str] | None = None
 ) -> Iterator[psutil.Process]:
-    """`adapm-bench up` on that data folder, once it answers: its supervisor. It is stopped at the end if it still lives."""
+    """`adapm-bench up` on that data folder, once it answers: its supervisor, which is stopped at the end."""
     command = [sys.executable, "-m", "api.cli", "up", "--data", str(folder), "--port", "0", "--slots", str(slots)]
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         process = subprocess.Popen([*command, *words], stdout=log, stderr=log, env=os.environ | (environment or {}))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,19 +21,20 @@ from api.client import Client, ClientError
 from api.data_folder import read_note
 from orchestrator.errors import OrchestratorError
 from tests.chaos.killable_postgresql import KillablePostgresql
+from tests.chaos.processes import ATTEMPT, api_of, attempts_of, dispatcher_of, gcs_of, raylet_of
 
 Answer = TypeVar("Answer")
 
 VICTIMS = {"worker": 5, "api": 3, "postgresql": 3, "dispatcher": 2, "raylet": 2, "gcs": 1, "supervisor": 1}
 """How often each is picked, in proportion."""
-WORDS = {
-    "worker": "AttemptActor",
-    "api": " api --socket",
-    "dispatcher": " dispatcher ",
-    "raylet": "raylet/raylet",
-    "gcs": "gcs/gcs_server",
+FINDERS: dict[str, Callable[[psutil.Process], Sequence[psutil.Process | None]]] = {
+    "worker": lambda supervisor: attempts_of(supervisor, ATTEMPT),
+    "api": lambda supervisor: [api_of(supervisor)],
+    "dispatcher": lambda supervisor: [dispatcher_of(supervisor)],
+    "raylet": lambda supervisor: [raylet_of(dispatcher_of(supervisor))],
+    "gcs": lambda supervisor: [gcs_of(dispatcher_of(supervisor))],
 }
-"""What the command line of each has, below the supervisor."""
+"""What there is of each below the supervisor."""
 
 
 class Rampage:
@@ -60,7 +61,7 @@ class Rampage:
 
     def strike(self) -> str:
         """Kill one of the processes that there are, chosen by chance; what it was."""
-        standing = {name: weight for name, weight in VICTIMS.items() if name not in WORDS or self._find(name)}
+        standing = {name: weight for name, weight in VICTIMS.items() if name not in FINDERS or self._find(name)}
         (name,) = self._chance.choices(list(standing), list(standing.values()))
         if name == "postgresql":
             self._server.kill()
@@ -96,13 +97,11 @@ class Rampage:
                 self._process.kill()
 
     def _find(self, name: str) -> list[psutil.Process]:
-        found = []
-        with contextlib.suppress(psutil.Error):
-            for each in psutil.Process(self._process.pid).children(recursive=True) if self._process else ():
-                with contextlib.suppress(psutil.Error):
-                    if WORDS[name] in " ".join(each.cmdline()):
-                        found.append(each)
-        return found
+        if self._process is None or self._process.poll() is not None:
+            return []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [each for each in FINDERS[name](psutil.Process(self._process.pid)) if each is not None]
+        return []
 
 
 def until(condition: Callable[[], bool], rampage: Rampage, what: str, seconds: float) -> None:

@@ -48,8 +48,10 @@ class Scene:
         self.supervisor, self.client, self.experiments = supervisor, client, experiments
 
     def await_training(self, name: str) -> psutil.Process:
-        """Return the process of an attempt that trains now. A new experiment is submitted as often as one has ended before
-        it was seen: how fast a machine trains makes no difference."""
+        """Return the process of an attempt that trains now.
+
+        Another experiment is submitted where one has ended before it was seen: no machine trains too fast for this.
+        """
         while True:
             self.experiments.append(self.client.submit(one_run(f"{name} {len(self.experiments)}")).experiment.id)
             training = until(lambda: attempts_of(self.supervisor) or self.has_ended(), "a run trains or has ended")
@@ -137,7 +139,7 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
 
 
 def _kill_a_worker(scene: Scene) -> None:
-    """kill -9 of a process that trains; its run is attempted again. One that had just recorded its result is no loss."""
+    """kill -9 of a process that trains, until one had not yet recorded its result; its run is attempted again."""
     while True:
         scene.await_training("worker").kill()
         until(scene.has_ended, "the run has its result")

@@ -3,7 +3,7 @@
     CHAOS_MINUTES=10 CHAOS_SEED=1 python -m pytest tests/chaos/test_long.py -s
 
 Experiments are submitted in the midst of it, with a key, again and again until one is acknowledged. Each of their runs
-must end once, with the losses of an undisturbed run, to the bit.
+must end once, with every point and loss of an undisturbed run, to the bit.
 """
 
 import os
@@ -18,18 +18,15 @@ import sqlalchemy as sa
 from api.client import Client
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
-from orchestrator.records import RunRecord
 from orchestrator.service import Bench
 from orchestrator.store import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.tables import attempts, events, results
 from tests.chaos.killable_postgresql import killable_postgresql
 from tests.chaos.rampage import Rampage, rampage_on, until
+from tests.chaos.undisturbed import course_of, undisturbed_courses
 from tests.integration.small_comparison import small_comparison
 from tests.stores import postgresql_programs
-from worker.reporter import MemoryReporter
-from worker.run import Folders, run
-from worker.spec import RunSpec
 
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -125,8 +122,13 @@ def _report_and_judge(
         ends = Counter(connection.execute(succeeded).scalars())
     lost = [run.id for run in runs if run.status is not RunStatus.SUCCEEDED or recorded[run.id] != 1]
     doubled = [run.id for run in runs if recorded[run.id] > 1 or ends[run.id] > 1]
-    known = _undisturbed(runs, folder / "undisturbed", folder / "data" / "datasets")
-    unequal = [run.id for run in runs if _losses(run) != known[run.spec.content_hash()]]
+    known = undisturbed_courses(runs, folder / "undisturbed", folder / "data" / "datasets")
+    # A result without its points is unequal, too.
+    unequal = [
+        run.id
+        for run in runs
+        if run.result is None or course_of(bench.points(run.id), run.result) != known[run.spec.content_hash()]
+    ]
     resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
     print(f"\n{len(runs)} runs, kills for {MINUTES:g} min, all ended after {seconds / 60:.1f} min; seed {SEED}")
     print(f"kills     {sum(rampage.kills.values())}: {_listed(rampage.kills)}")
@@ -141,20 +143,3 @@ def _report_and_judge(
 
 def _listed(counted: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counted.items()))
-
-
-Losses = tuple[float | None, float | None]
-
-
-def _losses(each: RunRecord) -> Losses | None:
-    return (each.result.final_val_loss, each.result.final_train_loss) if each.result else None
-
-
-def _undisturbed(runs: list[RunRecord], folder: Path, datasets: Path) -> dict[str, Losses]:
-    """The losses of each different training, in this process, with nobody in the way."""
-    different: dict[str, RunSpec] = {each.spec.content_hash(): each.spec for each in runs}
-    found = {}
-    for name, spec in different.items():
-        result = run(spec, MemoryReporter(), Folders(run_folder=folder / name, dataset_folder=datasets))
-        found[name] = result.final_val_loss, result.final_train_loss
-    return found

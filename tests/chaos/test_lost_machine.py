@@ -3,30 +3,27 @@
 What was acknowledged before the backup is there as it was; what came after it is trained again.
 """
 
-import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from api.client import Client
-from api.data_folder import lock_data_folder, read_note
+from api.data_folder import lock_data_folder
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
+from orchestrator.records import RunRecord
+from tests.chaos.processes import running_service, until, url_of
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 ROOT = Path(__file__).parents[2]
 DATA = ".adapm-bench"
-Found = TypeVar("Found")
 
 
 def documented(task: str) -> str:
@@ -56,60 +53,52 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def service(machine: Path) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
-    """`adapm-bench up` on the machine's own data folder."""
-    command = [sys.executable, "-m", "api.cli", "up", "--data", str(machine / DATA), "--port", "0", "--slots", "1"]
-    with (machine.parent / "up.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            note = until(lambda: read_note(machine / DATA), "the service answers")
-            assert note is not None
-            with Client(note.url) as client:
-                yield client, process
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(120)
-
-
 def test_a_backup_brings_back_what_was_acknowledged_and_the_rest_is_trained_again(
     tmp_path: Path, programs: Path
 ) -> None:
+    """At the time of the backup one run has ended, one is under way, too long for any machine, and one waits."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    spec = small_comparison(name="lost", steps=60, seeds=(1,))
-    spec = spec.model_copy(update={"candidates": spec.candidates[:2]})
-    with service(first) as (client, process):
-        experiment = client.submit(spec, key="lost").experiment
-        until(lambda: client.experiment(experiment.id).counts.ended() == 1, "the first run has its result")
-        before = client.runs(experiment_id=experiment.id)
+    specs = {"ended": one_run("ended", 60), "under way": one_run("under way", 10_000_000), "waits": one_run("waits", 6)}
+    with running_service(first / DATA, slots=1) as supervisor, Client(url_of(first / DATA)) as client:
+        ids = {"ended": client.submit(specs["ended"], key="ended").experiment.id}
+        until(lambda: client.experiment(ids["ended"]).counts.done(), "the first run has its result")
+        for name in ("under way", "waits"):
+            ids[name] = client.submit(specs[name], key=name).experiment.id
+        until(lambda: client.experiment(ids["under way"]).progress.steps_done > 0, "the second run is under way")
+        before = only_run(client, ids["ended"])
         shell(documented("Backup"), first, programs)
-        until(lambda: client.experiment(experiment.id).progress.steps_done > 65, "the second run is under way")
-        process.kill()
-        process.wait()
+        supervisor.kill()
     os.close(lock_data_folder(first / DATA, lambda _: None))  # what it had started ends with it
     shutil.copytree(first / "backup", second / "backup")
     shutil.rmtree(first)
 
     assert "sound" in shell(documented("Restore"), second, programs)
-    with service(second) as (client, _):
-        # The key tells that it is the same experiment: nothing is queued twice.
-        assert client.submit(spec, key="lost").experiment.id == experiment.id
-        until(lambda: client.experiment(experiment.id).counts.done(), "every run has ended")
-        after = {run.id: run for run in client.runs(experiment_id=experiment.id)}
-    assert {run.status for run in after.values()} == {RunStatus.SUCCEEDED}
-    (kept,) = [run for run in before if run.status is RunStatus.SUCCEEDED]
-    assert after[kept.id].result == kept.result  # as it was measured then: it was not trained again
-    (lost,) = [run for run in after.values() if run.id != kept.id]
-    assert lost.attempt > 1 or next(run for run in before if run.id == lost.id).status is RunStatus.QUEUED
+    with running_service(second / DATA, slots=1), Client(url_of(second / DATA)) as client:
+        # The keys tell that they are the same experiments: nothing is queued twice.
+        assert {name: client.submit(spec, key=name).experiment.id for name, spec in specs.items()} == ids
+        steps = only_run(client, ids["under way"]).step
+        until(lambda: only_run(client, ids["under way"]).attempt == 2, "the run that was under way is attempted again")
+        until(lambda: only_run(client, ids["under way"]).step > steps, "it has got further than it was")
+        client.cancel_experiment(ids["under way"])
+        until(lambda: all(client.experiment(each).counts.done() for each in ids.values()), "every run has ended")
+        after = {name: only_run(client, each) for name, each in ids.items()}
+    assert {name: (run.status, run.attempt) for name, run in after.items()} == {
+        "ended": (RunStatus.SUCCEEDED, 1),
+        "under way": (RunStatus.CANCELLED, 2),
+        "waits": (RunStatus.SUCCEEDED, 1),
+    }
+    assert after["ended"].result == before.result is not None  # as it was measured then: it was not trained again
 
 
-def until(look: Callable[[], Found], what: str, seconds: float = 600.0) -> Found:
-    """Wait for a condition."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.1)
-    return found
+def one_run(name: str, steps: int) -> ComparisonSpec:
+    """An experiment of one run."""
+    spec = small_comparison(name=name, steps=steps, seeds=(1,))
+    return spec.model_copy(update={"candidates": spec.candidates[:1]})
+
+
+def only_run(client: Client, experiment_id: str) -> RunRecord:
+    """The run of an experiment of one."""
+    (run,) = client.runs(experiment_id=experiment_id)
+    return run

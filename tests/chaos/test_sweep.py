@@ -3,7 +3,8 @@
 Every trial is in the finished table once, the hopeless ones were stopped early, and what had ended was left alone.
 """
 
-import contextlib
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -11,9 +12,10 @@ import pytest
 
 from api.client import Client
 from orchestrator.jobs import RunStatus
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import planned
-from tests.chaos.test_kill import _await, service
+from tests.chaos.processes import living, running_service, sweep_drivers_of, until, url_of
 from tests.reference.made_sweep import sweep_spec
 from worker.record import Verdict
 
@@ -46,28 +48,44 @@ SEED = 13
 """Draws good, hopeless, good, hopeless."""
 
 
-def drivers(of: psutil.Process) -> list[psutil.Process]:
-    """The living drivers among the service's processes."""
-    found = []
-    for process in of.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if "sweep-driver" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+def kill_its_driver(
+    supervisor: psutil.Process, client: Client, spec: SweepSpec
+) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    """kill -9 of the driver of a sweep of which two trials have ended and one has not; the sweep, and its runs before.
+
+    Another sweep is submitted where all trials had ended before that was seen: it depends on no machine's speed.
+    """
+    while True:
+        sweep = client.submit(spec).experiment
+        until(partial(two_trials_have_ended, client, sweep.id), "two trials have ended")
+        before = client.runs(experiment_id=sweep.id)
+        drivers = sweep_drivers_of(supervisor)
+        for each in drivers:
+            each.kill()
+        until(partial(none_lives, drivers), "the killed driver is gone")
+        if drivers and not client.experiment(sweep.id).counts.done():
+            until(lambda: sweep_drivers_of(supervisor), "another driver lives")
+            return sweep, before
+
+
+def two_trials_have_ended(client: Client, sweep_id: str) -> bool:
+    """Whether two trials of the sweep have, at least."""
+    return client.experiment(sweep_id).counts.ended() >= 2
+
+
+def none_lives(processes: Sequence[psutil.Process]) -> bool:
+    """Whether all of them are gone."""
+    return not living(processes)
 
 
 def test_a_sweep_whose_driver_is_killed_has_each_trial_once(tmp_path: Path):
     spec = asha()
     rates = [(planned(spec, number) or {})["lr"] for number in range(4)]
     assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
-    with service(tmp_path / "data") as (url, process), Client(url) as client:
-        sweep = client.submit(spec).experiment
-        _await(lambda: client.experiment(sweep.id).counts.ended() >= 2, "two trials have ended", seconds=600)
-        before = client.runs(experiment_id=sweep.id)
-        (driver,) = drivers(process)
-        driver.kill()
-        _await(lambda: drivers(process) not in ([], [driver]), "another driver lives", seconds=120)
-        _await(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done", seconds=600)
+    folder = tmp_path / "data"
+    with running_service(folder) as supervisor, Client(url_of(folder)) as client:
+        sweep, before = kill_its_driver(supervisor, client, spec)
+        until(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done")
         runs = client.runs(experiment_id=sweep.id)
         report = client.sweep(sweep.id)
         comparison = client.sweep_comparison(sweep.id, seeds=2)

@@ -10,24 +10,27 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from api.data_folder import read_note
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import LeasePolicy, RunStatus
+from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.records import ExperimentRecord
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
+from tests.chaos.processes import dispatcher_of, family, running_service, until
 from tests.integration.small_comparison import small_comparison
 from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(2_400)]
+
+ENDLESS_STEPS = 10_000_000
+"""What no machine trains within the bounds of a test."""
 
 
 @dataclass
@@ -42,8 +45,7 @@ class Running:
 
     def kill(self) -> None:
         """kill -9 of the supervisor and everything below it but detached Ray actors, which are not below it."""
-        family = [self.process, *self.process.children(recursive=True)]
-        for each in family:
+        for each in family(self.process):
             with contextlib.suppress(psutil.Error):
                 each.kill()
 
@@ -51,17 +53,8 @@ class Running:
 @contextlib.contextmanager
 def service(folder: Path, url: str, *words: str) -> Iterator[Running]:
     """A service of its own data folder on a shared database; killed at the end if it still lives."""
-    command = [sys.executable, "-m", "api.cli", "up", "--data", str(folder), "--port", "0", "--slots", "1", *words]
-    environment = os.environ | {"ADAPM_BENCH_DATABASE_URL": url}
-    with (folder.parent / f"{folder.name}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        try:
-            until(lambda: read_note(folder) is not None, "the service answers")
-            yield Running(psutil.Process(process.pid), folder)
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(60)
+    with running_service(folder, *words, slots=1, environment={"ADAPM_BENCH_DATABASE_URL": url}) as supervisor:
+        yield Running(supervisor, folder)
 
 
 @pytest.fixture(scope="module")
@@ -88,26 +81,30 @@ def test_the_standby_goes_on_when_the_leader_is_killed(tmp_path: Path, bench: tu
     url, verbs = bench
     with service(tmp_path / "first", url) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
-        experiment = verbs.submit(runs_of("failover", seeds=(1, 2))).experiment
+        before = verbs.submit(runs_of("before", seeds=(1, 2))).experiment
         until(lambda: running(verbs) == 1, "a run trains")
         with service(tmp_path / "second", url) as second:
             until(lambda: "dispatching" in second.log(), "the second one waits")
             assert "leading" not in second.log()
-            assert attempts(verbs) == [1, 0], "the standby has ended nothing"
+            until(lambda: verbs.experiment(before.id).counts.done(), "the first runs have ended", 900)
+            assert outcomes(verbs, before) == ["succeeded", "succeeded"], "the standby has ended nothing"
+            experiment = verbs.submit(runs_of("failover", seeds=(3, 4))).experiment
+            until(lambda: running(verbs) == 1, "a run has just begun")
             first.kill()
             until(lambda: "leading" in second.log(), "the second one leads")
             until(lambda: verbs.experiment(experiment.id).counts.done(), "every run has ended", 900)
     runs = verbs.runs(experiment_id=experiment.id)
     assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * 2
-    assert sum(run.attempt for run in runs) == 3, "one run was under way"
-    outcomes = [each.outcome for run in runs for each in verbs.attempts(run.id)]
-    assert sorted(filter(None, outcomes)) == ["interrupted", "succeeded", "succeeded"]
+    assert outcomes(verbs, experiment) == ["interrupted", "succeeded", "succeeded"], "one run was under way"
 
 
 def test_a_run_on_a_cluster_outlives_its_dispatcher(
     tmp_path: Path, bench: tuple[str, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kill -9 of the dispatcher: its successor adopts the training, in a warm actor, and its first attempt succeeds."""
+    """kill -9 of the dispatcher: its successor adopts the training, in a warm actor; it goes on in its first attempt.
+
+    It has more steps than any machine takes meanwhile, so that it has not ended before it is adopted.
+    """
     url, verbs = bench
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray_token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
@@ -118,17 +115,23 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
         before = verbs.submit(runs_of("before", seeds=(1,), steps=5)).experiment
         until(lambda: verbs.experiment(before.id).counts.done(), "earlier runs have ended", 900)
         until(lambda: first.log().rstrip().endswith("gpus=0"), "a warm actor starts")
-        experiment = verbs.submit(runs_of("adopted", seeds=(1,))).experiment
+        experiment = verbs.submit(runs_of("adopted", seeds=(1,), steps=ENDLESS_STEPS)).experiment
         until(lambda: running(verbs) == 1, "a run trains")
-        for child in first.process.children():
-            if "dispatcher" in child.cmdline():
-                child.kill()
+        dispatcher = dispatcher_of(first.process)
+        assert dispatcher is not None
+        dispatcher.kill()
         until(lambda: first.log().count("leading") == 2, "its successor leads")
         assert "adopted=1" in first.log()
         assert actors_of(url) == ["warm"]
-        until(lambda: verbs.experiment(experiment.id).counts.done(), "every run has ended", 900)
-    (run,) = verbs.runs(experiment_id=experiment.id)
-    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
+        (adopted,) = verbs.runs(experiment_id=experiment.id)
+        steps = verbs.run(adopted.id).step
+        until(lambda: verbs.run(adopted.id).step > steps, "the adopted run goes on")
+        verbs.wish_run(adopted.id, Wish.CANCEL)
+        until(lambda: verbs.experiment(experiment.id).counts.done(), "the adopted run has obeyed")
+        after = verbs.submit(runs_of("after", seeds=(1,), steps=6)).experiment
+        until(lambda: verbs.experiment(after.id).counts.done(), "the next run has ended", 900)
+    assert outcomes(verbs, experiment) == ["cancelled"], "one attempt, from before the kill to its end"
+    assert outcomes(verbs, after) == ["succeeded"]
 
 
 def actors_of(url: str) -> list[str]:
@@ -163,7 +166,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
 
 
 def runs_of(name: str, seeds: tuple[int, ...], steps: int = 150) -> ComparisonSpec:
-    """One for each seed, long enough to be killed in between, however fast the machine is."""
+    """One run of the first candidate for each seed."""
     spec = small_comparison(name=name, steps=steps, seeds=seeds)
     return spec.model_copy(update={"candidates": spec.candidates[:1]})
 
@@ -172,12 +175,7 @@ def running(bench: Bench) -> int:
     return len(bench.runs(status=RunStatus.RUNNING))
 
 
-def attempts(bench: Bench) -> list[int]:
-    return sorted((run.attempt for run in bench.runs()), reverse=True)
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.1)
+def outcomes(bench: Bench, experiment: ExperimentRecord) -> list[str | None]:
+    """How the attempts at an experiment's runs ended, sorted."""
+    ended = [each.outcome for run in bench.runs(experiment_id=experiment.id) for each in bench.attempts(run.id)]
+    return sorted(ended, key=str)

@@ -1,5 +1,5 @@
 """docker-compose.yml's topology with the very same commands, as processes of this machine: PostgreSQL, MLflow, a Ray
-head, two Ray nodes, two apis, two dispatchers; a comparison goes through while each of them is killed with -9.
+head, two Ray nodes, two apis, two dispatchers; each of them is killed with -9 while a run trains.
 
 `make cluster-test`; not part of `make test`, since it needs minutes.
 """
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ import ray
 import yaml
 
 from api.client import Client, ClientError
-from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.jobs import RunStatus
 from tests.chaos.killable_postgresql import KillablePostgresql, killable_postgresql
+from tests.chaos.processes import until
+from tests.chaos.undisturbed import course_of, undisturbed_courses
 from tests.integration.small_comparison import small_comparison
 from tests.stores import postgresql_programs
 
@@ -197,37 +199,56 @@ VICTIMS = (
 
 
 def go_through(machine: Machine, postgresql: KillablePostgresql, url: str, key: str, mlflow: str) -> str:
-    """Submit, kill each of them while it trains, and look at what came of it."""
-    with Client(url, key=key) as client:
+    """Kill each of them while a run trains, and look at what came of it."""
+    experiments: list[str] = []
+    with Client(url, key=key, retries=20) as client:
         until(lambda: answers(client), "the api answers")
-        spec = small_comparison(name="the whole topology", steps=200, seeds=(1, 2, 3))
-        experiment = client.submit(spec).experiment
-        runs = client.experiment(experiment.id).counts.total
         for victim in VICTIMS:
-            until(lambda: training(client) != 0, f"a run trains, before {victim} is killed")
-            print(f"{training(client) or 'none'} of {runs} runs trains: kill -9 {victim}", flush=True)
+            await_training(client, victim, experiments)
+            print(f"a run trains: kill -9 {victim}", flush=True)
             if victim == "postgresql":
                 postgresql.kill()
                 postgresql.start()
             else:
                 machine.containers[victim].kill()
-        until(lambda: answers(client) and client.experiment(experiment.id).counts.done(), "every run has ended", 1200)
-        ended = client.runs(experiment_id=experiment.id)
-        assert [run.status for run in ended] == [RunStatus.SUCCEEDED] * runs
-        assert len(client.compare(experiment.id).rows) == len(spec.candidates)
-        until(lambda: copies(mlflow, machine.folder) == runs, "MLflow has every run")
-        attempts = sum(run.attempt for run in ended)
+        until(lambda: have_ended(client, experiments), "every run has ended", 1200)
+        runs = [run for each in experiments for run in client.runs(experiment_id=each)]
+        assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * len(experiments)
+        courses = {run.id: course_of(client.points(run.id), run.result) for run in runs if run.result}
+        until(lambda: copies(mlflow, machine.folder) == len(runs), "MLflow has every run")
+        attempts = sum(run.attempt for run in runs)
     assert all(container.starts >= 2 for name, container in machine.containers.items() if name in VICTIMS)
-    return f"{runs} runs of {len(spec.candidates)} optimizers in {attempts} attempts, {len(VICTIMS)} kills"
+    known = undisturbed_courses(runs, machine.folder / "alone", machine.folder / "data" / "datasets")
+    assert courses == {run.id: known[run.spec.content_hash()] for run in runs}
+    return f"{len(runs)} runs in {attempts} attempts, {len(VICTIMS)} kills, every point as undisturbed"
 
 
-def training(client: Client) -> int | None:
-    """How many runs train; None where all have ended, 0 while the service is away."""
+def await_training(client: Client, victim: str, experiments: list[str]) -> None:
+    """Return while the run of a new experiment trains; another is submitted where one had ended before it was seen."""
+    while True:
+        spec = small_comparison(name=f"{victim} {len(experiments)}", steps=200, seeds=(1,))
+        spec = spec.model_copy(update={"candidates": spec.candidates[:1]})
+        # The key makes it the same experiment though the api dies between having it and saying so.
+        experiments.append(client.submit(spec, key=f"{victim} {len(experiments)}").experiment.id)
+        until(lambda: trains(client, experiments[-1]) or have_ended(client, experiments[-1:]), f"a run for {victim}")
+        if trains(client, experiments[-1]):
+            return
+
+
+def trains(client: Client, experiment_id: str) -> bool:
+    """Whether the run of that experiment trains now; False while the service is away."""
     try:
-        found = [run.status for run in client.runs()]
+        return [run.status for run in client.runs(experiment_id=experiment_id)] == [RunStatus.RUNNING]
     except ClientError:
-        return 0
-    return None if all(status in TERMINAL for status in found) else found.count(RunStatus.RUNNING)
+        return False
+
+
+def have_ended(client: Client, experiments: Sequence[str]) -> bool:
+    """Whether all of their runs have; False while the service is away."""
+    try:
+        return all(client.experiment(each).counts.done() for each in experiments)
+    except ClientError:
+        return False
 
 
 def answers(client: Client) -> bool:
@@ -258,11 +279,3 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 600.0) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.2)
