@@ -60,13 +60,13 @@ def test_a_backup_brings_back_what_was_acknowledged_and_the_rest_is_trained_agai
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    specs = {"ended": one_run("ended", 60), "under way": one_run("under way", 10_000_000), "waits": one_run("waits", 6)}
+    specs = {"ended": one_run("ended", 60), "under-way": one_run("under way", 10_000_000), "waits": one_run("waits", 6)}
     with running_service(first / DATA, slots=1) as supervisor, Client(url_of(first / DATA)) as client:
         ids = {"ended": client.submit(specs["ended"], key="ended").experiment.id}
         until(lambda: client.experiment(ids["ended"]).counts.done(), "the first run has its result")
-        for name in ("under way", "waits"):
+        for name in ("under-way", "waits"):
             ids[name] = client.submit(specs[name], key=name).experiment.id
-        until(lambda: client.experiment(ids["under way"]).progress.steps_done > 0, "the second run is under way")
+        until(lambda: client.experiment(ids["under-way"]).progress.steps_done > 0, "the second run is under way")
         before = only_run(client, ids["ended"])
         shell(documented("Backup"), first, programs)
         supervisor.kill()
@@ -78,15 +78,15 @@ def test_a_backup_brings_back_what_was_acknowledged_and_the_rest_is_trained_agai
     with running_service(second / DATA, slots=1), Client(url_of(second / DATA)) as client:
         # The keys tell that they are the same experiments: nothing is queued twice.
         assert {name: client.submit(spec, key=name).experiment.id for name, spec in specs.items()} == ids
-        steps = only_run(client, ids["under way"]).step
-        until(lambda: only_run(client, ids["under way"]).attempt == 2, "the run that was under way is attempted again")
-        until(lambda: only_run(client, ids["under way"]).step > steps, "it has got further than it was")
-        client.cancel_experiment(ids["under way"])
+        steps = only_run(client, ids["under-way"]).step
+        until(lambda: only_run(client, ids["under-way"]).attempt == 2, "the run that was under way is attempted again")
+        until(lambda: only_run(client, ids["under-way"]).step > steps, "it has got further than it was")
+        client.cancel_experiment(ids["under-way"])
         until(lambda: all(client.experiment(each).counts.done() for each in ids.values()), "every run has ended")
         after = {name: only_run(client, each) for name, each in ids.items()}
     assert {name: (run.status, run.attempt) for name, run in after.items()} == {
         "ended": (RunStatus.SUCCEEDED, 1),
-        "under way": (RunStatus.CANCELLED, 2),
+        "under-way": (RunStatus.CANCELLED, 2),
         "waits": (RunStatus.SUCCEEDED, 1),
     }
     assert after["ended"].result == before.result is not None  # as it was measured then: it was not trained again
