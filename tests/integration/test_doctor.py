@@ -10,7 +10,6 @@ import resource
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from api import doctor_machine, doctor_services
 from api.cli.app import main
 from api.doctor_check import Check
 from api.doctor_round import Look, go_round
+from orchestrator import ray_session
 from orchestrator.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -222,8 +222,10 @@ def test_an_embedded_ray_wants_short_paths_and_shared_memory(tmp_path: Path, mon
     assert doctor_services.embedded_ray("2.60.0").ok
     monkeypatch.setattr(doctor_services, "shared_memory_free_bytes", lambda: 64 * 2**20)
     assert "--shm-size" in doctor_services.embedded_ray("2.60.0").way_out
-    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}/{'long' * 10}")
-    assert not doctor_services.embedded_ray("2.60.0").ok
+    monkeypatch.setattr(ray_session, "_bases", lambda: (tmp_path / ("long" * 10),))
+    check = doctor_services.embedded_ray("2.60.0")
+    assert not check.ok
+    assert "TMPDIR" in check.way_out
 
 
 @pytest.mark.slow
