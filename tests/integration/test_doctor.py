@@ -84,11 +84,10 @@ def test_everything_wrong_at_once_is_told_one_by_one(tmp_path: Path):
         "storage": True,
         "MLflow": False,
         "PyTorch": True,
-        "Ray": False,
+        "Ray": True,  # a folder for temporary files that is too long for sockets is passed over for /tmp
     }
     assert all(check["way_out"] for check in found.values() if not check["ok"])
     assert f"process {os.getpid()}, " in found["service"]["found"]
-    assert "TMPDIR" in found["Ray"]["way_out"]
     assert "ADAPM_BENCH_DATABASE_URL" in found["settings"]["found"]
 
 
