@@ -171,15 +171,6 @@ def _called(pid: int) -> str:
         return f"process {pid}"
 
 
-def temporary_folder_fits(used: int, most: int) -> Check | None:
-    """Whether Ray's Unix sockets fit into what paths of sockets may have; None where they do."""
-    folder = tempfile.gettempdir()
-    if len(os.fsencode(folder)) + used <= most:
-        return None
-    found = f"sockets under {folder} would have paths of more than {most} bytes"
-    return broken("Ray", found, "set TMPDIR=/tmp, or another short folder")
-
-
 def shared_memory_free_bytes() -> int | None:
     """What is free where processes share memory; None where that is no folder (macOS)."""
     try:

@@ -6,20 +6,17 @@ import json
 import os
 import platform
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from api.doctor_check import Check, broken, good, notice
 from api.doctor_machine import shared_memory_free_bytes
+from orchestrator.errors import ClusterError
+from orchestrator.ray_session import folder_for_sockets
 from orchestrator.settings import Settings
 
 CONNECT_SECONDS = 5.0
-MOST_SOCKET_BYTES = 107
-"""A Unix socket's path on Linux."""
-SOCKET_BYTES = len("/adapm-bench-ray-12345678/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
-"""What Ray's longest one adds to the folder for temporary files."""
 
 
 def ray(settings: Settings) -> Iterator[Check]:
@@ -36,10 +33,12 @@ def embedded_ray(version: str) -> Check:
     """Whether a Ray of this machine's own has room for its sockets and its store of objects."""
     from orchestrator.ray_runner import OBJECT_STORE_BYTES
 
-    name, folder = "Ray", tempfile.gettempdir()
-    if (most := MOST_SOCKET_BYTES - SOCKET_BYTES) < len(os.fsencode(folder)):
-        found = f"{version}, whose sockets need a folder for temporary files of at most {most} bytes, not {folder}"
-        return broken(name, found, "set TMPDIR=/tmp, or another short one")
+    name = "Ray"
+    try:
+        folder_for_sockets()
+    except ClusterError as error:
+        found, _, way_out = str(error).partition("; ")
+        return broken(name, f"{version}: {found}", way_out)
     free_bytes = shared_memory_free_bytes()
     if free_bytes is not None and free_bytes < OBJECT_STORE_BYTES:
         found = f"{version}, embedded; /dev/shm has {free_bytes // 2**20} MiB, so that its store is a file on the disk"

@@ -25,6 +25,7 @@ from api.log_files import cap
 from api.open_door import require_keys
 from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from orchestrator.errors import OrchestratorError
+from orchestrator.ray_session import end_leftovers
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.keyring import Keyring
@@ -74,6 +75,7 @@ class Supervisor:
         self._lock = lock_data_folder(self._folder, self._say)
         try:
             self._prepare_database()
+            end_leftovers(self._folder)
             self._socket = listen(self._settings.host, self._settings.port)
         except OrchestratorError:
             os.close(self._lock)
@@ -113,6 +115,7 @@ class Supervisor:
         for name, seconds in STOP_SECONDS.items():
             if name in by_name:
                 self._end(by_name[name], seconds)
+        self._end_ray()
         self._socket.close()
         os.close(self._lock)
 
@@ -172,7 +175,9 @@ class Supervisor:
     def _note_end(self, child: _Child, status: int) -> None:
         """Plan the next start of a child that ended, or give up."""
         now = time.monotonic()
-        child.process = None
+        _let_go(child)
+        if child.name == "dispatcher":
+            self._end_ray()
         child.crashes = child.crashes + 1 if now - child.started_at < GOOD_SECONDS else 1
         if child.crashes >= MAX_CRASHES:
             self._failure = (
@@ -182,6 +187,13 @@ class Supervisor:
             return
         child.start_after = now + BACKOFF_SECONDS[child.crashes - 1]
         self._say(f"the {child.name} process ended with status {status}; starting it again")
+
+    def _end_ray(self) -> None:
+        """A dispatcher that was killed leaves a Ray behind, of which nothing lives when the next one starts."""
+        try:
+            end_leftovers(self._folder)
+        except OrchestratorError as error:
+            self._say(str(error))
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -204,8 +216,14 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
+        _let_go(child)
+
+
+def _let_go(child: _Child) -> None:
+    """Of a process that has ended."""
+    if child.process is not None and child.process.stdin is not None:
+        child.process.stdin.close()
+    child.process = None
 
 
 def children_environment(settings: Settings) -> dict[str, str]:

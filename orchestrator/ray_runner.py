@@ -8,9 +8,7 @@ cluster that was there before, actors are detached: they outlive the dispatcher,
 import os
 import re
 import secrets
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +23,7 @@ from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId
+from orchestrator.ray_session import RaySession, close_session, open_session
 from orchestrator.warm_actors import Shape, WarmActors, end_actor, new_actor
 
 log = structlog.get_logger(__name__)
@@ -39,8 +38,8 @@ NAMESPACE = "adapm-bench"
 BLAMELESS = frozenset({"terminated", NEVER_STARTED, OUTDATED})
 """Words of attempts that are not held against the run."""
 
-RAY_FOLDER_NOTE = "ray_folder"
-"""A file in the data folder that says where the embedded Ray keeps its sockets and logs."""
+_embedded: list[RaySession] = []
+"""Of this process's Ray: a process has one at most."""
 
 
 def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
@@ -55,6 +54,7 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     import ray
 
+    session = open_session(data_folder)
     try:
         ray.init(
             address="local",
@@ -64,10 +64,12 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
             log_to_driver=False,
             configure_logging=False,
             object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=str(_fresh_ray_folder(data_folder)),
+            _temp_dir=str(session.temp_dir),
         )
     except Exception as error:  # Ray raises bare ones, for a machine that is too busy for instance
+        close_session(session, data_folder)
         raise ClusterError(f"Ray did not start: {error}") from error
+    _embedded.append(session)
 
 
 def connect_to_ray(address: str) -> None:
@@ -87,11 +89,12 @@ def connect_to_ray(address: str) -> None:
 
 
 def stop_embedded_ray(data_folder: Path) -> None:
-    """End Ray and remove its sockets and logs."""
+    """End Ray with every process of it, and remove its sockets and logs. Raises `ClusterError`."""
     import ray
 
     ray.shutdown()
-    _remove_ray_folder(data_folder)
+    while _embedded:
+        close_session(_embedded.pop(), data_folder)
 
 
 def _token_file(data_folder: Path) -> Path:
@@ -101,21 +104,6 @@ def _token_file(data_folder: Path) -> Path:
         path.touch(mode=0o600)
         path.write_text(secrets.token_hex(32))
     return path
-
-
-def _fresh_ray_folder(data_folder: Path) -> Path:
-    """A short path, because Ray's Unix sockets must fit into 107 bytes; what a killed service left is removed."""
-    _remove_ray_folder(data_folder)
-    folder = Path(tempfile.mkdtemp(prefix="adapm-bench-ray-"))
-    (data_folder / RAY_FOLDER_NOTE).write_text(str(folder))
-    return folder
-
-
-def _remove_ray_folder(data_folder: Path) -> None:
-    note = data_folder / RAY_FOLDER_NOTE
-    if note.exists():
-        shutil.rmtree(note.read_text(), ignore_errors=True)
-        note.unlink()
 
 
 @dataclass(frozen=True, kw_only=True)

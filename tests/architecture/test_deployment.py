@@ -106,6 +106,16 @@ def test_commands_of_the_bench_exist_with_their_flags():
     assert found >= 3
 
 
+def test_ray_always_starts_below_a_folder_that_nobody_else_enters():
+    """It opens its own folder to everybody. KubeRay starts it by itself, in a container of one user."""
+    texts = [words(service) for service in SERVICES.values()]
+    texts += [(ROOT / "docs" / name).read_text() for name in ("deployment.md", "kubernetes/bench.yaml")]
+    texts.append((ROOT / "docs" / "slurm" / "workers.sbatch").read_text())
+    starts = [line for text in texts for line in re.findall(r"^.*\bray start --.*", text, flags=re.MULTILINE)]
+    assert len(starts) >= 9
+    assert [line for line in starts if not re.search(r"--temp-dir=\S*\(mktemp -d", line)] == []
+
+
 def test_images_run_as_a_user_and_have_the_stages_that_compose_names():
     stages = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)
     assert {service["build"]["target"] for service in SERVICES.values() if "build" in service} <= set(stages)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,11 @@ def ray_cluster(folder: Path) -> Iterator[str]:
     ray = [str(Path(sys.executable).with_name("ray"))]
     start = ["start", "--head", "--block", f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=1"]
     flags = ["--include-dashboard=false", "--object-store-memory=100000000", "--disable-usage-stats"]
-    with (folder / "ray.log").open("ab") as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as closed,
+        (folder / "ray.log").open("ab") as log,
+    ):
+        flags.append(f"--temp-dir={closed}/r")
         head = subprocess.Popen([*ray, *start, *flags], stdout=log, stderr=log, env=environment)
         try:
             until(lambda: b"Ray runtime started" in (folder / "ray.log").read_bytes(), "Ray has started")

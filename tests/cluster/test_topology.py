@@ -166,7 +166,8 @@ def test_a_comparison_survives_the_loss_of_each_part(
     places = {
         "0.0.0.0": "127.0.0.1",
         "ray-head:6379": head,
-        "--port=6379": f"--port={ports['ray']} --node-ip-address={address} --temp-dir={ray_folder}",
+        "--port=6379": f"--port={ports['ray']} --node-ip-address={address}",
+        "$$(mktemp -d)": ray_folder,
         "--port 5000": f"--port {ports['mlflow']}",
         "mlflow:*": "127.0.0.1:*",
         "/artifacts": str(tmp_path / "artifacts"),
