@@ -9,7 +9,7 @@ from api.links import add_links
 from api.openapi_examples import add_examples
 from api.routes.attempts import batch_body
 from api.routes.context import problems
-from api.scopes import Access, Place, place_of
+from api.scopes import HEAVY, Access, Place, place_of
 from api.spec_document import describe_specs
 from api.tags import REST
 
@@ -35,7 +35,7 @@ REVISED = "/v1/experiments/{experiment_id}"
 POINTS = "/v1/attempts/{run_id}/{attempt}/points"
 STATUSES = {
     Access.OPEN: ("429",),
-    Access.LEASE: (),
+    Access.LEASE: ("429",),
     Access.VIEWER: ("401", "429"),
     Access.SUBMITTER: ("401", "403", "429"),
     Access.ADMIN: ("401", "403", "429"),
@@ -79,6 +79,8 @@ def _describe(operation: dict[str, Any], place: Place | None) -> None:
     access = place.access if place else Access.ADMIN
     for status in STATUSES[access]:
         operation["responses"].setdefault(status, problems(int(status))[int(status)])
+    if place is not None and place.route in HEAVY:
+        operation["responses"].setdefault("503", problems(503)[503])
     if access.scope() is not None:
         if place is not None and place.route.partition(" ")[2].startswith(REST):  # unknown parameters: `queries.py`
             operation["responses"].setdefault("422", problems(422)[422])

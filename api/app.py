@@ -1,7 +1,7 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → BodyLimit → Heads → Guard
-    → KnownQueries → Tagged → Compressed → routes → Bench
+    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → Heads → Guard → BodyLimit
+    → Admission → KnownQueries → Tagged → Compressed → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 
 from api.access_document import access_described
+from api.admission import Admission
 from api.auditing import Audited
 from api.auth import Doors, Guard
-from api.callers import Callers
+from api.callers import Callers, Leases
 from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
 from api.heads import Heads
 from api.meters import Metered, Meters
@@ -81,7 +82,7 @@ def create_app(
     app.state.pulse = Pulse(bench.experiment_version)
     app.state.stopping = stopping
     app.state.meters = Meters(bench)
-    app.state.doors = Doors(Callers(bench.keyring), requests_a_second)
+    app.state.doors = Doors(Callers(bench.keyring), Leases(bench.tokens_open), requests_a_second)
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request
         app.include_router(noun.router, prefix="/v1")
     app.include_router(health.router)
@@ -96,9 +97,10 @@ def create_app(
     app.add_middleware(
         KnownQueries, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
     )
+    app.add_middleware(Admission)
+    app.add_middleware(BodyLimit)
     app.add_middleware(Guard, doors=app.state.doors)
     app.add_middleware(Heads)
-    app.add_middleware(BodyLimit)
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
     app.add_middleware(Unforeseen)
     app.add_middleware(Audited, audit=bench.audit)

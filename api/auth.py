@@ -1,26 +1,30 @@
 """Middleware: every request is let in by the key of its caller, or answered with what is missing and the way out.
 
-    the table (`scopes.py`) ─► open, or a lease's token: on to the route
+    the table (`scopes.py`) ─► open: on to the route
+                            ├► a lease's token (`callers.py`) ─► 401, 404, 409, 429, or on to the route
                             └► the caller's key (`callers.py`) ─► 401, 403, 429, or on to the route
+
+Nothing of a body has been read by then, and what may be read depends on who has come (`bench.body_bytes`).
 
 A service that never had a key listens on loopback only and lets everybody there in; see docs/security.md.
 """
 
+import re
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.callers import Caller, Callers, Shown, shown
-from api.guards import SAFE_METHODS
+from api.callers import Caller, Callers, Leases, Shown, shown
+from api.guards import SAFE_METHODS, STRANGER_BODY_BYTES, USER_BODY_BYTES, WORKER_BODY_BYTES
 from api.people import ask_for_a_page
 from api.problems import RefusedError, problem_response
 from api.scopes import Access, methods_at, place_of, places
 from api.throttle import Throttle
 from dashboards.render import refused_page
 from dashboards.visitor import VISITOR, Visitor
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import LeaseLostError, OrchestratorError
 from orchestrator.key_records import KeyRecord
 from orchestrator.key_records import Scope as KeyScope
 
@@ -30,12 +34,15 @@ BURST_SECONDS = 3.0
 FAILURES_A_SECOND, FAILURES_AT_ONCE = 2.0, 30.0
 """Wrong keys from one address that are looked up at all. Guessing is hopeless; this spares the database."""
 
+ATTEMPT = re.compile(r"/v1/attempts/(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,8})/")
+"""Whom a worker's address is about."""
+
 
 class Doors:
     """What the guard and the routes of logins share: who is known, and who asks for too much."""
 
-    def __init__(self, callers: Callers, requests_a_second: float) -> None:
-        self.callers = callers
+    def __init__(self, callers: Callers, leases: Leases, requests_a_second: float) -> None:
+        self.callers, self.leases = callers, leases
         self.requests = Throttle(requests_a_second, requests_a_second * BURST_SECONDS)
         self.failures = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
 
@@ -80,7 +87,9 @@ class Guard:
         scope["bench.route"] = place.route if place else None
         scope["bench.closed"] = True  # as long as it is not known: a database that is away tells nothing
         access = place.access if place else Access.ADMIN
+        scope["bench.body_bytes"] = STRANGER_BODY_BYTES if access is Access.OPEN else USER_BODY_BYTES
         if access is Access.LEASE:
+            await self._meet_worker(scope, address)
             return None
         scope["bench.closed"] = await self._doors.callers.are_asked()
         if not scope["bench.closed"]:
@@ -104,6 +113,22 @@ class Guard:
                 return _closed_page(key, refusal)
             raise refusal
         return None
+
+    async def _meet_worker(self, scope: Scope, address: str) -> None:
+        """Let a worker in by its lease's token, before anything of its body is read. Raises `RefusedError`."""
+        secret, attempt = shown(Headers(scope=scope)), ATTEMPT.match(scope["path"])
+        if secret is None or secret.by_cookie:
+            _refuse_flood(self._doors.failures.take(address))
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise RefusedError(401, "token-missing", "Send the lease's token: Authorization: Bearer <token>.", headers)
+        if attempt is None:
+            _refuse_flood(self._doors.failures.take(address))
+            raise RefusedError(404, "not-found", "There is nothing at this address.")
+        if not await self._doors.leases.know(attempt["run"], int(attempt["attempt"]), secret.secret):
+            # Asked first, counted then: guesses from a worker's own address do not hold the worker up.
+            _refuse_flood(self._doors.failures.take(address))
+            raise RefusedError(409, "lease-lost", str(LeaseLostError()))
+        scope["bench.body_bytes"] = WORKER_BODY_BYTES
 
     async def _key(self, secret: Shown, address: str) -> KeyRecord | None:
         callers, failures = self._doors.callers, self._doors.failures

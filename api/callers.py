@@ -5,7 +5,7 @@ something in another process of the service. The process that revokes it forgets
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
+from api.gathered import Gathered
 from orchestrator.key_records import KeyRecord, Scope
 from orchestrator.store.keyring import Keyring
 
@@ -21,7 +22,7 @@ BELIEVED_SECONDS = 2.0
 RIGHT_SECONDS = 600.0
 """A secret that opened something is not held up by wrong ones from its address for so long."""
 MOST_BELIEVED = 4096
-"""Secrets, right and wrong ones, whose answer is kept at once."""
+"""Secrets, right and wrong ones, whose answer is kept at once; and so many attempts' tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,34 @@ class Callers:
         self._generation += 1
         self._believed.clear()
         self._asked_at = float("-inf")
+
+
+Claim = tuple[str, int, str]
+"""Run, attempt, token."""
+
+
+class Leases:
+    """Which tokens open which attempts. One that does once always does; whether its lease lives, the verbs say.
+
+    What is asked at once is looked up together, so that guesses cost one thread at most. For one event loop.
+    """
+
+    def __init__(self, look_up: Callable[[Sequence[Claim]], Sequence[bool]]) -> None:
+        self._look_up = Gathered[Claim, bool](look_up)
+        self._known: dict[tuple[str, int, str], None] = {}
+        """Run, attempt and the token's hash, the latest last."""
+
+    async def know(self, run_id: str, attempt: int, token: str) -> bool:
+        """Whether the token opens that attempt."""
+        remembered = run_id, attempt, _digest(token)
+        if remembered in self._known:
+            return True
+        opens = await self._look_up((run_id, attempt, token))
+        if opens:
+            self._known[remembered] = None
+            while len(self._known) > MOST_BELIEVED:
+                del self._known[next(iter(self._known))]
+        return opens
 
 
 def _digest(secret: str) -> str:

@@ -4,10 +4,12 @@ Against DNS rebinding: only known host names are served. Against cross-site requ
 `Origin` must come from our own pages. Plain ASGI, because wrapping responses would break streams.
 """
 
+import asyncio
 import re
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.people import as_a_page, wait_for_a_page
@@ -20,11 +22,19 @@ UNKNOWN_HOST = "This service is not known by that host name; its operator can na
 ADDRESS = re.compile(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
-MIB = 2**20
+KIB, MIB = 2**10, 2**20
+STRANGER_BODY_BYTES = 16 * KIB
+"""Of who has shown nothing yet: a login's form is some hundred bytes."""
 USER_BODY_BYTES = 1 * MIB
 """A comparison of 64 candidates with 64 learning rates each is 100 KiB."""
 WORKER_BODY_BYTES = 16 * MIB
 """10,000 points, the largest batch, are about 2 MiB; observations may come with them."""
+SMALL_BODY_BYTES = 64 * KIB
+"""What the server reads of any connection before it asks us; so many connections there may be, so much there is."""
+ROOM_BYTES = {STRANGER_BODY_BYTES: 0, USER_BODY_BYTES: 32 * MIB, WORKER_BODY_BYTES: 4 * WORKER_BODY_BYTES}
+"""For larger bodies, until they are answered, by the most that one may have: users take nothing from workers."""
+BODY_SECONDS = 30.0
+"""1 MiB at 35 KB/s; workers give up after five seconds."""
 WORKER_PATH = "/v1/attempts/"
 
 HEADERS = {
@@ -81,29 +91,55 @@ class HostAndOrigin:
 
 
 class BodyLimit:
-    """Refuse bodies that are too large: by their declared length at once, else when they grow past the limit."""
+    """Read a body whole before a route sees it, and before it takes a thread: no larger than its caller may send (413),
+    no slower than `BODY_SECONDS` (408), and only where there is room for it beside the others (503)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self._room_bytes = dict(ROOM_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        limit = WORKER_BODY_BYTES if scope["path"].startswith(WORKER_PATH) else USER_BODY_BYTES
         headers = Headers(scope=scope)
         declared = headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared[:20]) > limit:
-            refusal = too_large(limit).response()
-            shown = as_a_page(refusal) if wait_for_a_page(scope, headers) else refusal
-            await shown(scope, receive, send)
+        if scope["type"] != "http" or (declared == "0" and "transfer-encoding" not in headers):
+            await self.app(scope, receive, send)
             return
-        await self.app(scope, _counted(receive, limit), send)
+        limit = scope.get("bench.body_bytes", USER_BODY_BYTES)  # the guard has found out who sends it
+        size = int(declared[:20]) if declared != "0" and declared.isdecimal() else limit
+        reserved = size if size > SMALL_BODY_BYTES else 0
+        try:
+            self._reserve(size, reserved, limit)
+        except RefusedError as refusal:
+            await _shown(refusal, scope, headers)(scope, receive, send)
+            return
+        try:
+            body = await _read(receive, limit)
+        except RefusedError as refusal:
+            await _shown(refusal, scope, headers)(scope, receive, send)
+        else:
+            if body is not None:
+                await self.app(scope, _replayed(body, receive), send)
+        finally:
+            self._room_bytes[limit] += reserved
+
+    def _reserve(self, size: int, reserved: int, limit: int) -> None:
+        if size > limit:
+            raise too_large(limit)
+        if reserved > self._room_bytes[limit]:
+            detail = "Too many large bodies are being read at once; send it again."
+            raise RefusedError(503, "busy", detail, {"Retry-After": "1"})
+        self._room_bytes[limit] -= reserved
 
 
 def too_large(limit_bytes: int) -> RefusedError:
     """The refusal of a body above `limit_bytes`."""
-    return RefusedError(413, "too-large", f"The body is larger than {limit_bytes // MIB} MiB, the most that is read.")
+    most = f"{limit_bytes // MIB} MiB" if limit_bytes >= MIB else f"{limit_bytes // KIB} KiB"
+    return RefusedError(413, "too-large", f"The body is larger than {most}, the most that is read.")
+
+
+def _shown(refusal: RefusedError, scope: Scope, headers: Headers) -> Response:
+    response = refusal.response()
+    return as_a_page(response) if wait_for_a_page(scope, headers) else response
 
 
 def host_name(host: str) -> str:
@@ -131,15 +167,34 @@ def _same_place(origin: str, host: str) -> bool:
     return parts.netloc.lower().removesuffix(default_port) == host.lower().removesuffix(default_port)
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    """The whole body; None where its sender leaves. Raises `RefusedError`."""
+    pieces: list[bytes] = []
     received = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                piece = message.get("body", b"")
+                received += len(piece)
+                if received > limit:
+                    raise too_large(limit)
+                pieces.append(piece)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+    except TimeoutError:
+        raise RefusedError(408, "too-slow", f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
 
-    async def counted() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > limit:
-            raise too_large(limit)
-        return message
 
-    return counted
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body as one message, then whatever comes."""
+    waiting = [body]
+
+    async def replayed() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return replayed

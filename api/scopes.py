@@ -150,6 +150,28 @@ STREAMS = frozenset(
 )
 """Routes whose answers go on and on; there is no HEAD of them."""
 
+HEAVY = frozenset(
+    (
+        "GET /compare/figures/overlay.{form}",
+        "GET /experiments/{experiment_id}/figures/{name}.{form}",
+        "GET /experiments/{experiment_id}/table.{suffix}",
+        "GET /fits/figures/{name}.{form}",
+        "GET /memory/figures/plan.{form}",
+        "GET /profiles/figures/{by}.{form}",
+        "GET /runs/{run_id}/figures/meters.{form}",
+        "GET /runs/{run_id}/figures/probe.{form}",
+        "GET /runs/{run_id}/figures/series.{form}",
+        "GET /studies/{name}/figures/{scale}.{form}",
+        "GET /v1/experiments/{experiment_id}/comparison/{form}",
+        "GET /v1/experiments/{experiment_id}/document.json",
+        "GET /v1/experiments/{experiment_id}/exports/{name}",
+        "GET /v1/experiments/{experiment_id}/figures/{name}.{form}",
+        "GET /v1/experiments/{experiment_id}/report",
+        "GET /v1/runs/{run_id}/exports/{name}",
+    )
+)
+"""Routes that read a whole experiment or draw: a few at once (`admission.py`)."""
+
 STRICTEST = tuple(reversed(Access))
 
 

@@ -48,6 +48,7 @@ from orchestrator.store import activity, observations, reads, series, standing
 from orchestrator.store.audit import AuditLog
 from orchestrator.store.census import census
 from orchestrator.store.database import Database
+from orchestrator.store.holding import opening
 from orchestrator.store.keyring import Keyring
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
@@ -336,6 +337,11 @@ class Bench(CurationVerbs, SeriesVerbs):
             return reads.experiment_version(connection, experiment_id)
 
     # Workers
+
+    def tokens_open(self, claims: Sequence[tuple[str, int, str]]) -> list[bool]:
+        """Whether each (run, attempt, token) is that of an attempt; whether its lease lives, the verbs below say."""
+        with self._database.reading() as connection:
+            return opening(connection, claims)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """A worker begins its attempt and learns what to do."""

@@ -63,6 +63,13 @@ def hold(
     ]
 
 
+def opening(connection: Connection, claims: Sequence[tuple[str, int, str]]) -> list[bool]:
+    """Whether each (run, attempt, token) opens that attempt, ended or not; nothing is locked."""
+    rows = connection.execute(_ATTEMPTS, {"ids": sorted({run_id for run_id, _, _ in claims})}).all()
+    stored = {(row.run_id, row.attempt): row.token_hash for row in rows}
+    return [(run_id, attempt) in stored and _opens(stored[run_id, attempt], token) for run_id, attempt, token in claims]
+
+
 def _opens(stored: str, token: str) -> bool:
     return secrets.compare_digest(stored, token_hash(token))
 
