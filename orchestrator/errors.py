@@ -41,6 +41,10 @@ class StoreError(OrchestratorError):
     """The database cannot be used."""
 
 
+class DiskFullError(StoreError):
+    """The database has no room."""
+
+
 class MissingDataError(OrchestratorError):
     """The service has not the data or the weights that a specification names."""
 

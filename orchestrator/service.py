@@ -69,6 +69,10 @@ from worker.protocol import (
 )
 from worker.record import Observation, Point, Result
 
+DATABASE_FULL = (
+    "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "
+    "the service goes on by itself"
+)
 PAGE = 500
 """Runs read at once where all are wanted."""
 PROMPT_SECONDS = 1.0
@@ -396,7 +400,9 @@ class Bench(CurationVerbs, SeriesVerbs):
     def hindrance(self) -> str | None:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
         folder = next((each for each in (self._runs_folder, *self._runs_folder.parents) if each.exists()), Path("/"))
-        return shortage(folder, self._free_bytes) if self._free_bytes else None
+        if reason := shortage(folder, self._free_bytes):
+            return reason
+        return DATABASE_FULL if self._database.is_full() else None
 
     def activity(self, *, waiting: int = 100) -> Activity:
         """What is going on now: runs at work, the head of the queue, recent failures, who leads."""

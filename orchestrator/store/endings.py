@@ -21,6 +21,9 @@ from orchestrator.store.tables import checkpoints, events, results
 from worker.protocol import Command, Failure, FailureKind, Stopped
 from worker.record import Result, Verdict
 
+ROOM_SECONDS = 30.0
+"""Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
@@ -100,6 +103,9 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
             smaller = memory_retry.smaller(connection, held.run, held.now)
             if smaller is not None:
                 return smaller
+        if failure.kind is FailureKind.STORAGE_FULL:
+            waiting = after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
+            return replace(waiting, available_at=held.now + ROOM_SECONDS)
         if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
             failures = held.run.failures + 1
             return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)

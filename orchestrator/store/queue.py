@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import DiskFullError, StoreError
 from orchestrator.jobs import (
     LIVE,
     AttemptOutcome,
@@ -168,12 +168,16 @@ class Queue:
         )
         if self._in_grace() or not self._anything(expired):
             return ()
-        with self._database.writing() as connection:
-            locked = lock(self._database, connection, expired, wait=False)
-            expired_runs = _expired(connection, locked.runs, locked.now)
-            for reason, silent in self._silent(connection, expired_runs):
-                self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
-            return tuple((run.id, run.attempt) for run in expired_runs)
+        try:
+            with self._database.writing() as connection:
+                locked = lock(self._database, connection, expired, wait=False)
+                expired_runs = _expired(connection, locked.runs, locked.now)
+                for reason, silent in self._silent(connection, expired_runs):
+                    self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
+                return tuple((run.id, run.attempt) for run in expired_runs)
+        except DiskFullError:
+            self._reaped_at = None  # no heartbeat could be kept either: once there is room, the workers get their grace
+            raise
 
     def interrupt_all(self, spared: Collection[tuple[RunId, int]] = ()) -> int:
         """End every live attempt but the `spared` ones without blame: their processes died with a dispatcher.
