@@ -22,6 +22,7 @@ from api.scopes import methods_at
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
+    DamagedError,
     DeletedError,
     DiskFullError,
     IdempotencyError,
@@ -54,6 +55,7 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     ChangedMeanwhileError: (412, "changed-meanwhile"),
     MissingDataError: (422, "missing-data"),
     WebhookUrlError: (422, "url-refused"),
+    DamagedError: (500, "damaged"),
     StoreError: (503, "store-unavailable"),
     DiskFullError: (507, "disk-full"),
     SigningKeyError: (503, "signing-key-unavailable"),

@@ -1,5 +1,4 @@
-"""Structured logs on standard error: one line an event, with time, level and ids. A full disk loses lines, nothing else.
-"""
+"""Structured logs on standard error: one line an event, with time, level and ids. A full disk costs lines only."""
 
 import logging
 import sys

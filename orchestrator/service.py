@@ -30,6 +30,7 @@ from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
 from orchestrator.records import (
+    AnyExperiment,
     AttemptRecord,
     CellRecord,
     Census,
@@ -137,6 +138,11 @@ class Bench(CurationVerbs, SeriesVerbs):
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id)
 
+    def any_experiment(self, experiment_id: str) -> AnyExperiment:
+        """One experiment with its counts and progress, damaged or not; `experiment` raises `DamagedError`."""
+        with self._database.reading() as connection:
+            return reads.any_experiment(connection, experiment_id)
+
     def studies_folder(self) -> Path:
         """Where the results of studies that train nothing lie."""
         return self._runs_folder.parent / "studies"
@@ -206,6 +212,12 @@ class Bench(CurationVerbs, SeriesVerbs):
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read(connection, run_id, fields, after_step)
+
+    def damaged_points(self, run_id: str) -> int:
+        """How many points of a run's series cannot be read, and are left out everywhere."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.damaged_points(connection, run_id)
 
     def charts(
         self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
@@ -313,7 +325,7 @@ class Bench(CurationVerbs, SeriesVerbs):
             known |= read
         return known
 
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
         """Cancel, pause, resume or retry every run of an experiment whose state allows it."""
         return self._queue.wish_experiment(experiment_id, wish)
 
@@ -321,7 +333,7 @@ class Bench(CurationVerbs, SeriesVerbs):
         """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
         return self._queue.wish_run(run_id, wish)
 
-    def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""
         return self.wish_experiment(experiment_id, Wish.CANCEL)
 

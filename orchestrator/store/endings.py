@@ -16,6 +16,7 @@ from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import memory_retry, series
 from orchestrator.store.database import Database
 from orchestrator.store.holding import COMMANDS, Held, hold
+from orchestrator.store.integrity import checksum
 from orchestrator.store.moves import AttemptEnd, RunRow, after_loss, end_attempts, move
 from orchestrator.store.tables import checkpoints, events, results
 from worker.protocol import Command, Failure, FailureKind, Stopped
@@ -201,13 +202,15 @@ def _was_asked_to_pause(connection: Connection, held: Held) -> bool:
 
 
 def _result_row(held: Held, result: Result) -> dict[str, object]:
+    content = result.model_dump_json()
     return {
         "run_id": held.run.id,
         "attempt": held.attempt,
         "recorded_at": held.now,
         "verdict": result.verdict,
         "final_val_loss": result.final_val_loss,
-        "result": result.model_dump_json(),
+        "result": content,
+        "checksum": checksum(content),
     }
 
 
