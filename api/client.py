@@ -14,10 +14,10 @@ from uuid import uuid4
 
 import httpx2
 
+from api.client_answers import ANY_EXPERIMENT, read, refusal, unreached, wait_seconds
 from api.client_answers import ClientError as ClientError
 from api.client_answers import InputError as InputError
 from api.client_answers import fault_text as fault_text
-from api.client_answers import read, refusal, unreached, wait_seconds
 from api.client_curation import CurationVerbs
 from api.client_frames import NotebookVerbs
 from api.client_streams import Line, changes
@@ -33,6 +33,7 @@ from orchestrator.key_records import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.records import (
+    AnyExperiment,
     AttemptRecord,
     CellRecord,
     Chart,
@@ -123,7 +124,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
-    ) -> tuple[ExperimentRecord, ...]:
+    ) -> tuple[AnyExperiment, ...]:
         """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
         `deleted`: those that were deleted and can be restored, instead of the others."""
         more: dict[str, Parameter] = {
@@ -131,7 +132,7 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
             **({"deleted": "true"} if deleted else {}),
         }
         parameters = {**_given(limit=limit, before=before), **more}
-        return self._get("/v1/experiments", Page[ExperimentRecord], parameters).items
+        return self._get("/v1/experiments", Page[AnyExperiment], parameters).items
 
     def experiment(self, experiment_id: str) -> ExperimentRecord:
         """One experiment with its state."""
@@ -203,25 +204,27 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
         """One study."""
         return self._get(f"/v1/studies/{segment(name, 'name')}", StudySummary)
 
-    def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
         return self.wish_experiment(experiment_id, Wish.CANCEL)
 
-    def pause_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def pause_experiment(self, experiment_id: str) -> AnyExperiment:
         """Pause every run that waits or trains; training ones write a checkpoint and stop."""
         return self.wish_experiment(experiment_id, Wish.PAUSE)
 
-    def resume_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def resume_experiment(self, experiment_id: str) -> AnyExperiment:
         """Let every paused run go on from its checkpoint."""
         return self.wish_experiment(experiment_id, Wish.RESUME)
 
-    def retry_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def retry_experiment(self, experiment_id: str) -> AnyExperiment:
         """Queue every failed or cancelled run once more."""
         return self.wish_experiment(experiment_id, Wish.RETRY)
 
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
         """Cancel, pause, resume or retry every run whose state allows it."""
-        return self._post(f"/v1/experiments/{segment(experiment_id)}/{wish.value}", ExperimentRecord)
+        path = f"/v1/experiments/{segment(experiment_id)}/{wish.value}"
+        changed: AnyExperiment = self._post(path, ANY_EXPERIMENT)
+        return changed
 
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""

@@ -1,12 +1,13 @@
 """What the clients make of an answer: a typed record, or an error that says what the service refused."""
 
 import json
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from api.faults import Fault, Problem
+from orchestrator.records import AnyExperiment
 
 Answer = TypeVar("Answer")
 
@@ -40,6 +41,10 @@ def fault_text(fault: Fault) -> str:
     """One fault in a line: where, what, what would be right."""
     found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"
     return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
+
+
+ANY_EXPERIMENT: type[Any] = cast("type[Any]", AnyExperiment)
+"""What verbs answer with that concern damaged experiments, too: a union is no type to mypy."""
 
 
 def read(response: httpx2.Response, answer: type[Answer]) -> Answer:

@@ -12,6 +12,7 @@ import structlog
 
 from api.health import answers
 from api.lifetime import stop_on_signals, stop_with_parent
+from orchestrator.disk import lack_of_room
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
@@ -30,6 +31,9 @@ from worker import tracing
 
 log = structlog.get_logger(__name__)
 
+ROOM_SECONDS = 1.0
+"""How often a full disk is looked at again."""
+
 
 def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
     """Dispatch and export until told to end; then let the workers write checkpoints and leave.
@@ -42,6 +46,8 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     stop = threading.Event()
     if watch_stdin:
         stop_with_parent(stop.set)
+    if not wait_for_room(settings, stop):
+        return
     policy = LeasePolicy()
     database = Database(settings.resolved_database_url())
     database.migrate()
@@ -84,6 +90,18 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         stack.callback(dispatcher.close)
         log.info("dispatching", service_url=service_url)
         dispatcher.run(stop)
+
+
+def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
+    """Wait until there is room on the disks of the data folder and of Ray's; False where `stop` was set meanwhile."""
+    told = None
+    while reason := lack_of_room(settings.folders_on_disk()):
+        if reason != told:
+            log.warning("waiting for room", reason=reason)
+            told = reason
+        if stop.wait(ROOM_SECONDS):
+            return False
+    return True
 
 
 def webhook_sender(settings: Settings, database: Database, bench: Bench, holder: str) -> WebhookSender:

@@ -19,9 +19,15 @@ def cap(path: Path, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> None:
     """
     if path.stat().st_size <= most_bytes:
         return
+    copy = Path(f"{path}.0")
+    try:
+        shutil.copyfile(path, copy)  # first: a full disk must not cost the older ones
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise
     for number in range(kept - 1, 0, -1):
         older = Path(f"{path}.{number}")
         if older.exists():
             older.replace(f"{path}.{number + 1}")
-    shutil.copyfile(path, f"{path}.1")
+    copy.replace(f"{path}.1")
     os.truncate(path, 0)

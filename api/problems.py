@@ -22,7 +22,9 @@ from api.scopes import methods_at
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
+    DamagedError,
     DeletedError,
+    DiskFullError,
     IdempotencyError,
     LeaseLostError,
     MissingDataError,
@@ -33,6 +35,7 @@ from orchestrator.errors import (
 from orchestrator.hidden_faults import with_hidden_faults
 from orchestrator.webhook_policy import WebhookUrlError
 from orchestrator.webhook_signing import SigningKeyError
+from worker.errors import is_disk_full
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -52,7 +55,9 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     ChangedMeanwhileError: (412, "changed-meanwhile"),
     MissingDataError: (422, "missing-data"),
     WebhookUrlError: (422, "url-refused"),
+    DamagedError: (500, "damaged"),
     StoreError: (503, "store-unavailable"),
+    DiskFullError: (507, "disk-full"),
     SigningKeyError: (503, "signing-key-unavailable"),
 }
 """Status and kind of each error; an error has those of its nearest ancestor here."""
@@ -160,13 +165,16 @@ def _orchestrator(request: Request, error: Exception) -> Response:
     for ancestor in type(error).__mro__:
         if ancestor in KINDS:
             status, kind = KINDS[ancestor]
-            headers = {"Retry-After": "1"} if status == 503 else None
+            headers = {"Retry-After": "1"} if status == 503 else {"Retry-After": "10"} if status == 507 else None
             return problem_response(status, kind, str(error), headers=headers)
     return unforeseen(error, request.method, request.url.path)
 
 
 def unforeseen(error: BaseException, method: str, path: str) -> Response:
-    """Log `error` with an id and answer with the id alone."""
+    """Log `error` with an id and answer with the id alone; a full disk is told as what it is."""
+    if is_disk_full(error):
+        detail = f"A disk of the service has no room: {error}. Make room, then ask again."
+        return problem_response(507, "disk-full", detail, headers={"Retry-After": "10"})
     error_id = secrets.token_hex(6)
     log.error("request failed", error_id=error_id, method=method, path=path, exc_info=error)
     detail = f"The service failed at this request; its log says why, under {error_id}."

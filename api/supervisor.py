@@ -24,6 +24,7 @@ from api.health import answers
 from api.log_files import cap
 from api.open_door import require_keys
 from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from orchestrator.disk import lack_of_room, shortage
 from orchestrator.errors import OrchestratorError
 from orchestrator.ray_session import end_leftovers
 from orchestrator.settings import Settings
@@ -36,6 +37,8 @@ GOOD_SECONDS = 60.0
 MAX_CRASHES = 4
 BACKOFF_SECONDS = (0.0, 2.0, 5.0)
 """Pause before the second, third and fourth start in a row."""
+ROOM_SECONDS = 1.0
+"""How often the disk is looked at."""
 STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
 """In this order: the workers of the dispatcher still report to the api while they leave."""
 
@@ -63,8 +66,11 @@ class Supervisor:
     """The embedded service as a context: on entering it answers, on leaving everything that it started has ended."""
 
     def __init__(self, settings: Settings, *, say: Callable[[str], None] = print) -> None:
+        """`say` takes news for people; a disk without room is told on standard error."""
         self._settings = settings
-        self._say = say
+        self._news = say
+        self._told_shortage: str | None = None
+        self._disk_looked_at = -ROOM_SECONDS
         self._folder = settings.data_folder.absolute()
         self._stopping = threading.Event()
         self._failure: str | None = None
@@ -72,6 +78,7 @@ class Supervisor:
         self.url = ""
 
     def __enter__(self) -> Self:
+        self._wait_for_room()
         self._lock = lock_data_folder(self._folder, self._say)
         try:
             self._prepare_database()
@@ -119,6 +126,29 @@ class Supervisor:
         self._socket.close()
         os.close(self._lock)
 
+    def _say(self, sentence: str) -> None:
+        with suppress(OSError):  # they may go into a file on the disk that is full
+            self._news(sentence)
+
+    def _wait_for_room(self) -> None:
+        """Nothing can be started on a full disk; Ctrl-C ends the waiting."""
+        while reason := lack_of_room(self._settings.folders_on_disk()):
+            self._tell_shortage(reason)
+            time.sleep(ROOM_SECONDS)
+        self._tell_shortage(None)
+
+    def _look_at_disk(self) -> None:
+        if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
+            self._tell_shortage(shortage(self._folder, self._settings.free_bytes))
+            self._disk_looked_at = time.monotonic()
+
+    def _tell_shortage(self, reason: str | None) -> None:
+        """Say on standard error that, and why, the service waits; and that it goes on."""
+        before, self._told_shortage = self._told_shortage, reason
+        if (reason is None) is not (before is None):
+            with suppress(OSError):
+                print(reason or "there is room again: the service goes on", file=sys.stderr, flush=True)
+
     def _prepare_database(self) -> None:
         """Migrate here, so that a database which cannot be used is one error and not a process that keeps ending."""
         database = Database(self._settings.resolved_database_url())
@@ -164,20 +194,34 @@ class Supervisor:
 
     def _watch(self) -> None:
         while not self._stopping.wait(0.2):
+            self._look_at_disk()
             for child in self._children:
                 with suppress(OSError):  # a full disk must not end the supervision
                     cap(child.log_path)
                 if child.process is not None and child.process.poll() is not None:
                     self._note_end(child, child.process.returncode)
                 elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
-                    self._start(child)
+                    self._start_if_possible(child)
+
+    def _start_if_possible(self, child: _Child) -> None:
+        try:
+            self._start(child)
+        except OSError as error:  # no memory for a process, no room for its log
+            self._say(f"the {child.name} process cannot be started, trying again: {error}")
+            child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
 
     def _note_end(self, child: _Child, status: int) -> None:
-        """Plan the next start of a child that ended, or give up."""
+        """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for
+        as long as that takes."""
         now = time.monotonic()
         _let_go(child)
         if child.name == "dispatcher":
             self._end_ray()
+        if reason := lack_of_room(self._settings.folders_on_disk()):
+            self._tell_shortage(reason)
+            child.crashes, child.start_after = 0, now + BACKOFF_SECONDS[-1]
+            self._say(f"the {child.name} process ended with status {status}; starting it again in a while")
+            return
         child.crashes = child.crashes + 1 if now - child.started_at < GOOD_SECONDS else 1
         if child.crashes >= MAX_CRASHES:
             self._failure = (

@@ -104,7 +104,7 @@ def run_title(run: RunRecord) -> str:
 
 def metric_title(runs: Sequence[RunRecord], metric: Metric) -> str:
     """What is drawn; a loss as the task of the runs calls it, where it is the same in all of them."""
-    tasks = {(run.spec.workload.task.loss_name, run.spec.workload.task.loss_unit) for run in runs}
+    tasks = {(run.spec.workload.task.loss_name, run.spec.workload.task.loss_unit) for run in runs if run.spec}
     if metric != "loss" or len(tasks) != 1:
         return METRICS[metric]
     ((name, unit),) = tasks
@@ -212,16 +212,22 @@ LOSSES = frozenset({"validation loss", "training loss"})
 
 def _same_measure(runs: Sequence[RunRecord]) -> bool:
     """Whether their losses can be held against each other: of the same task, on the same tokens."""
-    works = [run.spec.workload for run in runs]
-    return len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1
+    works = [run.spec.workload for run in runs if run.spec]
+    return (
+        len(works) == len(runs)
+        and len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1
+    )
 
 
 def _state(run: RunRecord) -> str:
+    if run.damaged:
+        return "damaged"
     return (run.result.verdict.value if run.result else run.status.value).replace("_", " ")
 
 
 def _flat(run: RunRecord) -> dict[str, str]:
-    return {name: formats.option_value(value) for name, value in leaves(run.spec.model_dump(mode="json"))}
+    fields = run.spec.model_dump(mode="json") if run.spec else {}
+    return {name: formats.option_value(value) for name, value in leaves(fields)}
 
 
 def _validation(x: Array, one: Series, look: Style, theme: ThemeName) -> dict[str, Any]:

@@ -69,6 +69,8 @@ def _by_option(name: str) -> Grouping:
     """An option that some candidate sets; others have it at its default, or have none of that name."""
 
     def value(run: RunRecord) -> str:
+        if run.spec is None:
+            return NONE
         options = run.spec.optimizer.options
         if name in options:
             return formats.option_value(options[name])

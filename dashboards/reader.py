@@ -16,7 +16,16 @@ from orchestrator.cells import Measured, one_comparison
 from orchestrator.columns import Columns, columns_of, joined
 from orchestrator.comparison import SECONDS_PER_HOUR
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, Interval, RunRecord
+from orchestrator.records import (
+    AnyExperiment,
+    CandidateRow,
+    Comparison,
+    DamagedExperiment,
+    Difference,
+    ExperimentRecord,
+    Interval,
+    RunRecord,
+)
 from orchestrator.service import Bench
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweep_report import outline
@@ -92,7 +101,7 @@ class BestOf:
 class Brief:
     """An experiment in a line: what a list of many shows of it."""
 
-    experiment: ExperimentRecord
+    experiment: AnyExperiment
     rows: tuple[BestOf, ...]
     """Candidates with a result, best first."""
     device_hours: float
@@ -126,8 +135,12 @@ class Reader:
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
-    def brief(self, experiment: ExperimentRecord) -> Brief:
-        """The experiment in a line; its rows are read once for each version."""
+    def brief(self, experiment: AnyExperiment) -> Brief:
+        """The experiment in a line; its rows are read once for each version. Of a damaged one there are none."""
+        if isinstance(experiment, DamagedExperiment):
+            runs = self.bench.all_runs(experiment.id)
+            hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
+            return Brief(experiment=experiment, rows=(), device_hours=hours)
         version = self.bench.experiment_version(experiment.id)
         with self._lock:
             known = self._bests.get(experiment.id)

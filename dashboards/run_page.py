@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards import formats, run_figures, views
-from dashboards.attention import silence
+from dashboards.attention import Concern, silence
 from dashboards.curation_pages import lost_page
 from dashboards.drawing import Figure
 from dashboards.figure_answers import figure_answer
@@ -51,7 +51,7 @@ class RunHandlers:
         except NotFoundError as error:
             return lost_page(bench, error)
         attempts = bench.attempts(run_id)
-        seen = bench.observations(run_id) if run.spec.workload.probes else ()
+        seen = bench.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
         found = run_figures.probed(seen)
         chosen = found.chosen(probe, quantity)
         return page(
@@ -63,7 +63,10 @@ class RunHandlers:
             attempts=attempts,
             checkpoints=bench.checkpoints(run_id),
             log=self._log(run_id, attempts),
-            concerns=silence(bench.activity(waiting=1), run_id) if run.status in LIVE else (),
+            concerns=(
+                *_damage(run, bench.damaged_points(run_id)),
+                *(silence(bench.activity(waiting=1), run_id) if run.status in LIVE else ()),
+            ),
             hindrance=bench.hindrance(),
             standing=bench.standing(run_id),
             probed=found,
@@ -113,6 +116,12 @@ class RunHandlers:
             return self._reader.bench.log_tail(run_id, attempts[-1].attempt, LOG_BYTES)
         except NotFoundError:
             return None
+
+
+def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
+    """What of the stored run cannot be read."""
+    points = f"{damaged_points} points of its series cannot be read: what is stored of them is damaged."
+    return tuple(Concern(text=text) for text in (run.damaged, points if damaged_points else None) if text)
 
 
 def _answer(

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from orchestrator.annotations import MOST_LABELS, in_order, plain_label
 from orchestrator.jobs import RunStatus
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import AnyExperiment
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.service import Bench
 
@@ -55,11 +55,11 @@ class Search:
         """What is looked for, for people."""
         return " ".join(filter(None, (self.text, *self.labels, "" if self.state == "all" else f"({self.state})")))
 
-    def fits(self, experiment: ExperimentRecord) -> bool:
+    def fits(self, experiment: AnyExperiment) -> bool:
         """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
         return self._in_state(experiment) and all(word in _described(experiment) for word in self.text.lower().split())
 
-    def _in_state(self, experiment: ExperimentRecord) -> bool:
+    def _in_state(self, experiment: AnyExperiment) -> bool:
         counts = experiment.counts
         if self.state == "active":
             return not counts.done()
@@ -68,11 +68,11 @@ class Search:
         return self.state == "all" or counts.done()
 
 
-def found(bench: Bench, query: Search, limit: int) -> list[ExperimentRecord]:
+def found(bench: Bench, query: Search, limit: int) -> list[AnyExperiment]:
     """The newest experiments that fit, at most `limit`."""
     if replace(query, labels=()) == Search():
         return list(bench.experiments(limit=limit, labels=query.labels))
-    fitting: list[ExperimentRecord] = []
+    fitting: list[AnyExperiment] = []
     before, looked = None, 0
     while (
         len(fitting) < limit
@@ -92,8 +92,10 @@ def _labels(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _described(experiment: ExperimentRecord) -> str:
+def _described(experiment: AnyExperiment) -> str:
     spec = experiment.spec
+    if spec is None:
+        return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()
     names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
     sizes = [size.model for size in spec.sizes] if isinstance(spec, ScalingSpec) else []
     parts = [

@@ -10,7 +10,15 @@ from dashboards.palette import Style
 from dashboards.viewstate import ViewState
 from optim import catalog
 from orchestrator.jobs import CONCERNED, RunStatus, Wish
-from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, RunRecord, StateCounts
+from orchestrator.records import (
+    AnyExperiment,
+    CandidateRow,
+    Comparison,
+    DamagedExperiment,
+    Difference,
+    RunRecord,
+    StateCounts,
+)
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.verdicts import SIGNIFICANCE
 from worker.record import Verdict
@@ -62,6 +70,8 @@ class Leader:
 
 def run_chip(run: RunRecord) -> Chip:
     """A finished run is known by its verdict, every other one by its state."""
+    if run.damaged is not None:
+        return Chip(text="damaged", tone="bad")
     if run.result is not None:
         return _verdict_chip(run.result.verdict)
     return Chip(text=run.status.value.replace("_", " "), tone=tone(run.status))
@@ -90,8 +100,10 @@ def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
     return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
 
 
-def experiment_chip(counts: StateCounts) -> Chip:
+def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
     """The state of a whole experiment in a word."""
+    if is_damaged:
+        return Chip(text="damaged", tone="bad")
     failed = counts.by_status.get(RunStatus.FAILED, 0)
     if counts.done() and failed:
         return Chip(text="done, with failures", tone="bad")
@@ -105,7 +117,7 @@ def experiment_chip(counts: StateCounts) -> Chip:
     return Chip(text="running", tone="live")
 
 
-def planned_counts(experiment: ExperimentRecord) -> StateCounts:
+def planned_counts(experiment: AnyExperiment) -> StateCounts:
     """The states of an experiment's runs out of all that there will be: a sweep's trials are added one by one."""
     return experiment.counts.model_copy(update={"total": experiment.runs_planned()})
 
@@ -213,8 +225,10 @@ def headline(comparison: Comparison) -> str:
     return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"
 
 
-def workload_facts(experiment: ExperimentRecord) -> tuple[str, ...]:
-    """What all runs of the experiment share, in few words."""
+def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
+    """What all runs of the experiment share, in few words; of a damaged one what is wrong."""
+    if isinstance(experiment, DamagedExperiment):
+        return (experiment.damaged,)
     workload, seeds = experiment.spec.workload, len(experiment.spec.seeds)
     if isinstance(experiment.spec, ScalingSpec):
         return _scaling_facts(experiment.spec)

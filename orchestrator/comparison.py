@@ -152,7 +152,8 @@ def _steps_to(curve: ValidationCurve, target: float) -> float:
 
 
 def _tokens_per_step(run: RunRecord) -> float:
-    return run.spec.workload.tokens() / run.spec.workload.budget.steps
+    """Of a run with a result; a damaged specification does not matter for it."""
+    return run.result.tokens / run.result.steps if run.result and run.result.steps else 0.0
 
 
 def _device_hours_until(run: RunRecord, steps: float) -> float:

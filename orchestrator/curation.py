@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from orchestrator import kinds
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
-from orchestrator.records import ExperimentRecord, Submission
+from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.store import annotations, deletion, reads
 from orchestrator.store.database import Database
 from orchestrator.submitting import SubmissionVerbs
@@ -35,7 +35,7 @@ class CurationVerbs(SubmissionVerbs):
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
-    ) -> tuple[ExperimentRecord, ...]:
+    ) -> tuple[AnyExperiment, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it. Those that have
         all of `labels`; those that were deleted and can be restored, instead of the others."""
         with self._database.reading() as connection:
@@ -46,10 +46,10 @@ class CurationVerbs(SubmissionVerbs):
         with self._database.reading() as connection:
             return reads.experiment_of_key(connection, key)
 
-    def deleted_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def deleted_experiment(self, experiment_id: str) -> AnyExperiment:
         """One experiment, deleted or not."""
         with self._database.reading() as connection:
-            return reads.experiment(connection, experiment_id, deleted_too=True)
+            return reads.any_experiment(connection, experiment_id, deleted_too=True)
 
     def annotate(
         self,
@@ -58,24 +58,24 @@ class CurationVerbs(SubmissionVerbs):
         *,
         revision: int | None = None,
         by: str | None = None,
-    ) -> ExperimentRecord:
+    ) -> AnyExperiment:
         """Change labels and note; with `revision` only if nobody has since, else `ChangedMeanwhileError`. The key `by`
         is kept beside a note."""
         with self._database.writing() as connection:
             annotations.change(self._database, connection, experiment_id, change, revision=revision, by=by)
-            return reads.experiment(connection, experiment_id)
+            return reads.any_experiment(connection, experiment_id)
 
-    def delete_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def delete_experiment(self, experiment_id: str) -> AnyExperiment:
         """Delete an experiment of which every run has ended, else `ConflictError`; repeating it changes nothing."""
         with self._database.writing() as connection:
             deletion.delete(self._database, connection, experiment_id, undo_seconds=self.undo_days * DAY_SECONDS)
-            return reads.experiment(connection, experiment_id, deleted_too=True)
+            return reads.any_experiment(connection, experiment_id, deleted_too=True)
 
-    def restore_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def restore_experiment(self, experiment_id: str) -> AnyExperiment:
         """Undo a deletion; raises `ConflictError` where the time for that has passed. Repeating it changes nothing."""
         with self._database.writing() as connection:
             deletion.restore(self._database, connection, experiment_id)
-            return reads.experiment(connection, experiment_id)
+            return reads.any_experiment(connection, experiment_id)
 
     def clone_experiment(
         self, experiment_id: str, name: str | None = None, key: str | None = None, *, by: str | None = None

@@ -1,9 +1,19 @@
-"""The disk-space guard: below a floor of free space nothing new is begun, lest runs lose what they report."""
+"""Room on disks. Below a floor of free space nothing new is begun, lest runs lose what they report; on a full disk the
+service waits, says so, and goes on by itself once somebody has made room."""
 
+import os
 import shutil
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
+from worker.errors import is_disk_full
+
 GB = 1e9
+FULL_BYTES = 2**20
+"""With less free than this, the database's next write may find no room."""
+START_BYTES = 16 * 2**20
+"""What a process of the service needs to start, Ray's sockets and logs included."""
 
 
 def shortage(folder: Path, floor_bytes: int) -> str | None:
@@ -12,9 +22,37 @@ def shortage(folder: Path, floor_bytes: int) -> str | None:
         free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
         return f"the data folder {folder} cannot be looked at: {error.strerror}"
+    if free_bytes < FULL_BYTES:
+        return (
+            f"the disk of {folder} is full: nothing can be stored, submissions are refused, and trainings keep their "
+            "reports; make room, and the service goes on by itself"
+        )
     if free_bytes >= floor_bytes:
         return None
     return (
         f"no run is begun: the disk of {folder} has {free_bytes / GB:.1f} GB free, and {floor_bytes / GB:.1f} GB are "
         "kept for what is running; make room, or lower ADAPM_BENCH_FREE_BYTES"
     )
+
+
+def lack_of_room(folders: Iterable[Path], needed_bytes: int = START_BYTES) -> str | None:
+    """Why a process of the service cannot start now, in a sentence; None where there is room in each of the folders.
+
+    Room is set aside and given back, so that a quota counts, too. What else may be wrong with a folder is not told.
+    """
+    for folder in folders:
+        try:
+            with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+                os.posix_fallocate(file.fileno(), 0, needed_bytes)
+        except OSError as error:
+            if is_disk_full(error):
+                return (
+                    f"the disk of {folder} is full: a start needs {needed_bytes / 2**20:.0f} MiB; "
+                    "make room, and the service goes on by itself"
+                )
+    return None
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that there is."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.errors import ClusterError, StoreError
+from orchestrator.errors import ClusterError, DiskFullError, StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
 from orchestrator.placement import Node, NodeId, Room, largest
 from orchestrator.store.leadership import Leadership
@@ -36,6 +36,9 @@ RENEW_SECONDS = 2.0
 
 FAULT_SECONDS = 5.0
 """The pause after a round that went wrong: enough to keep the log readable."""
+
+FULL_SECONDS = 1.0
+"""The pause after a write that found no room."""
 
 MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
 """How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
@@ -137,6 +140,9 @@ class Dispatcher:
             try:
                 if self.tick():
                     pause = 0.0
+            except DiskFullError as error:
+                log.warning("waiting for room", error=str(error))
+                pause = FULL_SECONDS
             except StoreError as error:
                 log.warning("database unreachable, trying again", error=str(error))
             except ClusterError:

@@ -41,6 +41,14 @@ class StoreError(OrchestratorError):
     """The database cannot be used."""
 
 
+class DiskFullError(StoreError):
+    """The database has no room."""
+
+
+class DamagedError(OrchestratorError):
+    """What is stored is not what was written, or cannot be read."""
+
+
 class MissingDataError(OrchestratorError):
     """The service has not the data or the weights that a specification names."""
 

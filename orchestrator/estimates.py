@@ -103,7 +103,9 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
     starts: list[float] = []
     device = None
     for run in measured:
-        if run.result is None or not run.result.tokens or run.spec.workload.task.kind != workload.task.kind:
+        if run.spec is None or run.result is None or not run.result.tokens:
+            continue
+        if run.spec.workload.task.kind != workload.task.kind:
             continue
         device = device or run.result.environment.device_name
         if run.result.environment.device_name == device:

@@ -45,8 +45,8 @@ LIVE = frozenset({RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunSta
 TERMINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.QUEUED: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED}),
-    RunStatus.RETRY_WAIT: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED}),
+    RunStatus.QUEUED: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED, RunStatus.FAILED}),
+    RunStatus.RETRY_WAIT: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED, RunStatus.FAILED}),
     RunStatus.LEASED: frozenset(
         {
             RunStatus.RUNNING,

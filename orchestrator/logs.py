@@ -1,4 +1,4 @@
-"""Structured logs: one line an event, with time, level and ids, on standard error."""
+"""Structured logs on standard error: one line an event, with time, level and ids. A full disk costs lines only."""
 
 import logging
 import sys
@@ -6,6 +6,8 @@ from typing import Any
 
 import structlog
 from structlog.typing import EventDict
+
+from worker.attempt_log import steady
 
 IDS = ("experiment", "run", "attempt")
 """What an event may be about; whoever logs names the run, and its experiment follows."""
@@ -28,10 +30,15 @@ def configure_logs(process: str, *, level: int = logging.INFO) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=steady(sys.stderr)),
     )
     structlog.contextvars.bind_contextvars(process=process)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def keep_standard_streams() -> None:
+    """Let nothing that prints, libraries among it, end this process because the disk behind its output is full."""
+    sys.stdout, sys.stderr = steady(sys.stdout), steady(sys.stderr)
 
 
 def _with_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:

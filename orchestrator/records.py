@@ -42,13 +42,12 @@ class Progress(Record):
     """Estimated from the pace of this experiment so far; null while nothing is known."""
 
 
-class ExperimentRecord(Record):
-    """One experiment with its state."""
+class ExperimentSummary(Record):
+    """What is known of an experiment beside its specification."""
 
     id: str
     name: str
     kind: str
-    spec: ExperimentSpec
     spec_hash: str
     created_at: float
     ended_at: float | None
@@ -69,10 +68,32 @@ class ExperimentRecord(Record):
     """Of a deleted one: until when it can be restored; null where it is being removed."""
 
     def runs_planned(self) -> int:
+        """How many runs there will be, as far as that is known."""
+        return self.counts.total
+
+
+class DamagedExperiment(ExperimentSummary):
+    """An experiment whose stored specification cannot be read; everything else of it stays as it is."""
+
+    spec: None = None
+    damaged: str
+    """What cannot be read, and why, in a sentence."""
+
+
+class ExperimentRecord(ExperimentSummary):
+    """One experiment with its state."""
+
+    spec: ExperimentSpec
+
+    def runs_planned(self) -> int:
         """How many runs there will be: of a sweep that goes on all of its trials, those not begun yet among them."""
         if isinstance(self.spec, SweepSpec) and not self.counts.done():
             return self.spec.trial_count()
         return self.counts.total
+
+
+AnyExperiment = ExperimentRecord | DamagedExperiment
+"""An experiment in a list, or whose state is all that matters."""
 
 
 class Submission(Record):
@@ -115,8 +136,11 @@ class RunRecord(Record):
     """Which limit of its time it was stopped for."""
     micro_batch_sequences: int | None = None
     """What its attempts take instead of the specification's micro-batch, since an earlier one ran out of memory."""
-    spec: RunSpec
+    spec: RunSpec | None
+    """Null where it is damaged."""
     result: Result | None = None
+    damaged: str | None = None
+    """What of the stored run cannot be read, and why, in a sentence; null of nearly all."""
 
 
 SORT_KEYS = (
@@ -189,6 +213,8 @@ class AttemptRecord(Record):
     outcome: AttemptOutcome | None
     message: str | None
     device_seconds: float
+    note: str | None = None
+    """What its worker told beside: of a damaged checkpoint that was passed over, for instance."""
 
 
 class EventRecord(Record):

@@ -63,7 +63,7 @@ class Retention:
                 return
             try:
                 remove_deleted(self._database, self._runs_folder, self._stop.is_set, self._remote)
-            except OrchestratorError as error:
+            except (OrchestratorError, OSError) as error:
                 log.warning("deleted experiments are not looked at now", error=str(error))
 
 

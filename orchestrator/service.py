@@ -30,6 +30,7 @@ from orchestrator.previews import Preview
 from orchestrator.profile_records import ProfileReport
 from orchestrator.profiles import profiles
 from orchestrator.records import (
+    AnyExperiment,
     AttemptRecord,
     CellRecord,
     Census,
@@ -70,6 +71,10 @@ from worker.protocol import (
 )
 from worker.record import Observation, Point, Result
 
+DATABASE_FULL = (
+    "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "
+    "the service goes on by itself"
+)
 PAGE = 500
 """Runs read at once where all are wanted."""
 PROMPT_SECONDS = 1.0
@@ -133,6 +138,11 @@ class Bench(CurationVerbs, SeriesVerbs):
         """One experiment with its counts and progress."""
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id)
+
+    def any_experiment(self, experiment_id: str) -> AnyExperiment:
+        """One experiment with its counts and progress, damaged or not; `experiment` raises `DamagedError`."""
+        with self._database.reading() as connection:
+            return reads.any_experiment(connection, experiment_id)
 
     def studies_folder(self) -> Path:
         """Where the results of studies that train nothing lie."""
@@ -203,6 +213,12 @@ class Bench(CurationVerbs, SeriesVerbs):
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read(connection, run_id, fields, after_step)
+
+    def damaged_points(self, run_id: str) -> int:
+        """How many points of a run's series cannot be read, and are left out everywhere."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.damaged_points(connection, run_id)
 
     def charts(
         self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
@@ -310,7 +326,7 @@ class Bench(CurationVerbs, SeriesVerbs):
             known |= read
         return known
 
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
         """Cancel, pause, resume or retry every run of an experiment whose state allows it."""
         return self._queue.wish_experiment(experiment_id, wish)
 
@@ -318,7 +334,7 @@ class Bench(CurationVerbs, SeriesVerbs):
         """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
         return self._queue.wish_run(run_id, wish)
 
-    def cancel_experiment(self, experiment_id: str) -> ExperimentRecord:
+    def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
         """Cancel every run of an experiment that has not ended; repeating it changes nothing."""
         return self.wish_experiment(experiment_id, Wish.CANCEL)
 
@@ -402,7 +418,9 @@ class Bench(CurationVerbs, SeriesVerbs):
     def hindrance(self) -> str | None:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
         folder = next((each for each in (self._runs_folder, *self._runs_folder.parents) if each.exists()), Path("/"))
-        return shortage(folder, self._free_bytes) if self._free_bytes else None
+        if reason := shortage(folder, self._free_bytes):
+            return reason
+        return DATABASE_FULL if self._database.is_full() else None
 
     def activity(self, *, waiting: int = 100) -> Activity:
         """What is going on now: runs at work, the head of the queue, recent failures, who leads."""

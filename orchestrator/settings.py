@@ -1,5 +1,6 @@
 """Settings of the service: one table, with defaults for one machine. Where values come from: `setting_sources.py`."""
 
+import tempfile
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -126,6 +127,10 @@ class Settings(BaseSettings):
     def resolved_mlflow_uri(self) -> str:
         """The MLflow store in use."""
         return self.mlflow_uri or f"sqlite:///{self.data_folder.resolve() / 'mlflow.sqlite3'}"
+
+    def folders_on_disk(self) -> tuple[Path, ...]:
+        """Where the service and an embedded Ray write; these may be several disks."""
+        return self.data_folder.absolute(), Path(tempfile.gettempdir())
 
     def runs_folder(self) -> Path:
         """Where runs keep their checkpoints."""

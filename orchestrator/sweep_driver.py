@@ -108,7 +108,9 @@ class Driver:
             found = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
         spec = experiment.spec
         assert isinstance(spec, SweepSpec)
-        return spec, {run.position: parameters_of(spec.candidate_of(run.position), run.spec) for run in found}
+        return spec, {
+            run.position: parameters_of(spec.candidate_of(run.position), run.spec) for run in found if run.spec
+        }
 
     def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
         planned = trial_run(spec, number, wanted)
@@ -117,7 +119,7 @@ class Driver:
             return None
         with self._database.reading() as connection:
             run = reads.run(connection, run_id)
-        return run.id, parameters_of(spec.candidate_of(number), run.spec)
+        return run.id, parameters_of(spec.candidate_of(number), run.spec or planned.spec)
 
     def _may_begin(self, spec: SweepSpec) -> bool:
         return admits_another(spec, patiently(lambda: trials.spending(self._database, self._sweep_id)))

@@ -131,12 +131,13 @@ def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
 
 def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
     result = run.result
-    converged = result is not None and result.verdict is Verdict.CONVERGED
+    # What was tried is not known of a damaged trial, so that nothing follows from how good it was.
+    converged = result is not None and result.verdict is Verdict.CONVERGED and run.spec is not None
     return TrialRow(
         number=run.position,
         run_id=run.id,
         candidate=run.candidate,
-        parameters=parameters_of(spec.candidate_of(run.position), run.spec),
+        parameters=parameters_of(spec.candidate_of(run.position), run.spec) if run.spec else {},
         status=run.status,
         verdict=result.verdict if result else None,
         steps=result.steps if result else run.step,
@@ -194,7 +195,7 @@ def _importance(searched: Searched, trials: Sequence[TrialRow]) -> tuple[Importa
     told = [
         (trial.parameters, WORST if trial.objective is None else trial.objective)
         for trial in trials
-        if trial.verdict is not None
+        if trial.verdict is not None and trial.parameters
     ]
     found = importances(searched, told)
     return tuple(Importance(parameter=name, share=share) for name, share in found.items())

@@ -31,7 +31,7 @@ from orchestrator.columns import FIELDS, STEP, Columns
 from orchestrator.errors import OrchestratorError
 from orchestrator.exports import Format, leaves, write_series
 from orchestrator.jobs import RunStatus
-from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.records import AnyExperiment, DamagedExperiment, RunRecord
 from orchestrator.service import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
@@ -205,7 +205,7 @@ class MlflowCopy:
 
     def write(self, entry: OutboxEntry) -> None:
         """Copy what the entry refers to."""
-        experiment = self._bench.experiment(entry.experiment_id)
+        experiment = self._bench.any_experiment(entry.experiment_id)
         folder, parent = self._parent(experiment)
         if entry.run_id is not None:
             run = self._bench.run(entry.run_id)
@@ -214,7 +214,7 @@ class MlflowCopy:
         if experiment.counts.done():
             self._client.set_terminated(parent, "FINISHED", end_time=_milliseconds(experiment.ended_at))
 
-    def _parent(self, experiment: ExperimentRecord) -> tuple[str, str]:
+    def _parent(self, experiment: AnyExperiment) -> tuple[str, str]:
         """The ids of MLflow's experiment and of the parent run."""
         folder = self._folder(f"bench/{experiment.name}")
         tags = {
@@ -222,8 +222,11 @@ class MlflowCopy:
             "bench.kind": experiment.kind,
             "bench.spec_hash": experiment.spec_hash,
         }
+        if isinstance(experiment, DamagedExperiment):
+            tags["bench.damaged"] = experiment.damaged
         parent, new = self._run_id(folder, "bench.experiment_id", experiment, experiment.name, tags)
-        if new or not self._client.list_artifacts(parent):  # it may have been cut between the two
+        # It may have been cut between the two.
+        if experiment.spec is not None and (new or not self._client.list_artifacts(parent)):
             self._client.log_text(parent, experiment.spec.model_dump_json(indent=2), "spec.json")
         return folder, parent
 
@@ -254,7 +257,7 @@ class MlflowCopy:
         return str(found.experiment_id)
 
     def _run_id(
-        self, folder: str, tag: str, record: ExperimentRecord | RunRecord, name: str, tags: dict[str, str]
+        self, folder: str, tag: str, record: AnyExperiment | RunRecord, name: str, tags: dict[str, str]
     ) -> tuple[str, bool]:
         """The id of the run with that tag, and whether it was made just now."""
         # A child carries its own tag only, so that a search by the parent's tag finds the parent alone.
@@ -284,7 +287,8 @@ class MlflowCopy:
     def _log_artifacts(self, run_id: str, run: RunRecord, columns: Columns) -> None:
         with tempfile.TemporaryDirectory(prefix="adapm-bench-export-") as folder:
             files = Path(folder)
-            (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
+            if run.spec is not None:
+                (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
             if run.result is not None:
                 (files / "result.json").write_text(run.result.model_dump_json(indent=2))
             for checkpoint in self._kept_checkpoint(run):
@@ -303,8 +307,11 @@ class MlflowCopy:
             "bench.candidate": run.candidate,
             "bench.status": run.status.value,
             "bench.attempts": str(run.attempt),
-            "bench.spec_hash": run.spec.content_hash(),
         }
+        if run.spec is not None:
+            tags["bench.spec_hash"] = run.spec.content_hash()
+        if run.damaged is not None:
+            tags["bench.damaged"] = run.damaged
         for checkpoint in self._kept_checkpoint(run):
             tags["bench.checkpoint"] = f"{checkpoint.path} (step {checkpoint.step}, sha256 {checkpoint.sha256})"
         if run.result is None:
@@ -353,7 +360,7 @@ def result_metrics(run: RunRecord, at: int) -> Iterator[tuple[str, float, int, i
 
 def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
     """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
-    for name, value in leaves(run.spec.model_dump(mode="json")):
+    for name, value in leaves(run.spec.model_dump(mode="json")) if run.spec else ():
         yield name, value if isinstance(value, str) else json.dumps(value)
 
 

@@ -146,6 +146,11 @@ def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> 
         yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
     if open_runs and (tuning := [row.title for row in rows if row.tuning]):
         yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
+    if count := sum(run.damaged is not None for run in runs):
+        yield (
+            f"{_plural(count, 'run')} cannot be read in full: what is stored is damaged, and a damaged result does "
+            "not count; `adapm-bench db check` names all of it."
+        )
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(run.status is status for run in runs):
             yield f"{_plural(count, 'run')} {status} and without a result."

@@ -16,7 +16,7 @@ import httpx2
 import structlog
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import AnyExperiment
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.webhook_messages import DueMessage, Messages
@@ -50,7 +50,7 @@ class WebhookSender:
     def __init__(
         self,
         database: Database,
-        look_up: Callable[[str], ExperimentRecord],
+        look_up: Callable[[str], AnyExperiment],
         policy: WebhookPolicy,
         key: SigningKey,
         *,

@@ -26,6 +26,7 @@ from worker.errors import (
     TerminatedError,
     TracingError,
     WorkerError,
+    is_disk_full,
 )
 from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
@@ -190,8 +191,10 @@ def describe_failure(error: Exception, device_seconds: float) -> Failure:
 
 
 def failure_kind(error: Exception) -> FailureKind:
-    """Disk, network and memory trouble may pass; any other fault would meet the next attempt too."""
+    """Disk, network and memory trouble may pass, a full disk without blame; any other fault would meet the next too."""
     if isinstance(error, WorkerError):
         return error.kind
+    if is_disk_full(error):
+        return FailureKind.STORAGE_FULL
     passing = isinstance(error, OSError | MemoryError)
     return FailureKind.INFRASTRUCTURE if passing else FailureKind.PROGRAM

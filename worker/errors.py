@@ -3,7 +3,18 @@
 A training that diverges or runs out of device memory is no error: it is a result with that verdict.
 """
 
+import errno
+from typing import Final
+
 from worker.protocol import FailureKind, Stopped
+
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says where a disk or a quota is exhausted: it passes once somebody makes room."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the system refused to write for want of room."""
+    return isinstance(error, OSError) and error.errno in DISK_FULL
 
 
 class WorkerError(Exception):
@@ -36,7 +47,7 @@ class RemoteFolderError(WorkerError):
 class StorageFullError(DataError):
     """The disk has no room for what is being prepared."""
 
-    kind = FailureKind.INFRASTRUCTURE
+    kind = FailureKind.STORAGE_FULL
 
 
 class WeightsError(WorkerError):

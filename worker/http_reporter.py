@@ -69,9 +69,13 @@ class HttpReporter:
                 self._outbox.add_point(report)
             else:
                 self._outbox.add_observation(report)
-        self._outbox.persist()  # under this attempt's name, before the old files go
-        for path in inherited:
-            path.unlink(missing_ok=True)
+        try:
+            self._outbox.persist()  # under this attempt's name, before the old files go
+        except OSError as error:
+            logger.warning("the points of earlier attempts stay where they are: %s", error)
+        else:
+            for path in inherited:
+                path.unlink(missing_ok=True)
         self._step = after_step or 0
 
     def command(self) -> Command:

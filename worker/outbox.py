@@ -3,7 +3,8 @@
     add ──► points waiting ──seal──► messages (memory, then disk) ──one thread──► service
 
 Points are sealed into numbered batches about once a second. While the service is away they gather in larger
-batches, the first few in memory and the rest in the spool, and are sent in order when it is back.
+batches, the first few in memory and the rest in the spool, and are sent in order when it is back. A full disk
+leaves them in memory.
 """
 
 import logging
@@ -12,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +91,7 @@ class Outbox:
             self._messages.append(_Message(verb, body))
 
     def persist(self) -> None:
-        """Return when every unsent point is on disk."""
+        """Return when every unsent point is on disk. Raises `OSError` (disk full)."""
         with self._changed:
             self._seal()
             for message in self._messages:
@@ -114,14 +116,18 @@ class Outbox:
                 )
 
     def close(self) -> None:
-        """Stop sending; points that are still unsent go to disk, unless the service refused them for good."""
+        """Stop sending; points that are still unsent go to disk, unless the service refused them for good or the disk
+        has no room: the run goes on from a checkpoint, and only what lies behind that is lost then."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
         if self.error is None:
-            self.persist()
+            try:
+                self.persist()
+            except OSError as error:
+                logger.warning("unsent points are lost: %s", error)
 
     def _seal_if_full(self) -> None:
         """Keep every batch far below what the service takes; the caller holds the lock."""
@@ -139,8 +145,18 @@ class Outbox:
         self._points, self._observations, self._observed_bytes = [], [], 0
         self._messages.append(message)
         if len(self._messages) > MEMORY_MESSAGES:
-            self._to_disk(message)
-            message.body = None
+            self._swap_out()
+
+    def _swap_out(self) -> None:
+        """Keep all but the first messages on disk alone. A disk without room ends no training: they stay in memory
+        until there is some, at a batch of a thousand points or fewer a second."""
+        try:
+            for message in islice(self._messages, MEMORY_MESSAGES, None):
+                self._to_disk(message)
+                if message.path is not None:
+                    message.body = None
+        except OSError as error:
+            logger.warning("unsent points stay in memory: %s", error)
 
     def _to_disk(self, message: _Message) -> None:
         if message.sequence is not None and message.path is None and message.body is not None:

@@ -138,6 +138,8 @@ class FailureKind(StrEnum):
     """An exception in training code: another attempt would meet it again."""
     INTERRUPTED = "interrupted"
     """Its process was told to end (SIGTERM) and wrote a checkpoint: another attempt goes on, and nobody is to blame."""
+    STORAGE_FULL = "storage_full"
+    """A disk of the worker's machine has no room; not held against the run, which is tried again after a while."""
     OUT_OF_MEMORY = "out_of_memory"
     """The device has no room for a step with this micro-batch: another attempt takes half of it."""
 

@@ -7,7 +7,6 @@ Every fault is a `RemoteFolderError`, whichever library met it. What is written 
 storage promises that, as S3 does; who relies on it elsewhere writes a small file last that says what there must be.
 """
 
-import errno
 import importlib.util
 import logging
 import time
@@ -18,7 +17,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from worker.backoff import backoff
-from worker.errors import RemoteFolderError, WorkerError
+from worker.errors import DISK_FULL, RemoteFolderError, WorkerError
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +36,6 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "file": {"auto_mkdir": True},
 }
 """What a scheme's file system is made with, beside its own defaults."""
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Of the disk that is written to."""
 NOT_SHARED: Final = frozenset({"memory", "data", "http", "https"})
 """Schemes that no other machine could read, or nobody could write."""
 
@@ -82,7 +79,7 @@ class RemoteFolder:
         `OSError` where this machine's disk is full."""
         files, root = self._opened
         parts = _calling(obey)
-        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=FULL)
+        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; one that is gone already is no fault."""

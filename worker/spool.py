@@ -29,8 +29,12 @@ class Spool:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"a{self._attempt:04d}-{sequence:09d}.json"
         unfinished = path.with_suffix(".unfinished")
-        unfinished.write_bytes(body)
-        os.replace(unfinished, path)
+        try:
+            unfinished.write_bytes(body)
+            os.replace(unfinished, path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)  # on a full disk it would take room that a later one needs
+            raise
         return path
 
     def inherited(self) -> list[Path]:

@@ -237,30 +237,32 @@ class Training:
         if wish is Command.STOP_EARLY:
             self.progress.stopped_early = True
             return
-        if crew.leads:
-            self.save()
+        is_saved = self._save_if_possible() if crew.leads else True
         if wish is not None:
             raise RunStoppedError(
                 Stopped(command=wish, step=self.progress.step, device_seconds=self._around.clock.seconds())
             )
-        raise TerminatedError(
-            f"told to leave (SIGTERM) at step {self.progress.step}; "
-            "a checkpoint of that step was written, the next attempt goes on from it."
-        )
+        kept = "a checkpoint of that step was written, the next attempt goes on from it."
+        lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
+        raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {kept if is_saved else lost}")
 
     def _wish(self) -> Command | None:
         """What the service wants; None where the system wants the process to leave."""
         command = self._around.reporter.command()
         return None if command is Command.CONTINUE and self._around.termination.requested else command
 
-    def _save_if_possible(self) -> None:
-        """A full disk must not end a training that is in good health; the next checkpoint may find room."""
+    def _save_if_possible(self) -> bool:
+        """Write a checkpoint of the present step; whether there is one. A full disk must not end a training that is in
+        good health, nor keep it from obeying; the next checkpoint may find room."""
         started = time.monotonic()
         try:
             self.save()
         except OSError as error:
             logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
-        self._timer.written(time.monotonic() - started)
+            return False
+        finally:
+            self._timer.written(time.monotonic() - started)
+        return True
 
     def _save_best_if_possible(self, val_loss: float) -> None:
         """Keep the state that has the lowest validation loss so far; a full disk ends no training here either."""

@@ -9,7 +9,16 @@ from rich.text import Text
 from api.cli.console import plain
 from api.cli.tables import text_table
 from dashboards import formats, measured
-from orchestrator.records import AttemptRecord, EventRecord, ExperimentRecord, RunRecord, Standing, StateCounts
+from orchestrator.records import (
+    AnyExperiment,
+    AttemptRecord,
+    DamagedExperiment,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    StateCounts,
+)
 from orchestrator.scaling_spec import ScalingSpec
 from orchestrator.sweeps import SweepSpec
 from worker.record import Result
@@ -19,7 +28,7 @@ NONE_YET = "no experiments yet; `adapm-bench submit docs/example.yaml` makes one
 NONE_SUCH = "no such experiments"
 
 
-def experiments_table(experiments: Iterable[ExperimentRecord], nothing: str = NONE_YET) -> RenderableType:
+def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_YET) -> RenderableType:
     """One line an experiment; labels where any has some."""
     listed = list(experiments)
     if not listed:
@@ -28,7 +37,7 @@ def experiments_table(experiments: Iterable[ExperimentRecord], nothing: str = NO
     rows = [
         (
             e.id,
-            e.name,
+            f"{e.name} (damaged)" if isinstance(e, DamagedExperiment) else e.name,
             *([", ".join(e.labels)] if labelled else []),
             counts_text(e.counts),
             steps_text(e),
@@ -68,7 +77,7 @@ def counts_text(counts: StateCounts) -> str:
     return f"{counts.total}: {states}" if states else str(counts.total)
 
 
-def steps_text(experiment: ExperimentRecord) -> str:
+def steps_text(experiment: AnyExperiment) -> str:
     """How much of the budget is done: `480/2,880 (17 %)`."""
     done, total = experiment.progress.steps_done, experiment.progress.steps_total
     return f"{done:,}/{total:,} ({formats.percent(done / total if total else None)})"
@@ -76,6 +85,8 @@ def steps_text(experiment: ExperimentRecord) -> str:
 
 def outcome_text(run: RunRecord) -> str:
     """The verdict of a run that has one, else why it is as it is."""
+    if run.damaged:
+        return run.damaged
     return run.result.verdict.value if run.result else run.reason or ""
 
 
@@ -140,17 +151,18 @@ def run_view(
         *([("in the queue", formats.standing(standing))] if standing.position is not None else []),
         ("step", f"{run.step}/{run.steps_total}"),
         ("device time", formats.duration(run.device_seconds)),
+        *((("damaged", run.damaged),) if run.damaged else ()),
         *(_result_facts(run.result, run.spec) if run.result else ()),
     )
     parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
     return Group(*parts, Text(), _attempts(attempts), Text(), _events(events))
 
 
-def _result_facts(result: Result, spec: RunSpec) -> tuple[tuple[str, str], ...]:
+def _result_facts(result: Result, spec: RunSpec | None) -> tuple[tuple[str, str], ...]:
     return (
         ("verdict", f"{result.verdict.value}: {result.verdict_reason}"),
         ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
-        *((_within_a_line(name), value) for name, value in measured.lines(result, spec)),
+        *((_within_a_line(name), value) for name, value in (measured.lines(result, spec) if spec else ())),
     )
 
 
@@ -172,7 +184,7 @@ def _attempts(attempts: tuple[AttemptRecord, ...]) -> RenderableType:
             formats.moment(attempt.ended_at),
             formats.duration(attempt.device_seconds),
             attempt.outcome.value if attempt.outcome else formats.UNKNOWN,
-            attempt.message or "",
+            "; ".join(filter(None, (attempt.message, attempt.note))),
         )
         for attempt in attempts
     ]

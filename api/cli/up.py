@@ -12,6 +12,7 @@ from api.cli.console import complain
 from api.cli.service import FAILED, environment_settings
 from api.lifetime import stop_on_signals
 from orchestrator.errors import OrchestratorError
+from orchestrator.logs import keep_standard_streams
 from orchestrator.settings import Settings
 from worker.errors import TracingError
 
@@ -67,6 +68,7 @@ def api_process(
     watch_stdin: WatchStdin = False,
 ) -> None:
     """The api process alone: REST and dashboard."""
+    keep_standard_streams()
     gc.disable()  # what imports make is no garbage: looking through it costs a tenth of the start; `serve` enables it
     from api.serve import serve
     from api.supervisor import listen
@@ -89,6 +91,7 @@ def dispatcher_process(
     watch_stdin: WatchStdin = False,
 ) -> None:
     """The dispatcher process alone: Ray and the export to MLflow."""
+    keep_standard_streams()
     from api.dispatch import dispatch
 
     try:
@@ -101,6 +104,7 @@ def dispatcher_process(
 
 def driver_process() -> None:
     """The process of one sweep's driver; the dispatcher starts it."""
+    keep_standard_streams()
     from api.drive import drive
 
     drive()

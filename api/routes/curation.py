@@ -11,7 +11,7 @@ from api.routes.context import BenchDependency, CallerDependency, ExperimentIdPa
 from api.routes.experiments import IdempotencyKey
 from orchestrator.annotations import AnnotationChange
 from orchestrator.names import PLAIN_TEXT
-from orchestrator.records import ExperimentRecord, Submission
+from orchestrator.records import AnyExperiment, Submission
 from worker.record import Record
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
@@ -33,7 +33,7 @@ class CloneRequest(Record):
     """Null is the name of the experiment that is cloned."""
 
 
-@router.patch("/{experiment_id}", response_model=ExperimentRecord, responses=problems(403, 404, 412, 413, 422))
+@router.patch("/{experiment_id}", response_model=AnyExperiment, responses=problems(403, 404, 412, 413, 422))
 def annotate(
     experiment_id: ExperimentIdPath,
     change: AnnotationChange,
@@ -53,7 +53,7 @@ def annotate(
 
 
 @router.delete("/{experiment_id}", responses=problems(403, 404, 409))
-def delete(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def delete(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """Delete an experiment of which every run has ended; repeating it changes nothing.
 
     It disappears at once from lists, totals and comparisons, and can be restored until `undo_until`; then its rows and
@@ -63,7 +63,7 @@ def delete(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Experimen
 
 
 @router.post("/{experiment_id}/restore", responses=problems(403, 404, 409))
-def restore(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def restore(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """Undo a deletion; repeating it changes nothing."""
     return bench.restore_experiment(experiment_id)
 

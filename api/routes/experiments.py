@@ -27,7 +27,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import Wish
 from orchestrator.kinds import ExperimentSpec
 from orchestrator.previews import Preview
-from orchestrator.records import CellRecord, Comparison, ExperimentRecord, Submission
+from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
 from orchestrator.submitting import Proposal
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
@@ -83,7 +83,7 @@ def validate(fields: Annotated[Any, Body()], bench: BenchDependency) -> Preview:
 @router.get("", responses=problems(404, 422))
 def experiments(
     bench: BenchDependency, limit: Limit = 50, before: Cursor = None, label: WithLabels = (), deleted: Deleted = False
-) -> Page[ExperimentRecord]:
+) -> Page[AnyExperiment]:
     """Experiments, newest first; `before` is the last id of the page before."""
     items = bench.experiments(limit=limit, before=before, labels=label, deleted=deleted)
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
@@ -124,37 +124,37 @@ def comparison_table(
 
 
 @router.post("/{experiment_id}/cancel", responses=problems(403, 404))
-def cancel(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def cancel(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """Cancel every run that has not ended; repeating it changes nothing."""
     return bench.wish_experiment(experiment_id, Wish.CANCEL)
 
 
 @router.post("/{experiment_id}/pause", responses=problems(403, 404))
-def pause(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def pause(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """Pause every run that waits or trains; training ones write a checkpoint and stop."""
     return bench.wish_experiment(experiment_id, Wish.PAUSE)
 
 
 @router.post("/{experiment_id}/resume", responses=problems(403, 404))
-def resume(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def resume(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """Let every paused run go on from its checkpoint."""
     return bench.wish_experiment(experiment_id, Wish.RESUME)
 
 
 @router.post("/{experiment_id}/retry", responses=problems(403, 404))
-def retry(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def retry(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """Queue every failed or cancelled run once more."""
     return bench.wish_experiment(experiment_id, Wish.RETRY)
 
 
-def existing(experiment_id: ExperimentIdPath, bench: BenchDependency) -> ExperimentRecord:
+def existing(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
     """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
-    return bench.experiment(experiment_id)
+    return bench.any_experiment(experiment_id)
 
 
 @router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404, 422))
 async def stream(
-    known: Annotated[ExperimentRecord, Depends(existing)],
+    known: Annotated[AnyExperiment, Depends(existing)],
     bench: BenchDependency,
     pulse: PulseDependency,
     stopping: StoppingDependency,
@@ -174,13 +174,13 @@ async def stream(
             first = False
             if version != seen:
                 seen = version
-                record = await pulse.told(known.id, version, bench.experiment)
+                record = await pulse.told(known.id, version, bench.any_experiment)
                 yield _changed(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
 
 
-def _changed(record: ExperimentRecord, version: int) -> ServerSentEvent:
+def _changed(record: AnyExperiment, version: int) -> ServerSentEvent:
     change = ExperimentChange(
         experiment_id=record.id,
         version=version,

@@ -7,9 +7,12 @@ SQLite (WAL mode) takes one writer at a time: threads of this process queue at a
 (threads that raced for SQLite's lock had a p99 of 436 ms, behind one lock 55 ms). PostgreSQL takes row locks.
 """
 
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import DiskFullError, StoreError
 
 BUSY_TIMEOUT_SECONDS = 30.0
 """How long a writer waits for a writer of another process before it gives up."""
@@ -30,6 +33,14 @@ MIGRATION_LOCK = 0x_ADA9_BE4C
 """The PostgreSQL advisory lock that keeps two processes from migrating at once; any constant will do."""
 OUR_FAULT = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
 """Database errors that mean a fault in our statements, not a database that cannot be used."""
+
+
+FULL_SECONDS = 1.0
+"""How long a full disk is believed to be full."""
+SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
+POSTGRESQL_FULL = frozenset({"53100"})
+"""Codes of a database whose disk has no room."""
+_TOUCH = sa.text("UPDATE change_counters SET value = value WHERE shard = 0")
 
 
 class _DatabaseClock(FunctionElement[float]):
@@ -69,6 +80,8 @@ class Database:
         self._now: ColumnElement[float] = db_now() + offset
         self._clock = sa.select(self._now)
         self._engine = _engine(url)
+        self._full_since: float | None = None
+        """When, on the monotonic clock, a write last found no room; None once one has found it."""
         self._sqlite = self._engine.dialect.name == "sqlite"
         self._writer_lock: AbstractContextManager[Any] = threading.Lock() if self._sqlite else nullcontext()
 
@@ -97,13 +110,25 @@ class Database:
         `durable`: the commit is on disk before the block's end is reached. Without it a power cut may take back the
         last moments (never consistency): right for heartbeats and points, which come again.
         """
-        with _store_errors(), self._writer_lock, self._engine.connect() as connection:
-            if self._sqlite:
-                connection.execution_options(bench_writes=True, bench_durable=durable)
-            with connection.begin():
-                if not self._sqlite and not durable:
-                    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
-                yield connection
+        try:
+            with _store_errors(), self._writer_lock, self._engine.connect() as connection:
+                if self._sqlite:
+                    connection.execution_options(bench_writes=True, bench_durable=durable)
+                with connection.begin():
+                    if not self._sqlite and not durable:
+                        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+                    yield connection
+        except DiskFullError:
+            self._full_since = time.monotonic()
+            raise
+        self._full_since = None
+
+    def is_full(self) -> bool:
+        """Whether the last write found no room on the database's disk; looked at anew once a second at most."""
+        if self._full_since is not None and time.monotonic() - self._full_since >= FULL_SECONDS:
+            with suppress(StoreError), self.writing(durable=False) as connection:
+                connection.execute(_TOUCH)
+        return self._full_since is not None
 
     def read_clock(self, connection: Connection) -> float:
         """Seconds since 1970 on the database's clock, now: ask after a lock was waited for, not before."""
@@ -185,6 +210,8 @@ def _postgresql_engine(url: sa.URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # Text that is no UTF-8 was damaged, and is found by its checksum: one such row must not fail a whole query.
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
 
@@ -211,4 +238,14 @@ def _store_errors() -> Iterator[None]:
         raise
     except (DBAPIError, PoolTimeoutError) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
+        if _is_full(cause):
+            raise DiskFullError(
+                f"the database has no room, and nothing was stored: {cause}; make room on its disk, then ask again"
+            ) from error
         raise StoreError(f"the database cannot be used: {cause}") from error
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    if getattr(cause, "sqlite_errorcode", None) in SQLITE_FULL:
+        return True
+    return getattr(cause, "sqlstate", None) in POSTGRESQL_FULL

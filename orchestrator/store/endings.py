@@ -16,10 +16,14 @@ from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import memory_retry, series
 from orchestrator.store.database import Database
 from orchestrator.store.holding import COMMANDS, Held, hold
+from orchestrator.store.integrity import checksum
 from orchestrator.store.moves import AttemptEnd, RunRow, after_loss, end_attempts, move
 from orchestrator.store.tables import checkpoints, events, results
 from worker.protocol import Command, Failure, FailureKind, Stopped
 from worker.record import Result, Verdict
+
+ROOM_SECONDS = 30.0
+"""Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,9 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
             smaller = memory_retry.smaller(connection, held.run, held.now)
             if smaller is not None:
                 return smaller
+        if failure.kind is FailureKind.STORAGE_FULL:
+            waiting = after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
+            return replace(waiting, available_at=held.now + ROOM_SECONDS)
         if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
             failures = held.run.failures + 1
             return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)
@@ -195,13 +202,15 @@ def _was_asked_to_pause(connection: Connection, held: Held) -> bool:
 
 
 def _result_row(held: Held, result: Result) -> dict[str, object]:
+    content = result.model_dump_json()
     return {
         "run_id": held.run.id,
         "attempt": held.attempt,
         "recorded_at": held.now,
         "verdict": result.verdict,
         "final_val_loss": result.final_val_loss,
-        "result": result.model_dump_json(),
+        "result": content,
+        "checksum": checksum(content),
     }
 
 

@@ -8,16 +8,17 @@ the experiment.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator import kinds
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import DamagedError, NotFoundError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.following import Place, following
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
+from orchestrator.store import integrity
 from orchestrator.store.limits import RunLimits, run_limits
 from orchestrator.store.moves import RunRow, count_change, known_id
 from orchestrator.store.submission import insert_runs, tell
@@ -41,9 +42,13 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
     for row in _locked(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
-        reopen_sweep(connection, row, now)
+        with suppress(DamagedError):
+            reopen_sweep(connection, row, now)
     for row in _locked(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
-        spec = _tunable(row)
+        try:
+            spec = _tunable(row)
+        except DamagedError:
+            continue
         if spec.tuning and _is_tuned_still(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
@@ -83,7 +88,7 @@ def _locked(
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
     query: sa.Select[Any] = sa.select(
-        *[experiments.c[name] for name in ("id", "number", "spec", "paused", "created_at", "trace_parent")]
+        *[experiments.c[name] for name in ("id", "number", "spec", "spec_hash", "paused", "created_at", "trace_parent")]
     )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
@@ -91,7 +96,11 @@ def _locked(
 
 
 def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
-    spec = _tunable(row)
+    try:
+        spec = _tunable(row)
+    except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
+        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
+        return
     trials = _trials(connection, row.number, ended)
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
         planned = [run for place in trials for run in following(spec, place, trials[place])]
@@ -161,6 +170,6 @@ def _next_position(connection: Connection, number: int) -> int:
 
 def _tunable(row: sa.Row[Any]) -> ComparisonSpec:
     """The specification of an experiment that is no sweep."""
-    spec = kinds.stored_spec(row.spec)
+    spec = integrity.experiment_spec(row.spec, row.spec_hash)
     assert isinstance(spec, ComparisonSpec)
     return spec

@@ -6,11 +6,12 @@ compared in constant time.
 
 import hashlib
 import secrets
+from contextlib import suppress
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import DiskFullError, NotFoundError
 from orchestrator.key_records import SECRET, KeyRecord, KeyRequest, NewKey
 from orchestrator.store.database import Database
 from orchestrator.store.moves import known_id
@@ -124,13 +125,13 @@ class Keyring:
         return sa.and_(keys.c.revoked_at.is_(None), in_time)
 
     def _used(self, key: KeyRecord) -> KeyRecord:
-        """Note that the key was used, once a minute at most."""
+        """Note that the key was used, once a minute at most; a database without room keeps nobody out."""
         stale = sa.or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < self._database.now() - USED_SECONDS)
         mine = keys.c.id == key.id, stale
         with self._database.reading() as connection:
             if connection.execute(sa.select(keys.c.id).where(*mine)).first() is None:
                 return key
-        with self._database.writing(durable=False) as connection:
+        with suppress(DiskFullError), self._database.writing(durable=False) as connection:
             connection.execute(sa.update(keys).where(*mine).values(last_used_at=self._database.now()))
         return key
 

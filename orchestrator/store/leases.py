@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import received
-from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
+from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import endings, observations, series
+from orchestrator.store import endings, integrity, observations, series
 from orchestrator.store.combine import APART, Answers, Combined
 from orchestrator.store.database import Database
 from orchestrator.store.endings import Ending
@@ -138,16 +138,7 @@ class Leases:
                 move(connection, begun, new[0].now)
             specs = _specs(connection, list(live))
             return [
-                Greeting(
-                    spec=specs[each.run.id],
-                    checkpoint=_checkpoint_before(connection, each),
-                    counted_steps=_counted_steps(connection, each),
-                    micro_batch_sequences=each.run.micro_batch_sequences,
-                    trace_parent=each.run.trace_parent,
-                    may_stop_early=each.run.stop_early is not None,
-                )
-                if each is not None and each.live
-                else LeaseLostError()
+                _greeting(connection, each, specs[each.run.id]) if each is not None and each.live else LeaseLostError()
                 for each in held
             ]
 
@@ -238,9 +229,28 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[Held, Arrival]
     connection.execute(_SHOW, rows)
 
 
-def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec]:
-    rows = connection.execute(_SPECS, {"ids": ids}) if ids else ()
-    return {row.run_id: RunSpec.model_validate_json(row.spec) for row in rows}
+def _greeting(connection: Connection, held: Held, spec: RunSpec | DamagedError) -> Greeting | DamagedError:
+    if isinstance(spec, DamagedError):
+        return spec
+    return Greeting(
+        spec=spec,
+        checkpoint=_checkpoint_before(connection, held),
+        counted_steps=_counted_steps(connection, held),
+        micro_batch_sequences=held.run.micro_batch_sequences,
+        trace_parent=held.run.trace_parent,
+        may_stop_early=held.run.stop_early is not None,
+    )
+
+
+def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec | DamagedError]:
+    """Each run's specification; one that was damaged since the claim is told to its own worker alone."""
+    found: dict[str, RunSpec | DamagedError] = {id: DamagedError(f"the specification of {id} is missing") for id in ids}
+    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
+        try:
+            found[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
+        except DamagedError as error:
+            found[row.run_id] = DamagedError(f"the specification of {row.run_id} {error}")
+    return found
 
 
 def _checkpoint_before(connection: Connection, held: Held) -> CheckpointNotice | None:
@@ -288,6 +298,4 @@ _PROGRESS = (
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
 _SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
-_SPECS = sa.select(run_specs.c.run_id, run_specs.c.spec).where(
-    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
-)
+_SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))

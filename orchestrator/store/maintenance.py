@@ -9,17 +9,24 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
-from orchestrator.errors import StoreError
+from orchestrator.columns import FIELDS
+from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.store import integrity
+from orchestrator.store.chunks import decode
 from orchestrator.store.database import Database
-from orchestrator.store.tables import attempts, results, runs
+from orchestrator.store.tables import attempts, metadata, results, run_specs, runs
 
+ROWS_AT_ONCE = 64
+"""In memory while all are read, some 100 kB each at most."""
 COPY_PAGES = 4096
 """Copied between two breaths of the writers: 16 MiB."""
 
@@ -33,13 +40,14 @@ def revision(database: Database) -> tuple[str | None, str]:
 
 
 def faults(database: Database) -> tuple[str, ...]:
-    """What is wrong with the database, a sentence each; nothing where it is sound. Raises `StoreError`."""
+    """What is wrong with the database, a sentence each; nothing where it is sound. Every row of every table is read.
+    Raises `StoreError`."""
     current, newest = revision(database)
     if current != newest:
         return (f"the schema is {current or 'missing'}, not {newest}; `adapm-bench db upgrade` brings it there",)
     with database.reading() as connection:
         found = _damage(connection) if database.dialect == "sqlite" else []
-        return (*found, *_contradictions(connection))
+        return (*found, *_unreadable(connection), *_contradictions(connection))
 
 
 def _damage(connection: Connection) -> list[str]:
@@ -50,11 +58,60 @@ def _damage(connection: Connection) -> list[str]:
     return pages + strays
 
 
+def _unreadable(connection: Connection) -> Iterator[str]:
+    """Every row that is not what was written: by its checksum, and by being read as everybody reads it."""
+    for table in metadata.sorted_tables:
+        query = sa.select(table).execution_options(yield_per=ROWS_AT_ONCE)
+        if table.name not in CONTENTS:
+            # As they are: what a column of words has that is none of them is found by nobody but a reader of words.
+            query = sa.select(*(sa.type_coerce(column, _plain(column.type)).label(column.name) for column in table.c))
+            query = query.execution_options(yield_per=ROWS_AT_ONCE)
+        key = [column.name for column in table.primary_key]
+        for row in connection.execute(query).mappings():
+            which = f"{table.name} {' '.join(str(row[name]) for name in key)}"
+            if table.name in CONTENTS:
+                column, read = CONTENTS[table.name]
+                try:
+                    read(row)
+                except DamagedError as error:
+                    yield f"{which}: the stored {column} {error}"
+            yield from (
+                f"{which}: {column.name} holds {row[column.name]!r}, which is none of its words"
+                for column in table.c
+                if isinstance(column.type, sa.Enum) and row[column.name] not in (None, *column.type.enums)
+            )
+
+
+def _plain(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+    return sa.Text() if isinstance(kind, sa.Enum) else kind
+
+
+def _read_chunk(row: sa.RowMapping) -> None:
+    data = integrity.chunk(row["data"], row["checksum"])
+    try:
+        points = len(decode([data], FIELDS))
+    except Exception as error:  # whatever a decompressor makes of nonsense
+        raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
+    if points != row["points"]:
+        raise DamagedError(f"has {points} points, and its row says {row['points']}")
+
+
+CONTENTS: dict[str, tuple[str, Callable[[sa.RowMapping], object]]] = {
+    "experiments": ("specification", lambda row: integrity.experiment_spec(row["spec"], row["spec_hash"])),
+    "run_specs": ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
+    "results": ("result", lambda row: integrity.result(row["result"], row["checksum"])),
+    "chunks": ("points", _read_chunk),
+    "observations": ("observation", lambda row: integrity.blocks(row["blocks"], row["checksum"])),
+}
+"""Tables whose rows hold more than their columns say, and how that is read."""
+
+
 def _contradictions(connection: Connection) -> list[str]:
     """Promises of the queue that no constraint of SQL can hold."""
     has_result = sa.exists().where(results.c.run_id == runs.c.id)
     has_lease = sa.exists().where(attempts.c.run_id == runs.c.id, attempts.c.ended_at.is_(None))
     promises = {
+        "has no specification": (~sa.exists().where(run_specs.c.run_id == runs.c.id), sa.true()),
         "succeeded without a result": (runs.c.status == RunStatus.SUCCEEDED, ~has_result),
         "has a result without having succeeded": (runs.c.status != RunStatus.SUCCEEDED, has_result),
         "has ended and still holds a lease": (runs.c.status.in_(TERMINAL), has_lease),

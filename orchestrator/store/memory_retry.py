@@ -9,10 +9,12 @@ from dataclasses import replace
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator.errors import DamagedError
 from orchestrator.jobs import RunStatus
+from orchestrator.store import integrity
 from orchestrator.store.moves import RunRow
 from orchestrator.store.tables import run_specs
-from worker.spec import RunSpec, as_stored
+from worker.spec import RunSpec
 
 
 def halved(spec: RunSpec, cut_down_to: int | None) -> int | None:
@@ -28,9 +30,11 @@ def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     """A live, locked run whose attempt ran out of memory, as it goes on; None where that is no way for it."""
     if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):
         return None  # it was asked to stop
-    text = connection.execute(sa.select(run_specs.c.spec).where(run_specs.c.run_id == run.id)).scalar_one()
-    with as_stored():
-        spec = RunSpec.model_validate_json(text)
+    row = connection.execute(sa.select(run_specs).where(run_specs.c.run_id == run.id)).one()
+    try:
+        spec = integrity.run_spec(row.spec, row.checksum)
+    except DamagedError:
+        return None  # the next claim tells it
     less = halved(spec, run.micro_batch_sequences)
     if less is None:
         return None

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import DamagedError, DiskFullError, StoreError
 from orchestrator.jobs import (
     LIVE,
     AttemptOutcome,
@@ -29,8 +29,8 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.placement import Node, NodeId, Room, largest
-from orchestrator.records import ExperimentRecord, RunRecord
-from orchestrator.store import growth, limits, memory_retry, quotas, submission, wishes
+from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.store import growth, integrity, limits, memory_retry, quotas, submission, wishes
 from orchestrator.store.database import Database
 from orchestrator.store.holding import token_hash
 from orchestrator.store.moves import (
@@ -85,7 +85,7 @@ class Queue:
         """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
         return wishes.wish_run(self._database, self._policy, run_id, wish)
 
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> ExperimentRecord:
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
         """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
         if wish in growth.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
@@ -168,12 +168,16 @@ class Queue:
         )
         if self._in_grace() or not self._anything(expired):
             return ()
-        with self._database.writing() as connection:
-            locked = lock(self._database, connection, expired, wait=False)
-            expired_runs = _expired(connection, locked.runs, locked.now)
-            for reason, silent in self._silent(connection, expired_runs):
-                self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
-            return tuple((run.id, run.attempt) for run in expired_runs)
+        try:
+            with self._database.writing() as connection:
+                locked = lock(self._database, connection, expired, wait=False)
+                expired_runs = _expired(connection, locked.runs, locked.now)
+                for reason, silent in self._silent(connection, expired_runs):
+                    self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
+                return tuple((run.id, run.attempt) for run in expired_runs)
+        except DiskFullError:
+            self._reaped_at = None  # no heartbeat could be kept either: once there is room, the workers get their grace
+            raise
 
     def interrupt_all(self, spared: Collection[tuple[RunId, int]] = ()) -> int:
         """End every live attempt but the `spared` ones without blame: their processes died with a dispatcher.
@@ -242,8 +246,10 @@ class Queue:
         self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
     ) -> tuple[tuple[Lease, NodeId], ...]:
         """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
-        specs, refused = _specs(connection, [run.id for run, _ in fitting])
+        specs, refused, damaged = _specs(connection, [run.id for run, _ in fitting])
         _wait(connection, refused, now)
+        failed = [(run, _failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged]
+        move(connection, failed, now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -345,15 +351,28 @@ def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId
     return fitting
 
 
-def _specs(connection: Connection, ids: list[RunId]) -> tuple[dict[RunId, RunSpec], dict[RunId, ValidationError]]:
-    """The specifications of these runs, and what is wrong with those that would be refused today."""
+def _specs(
+    connection: Connection, ids: list[RunId]
+) -> tuple[dict[RunId, RunSpec], dict[RunId, ValidationError], dict[RunId, DamagedError]]:
+    """The specifications of these runs; what is wrong with those that would be refused today, and with those that are
+    not what was written."""
     specs, refused = {}, {}
+    damaged = {id: DamagedError("is missing") for id in ids}
     for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
+        del damaged[row.run_id]
         try:
-            specs[RunId(row.run_id)] = RunSpec.model_validate_json(row.spec)
+            specs[RunId(row.run_id)] = integrity.valid_run_spec(row.spec, row.checksum)
         except ValidationError as error:
             refused[RunId(row.run_id)] = error
-    return specs, refused
+        except DamagedError as error:
+            damaged[RunId(row.run_id)] = error
+    return specs, refused, damaged
+
+
+def _failed(run: RunRow, error: DamagedError) -> RunRow:
+    """A waiting run that nobody can ever train: it fails alone, and the others go on."""
+    reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
+    return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
 
 
 def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:

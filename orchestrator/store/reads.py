@@ -1,19 +1,18 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from pydantic import ValidationError, create_model
 from sqlalchemy.engine import Connection
 
-from orchestrator import kinds
-from orchestrator.errors import DeletedError, NotFoundError
+from orchestrator.errors import DamagedError, DeletedError, NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.records import (
+    AnyExperiment,
     AttemptRecord,
+    DamagedExperiment,
     EventRecord,
     ExperimentRecord,
     Progress,
@@ -22,7 +21,7 @@ from orchestrator.records import (
     RunSort,
     StateCounts,
 )
-from orchestrator.store import annotations
+from orchestrator.store import annotations, integrity
 from orchestrator.store.moves import known_id
 from orchestrator.store.tables import (
     attempts,
@@ -38,14 +37,20 @@ from orchestrator.store.tables import (
     runs,
 )
 from worker.protocol import CheckpointNotice
-from worker.record import Result
-from worker.spec import RunSpec, Spec, Workload, as_stored
 
+Found = TypeVar("Found")
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
 
-def experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> ExperimentRecord:
-    """One experiment. Raises `NotFoundError`, and `DeletedError` for a deleted one unless those are wanted, too."""
+def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
+    """One experiment. Raises `NotFoundError`, `DeletedError`, and `DamagedError` where its specification cannot be
+    read."""
+    return _intact(any_experiment(connection, experiment_id))
+
+
+def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> AnyExperiment:
+    """One experiment, damaged or not. Raises `NotFoundError`, and `DeletedError` for a deleted one unless those are
+    wanted, too."""
     row = connection.execute(_EXPERIMENT, {"this": known_id(experiment_id)}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
@@ -60,12 +65,12 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
     query = sa.select(experiments).where(mine, ~is_deleted).order_by(experiments.c.number.desc())
     row = connection.execute(query).first()
-    return None if row is None else _experiment_records(connection, [row])[0]
+    return None if row is None else _intact(_experiment_records(connection, [row])[0])
 
 
 def experiment_page(
     connection: Connection, limit: int, before: str | None, labelled: Sequence[str] = (), *, deleted: bool = False
-) -> tuple[ExperimentRecord, ...]:
+) -> tuple[AnyExperiment, ...]:
     """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
     older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
@@ -260,65 +265,48 @@ def _behind(
 
 
 def _run_query() -> sa.Select[Any]:
-    joined = runs.join(run_specs, run_specs.c.run_id == runs.c.id).outerjoin(results, results.c.run_id == runs.c.id)
-    return sa.select(*RUN_COLUMNS, run_specs.c.spec, results.c.result).select_from(joined)
-
-
-def stored_spec(text: str) -> RunSpec:
-    """A run's specification as `submission.py` wrote it.
-
-    All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
-    alphabet: it is read once, and shared. One that would be refused today is read as it stands.
-    """
-    try:
-        return _checked_spec(text)
-    except ValidationError:
-        with as_stored():
-            return RunSpec.model_validate_json(text)
-
-
-def _checked_spec(text: str) -> RunSpec:
-    own, between, workload = text.partition(',"workload":{')
-    if not between:
-        return RunSpec.model_validate_json(text)
-    rest = _own_part(f"{own}}}")
-    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
-
-
-_OWN_FIELDS: Any = {name: (each.annotation, each) for name, each in RunSpec.model_fields.items() if name != "workload"}
-_Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
-"""A run's specification without its workload."""
-
-
-RECORDS_KEPT = 4_096
-"""Of what was read last: a page of an experiment of 1,000 runs is asked for again with each of their reports, and of
-most of them nothing has changed. Some kilobytes each."""
-
-
-@lru_cache(maxsize=RECORDS_KEPT)
-def _own_part(text: str) -> Any:
-    return _Rest.model_validate_json(text)
-
-
-@lru_cache(maxsize=RECORDS_KEPT)
-def _result(text: str) -> Result:
-    return Result.model_validate_json(text)
-
-
-@lru_cache(maxsize=256)
-def _workload(text: str) -> Workload:
-    return Workload.model_validate_json(text)
+    specified = runs.outerjoin(run_specs, run_specs.c.run_id == runs.c.id)
+    return sa.select(
+        *RUN_COLUMNS,
+        run_specs.c.spec,
+        run_specs.c.checksum.label("spec_checksum"),
+        results.c.result,
+        results.c.checksum.label("result_checksum"),
+        results.c.run_id.label("result_of"),
+    ).select_from(specified.outerjoin(results, results.c.run_id == runs.c.id))
 
 
 def _run_record(row: sa.Row[Any]) -> RunRecord:
+    """The run; what of it cannot be read is null, and said."""
     values = dict(row._mapping)
-    values["spec"] = stored_spec(values["spec"])
-    if values["result"] is not None:
-        values["result"] = _result(values["result"])
-    return RunRecord(**values)
+    spec = _whole(integrity.run_spec, values["spec"], values.pop("spec_checksum"))
+    checksum, has_result = values.pop("result_checksum"), values.pop("result_of") is not None
+    lacks_result = not has_result and values["status"] is not RunStatus.SUCCEEDED
+    result = None if lacks_result else _whole(integrity.result, values["result"], checksum)
+    faults = [
+        f"the stored {what} of run {row.id} {found}"
+        for what, found in (("specification", spec), ("result", result))
+        if isinstance(found, DamagedError)
+    ]
+    values["spec"] = None if isinstance(spec, DamagedError) else spec
+    values["result"] = None if isinstance(result, DamagedError) else result
+    return RunRecord(**values, damaged="; ".join(faults) or None)
 
 
-def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[ExperimentRecord, ...]:
+def _whole(read: Callable[[object, int | None], Found], content: object, checksum: int | None) -> Found | DamagedError:
+    try:
+        return read(content, checksum)
+    except DamagedError as error:
+        return error
+
+
+def _intact(record: AnyExperiment) -> ExperimentRecord:
+    if isinstance(record, DamagedExperiment):
+        raise DamagedError(record.damaged)
+    return record
+
+
+def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[AnyExperiment, ...]:
     numbers = [row.number for row in rows]
     totals, written = _totals(connection, numbers), annotations.of(connection, rows)
     return tuple(_experiment_record(row, totals.get(row.number, []), written[row.number]) for row in rows)
@@ -334,17 +322,16 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
 
 def _experiment_record(
     row: sa.Row[Any], totals: Sequence[sa.Row[Any]], written: annotations.Annotations
-) -> ExperimentRecord:
+) -> AnyExperiment:
     counts = StateCounts(
         total=sum(total.runs for total in totals),
         by_status={total.status: total.runs for total in totals},
         growing=row.growing,
     )
-    return ExperimentRecord(
+    known: dict[str, Any] = dict(  # noqa: C408 - keywords, as they are passed on
         id=row.id,
         name=row.name,
         kind=row.kind,
-        spec=kinds.stored_spec(row.spec),
         spec_hash=row.spec_hash,
         created_at=row.created_at,
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
@@ -358,6 +345,10 @@ def _experiment_record(
         deleted_at=row.deleted_at,
         undo_until=row.undo_until,
     )
+    try:
+        return ExperimentRecord(**known, spec=integrity.experiment_spec(row.spec, row.spec_hash))
+    except DamagedError as error:
+        return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
 
 
 def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool) -> Progress:

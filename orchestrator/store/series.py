@@ -16,11 +16,16 @@ from typing import Any, Self
 
 import numpy as np
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import FIELDS, Columns, merged
+from orchestrator.errors import DamagedError
+from orchestrator.store import integrity
 from orchestrator.store.chunks import decode, encode
 from orchestrator.store.tables import attempts, chunks
+
+log = structlog.get_logger(__name__)
 
 FULL_POINTS = 1_000
 """A chunk of so many points is not merged any more: reading is then bound by points, not by rows."""
@@ -43,17 +48,20 @@ class Batch:
     points: int
     last_step: int
     data: bytes
+    checksum: int
 
     @classmethod
     def of(cls, run_id: str, attempt: int, sequence: int, columns: Columns) -> Self:
         """The chunk that these columns make."""
+        data = encode(columns)
         return cls(
             run_id=run_id,
             attempt=attempt,
             sequence=sequence,
             points=len(columns),
             last_step=int(columns.step.max()),
-            data=encode(columns),
+            data=data,
+            checksum=integrity.checksum(data),
         )
 
 
@@ -71,11 +79,10 @@ def append(connection: Connection, batches: Sequence[Batch]) -> None:
 
 
 def seal(connection: Connection, run_id: str, attempt: int) -> None:
-    """Merge the small chunks of an attempt into one."""
+    """Merge the small chunks of an attempt into one; where one of them is damaged, all stay as they are."""
     small = (chunks.c.run_id == run_id) & (chunks.c.attempt == attempt) & (chunks.c.points < FULL_POINTS)
-    query = sa.select(chunks.c.sequence, chunks.c.data).where(small).order_by(chunks.c.sequence)
-    rows = connection.execute(query).all()
-    if len(rows) < 2:
+    rows = connection.execute(sa.select(chunks).where(small).order_by(chunks.c.sequence)).all()
+    if len(rows) < 2 or len(_intact(rows, FIELDS)) < len(rows):
         return
     connection.execute(sa.delete(chunks).where(small))
     merged_chunk = Batch.of(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
@@ -85,7 +92,7 @@ def seal(connection: Connection, run_id: str, attempt: int) -> None:
 def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, after_step: int = -1) -> Columns:
     """The asked fields of a run's series beyond `after_step`: for each step, the row of the newest attempt that
     reached it."""
-    query = sa.select(chunks.c.attempt, chunks.c.points, chunks.c.data).where(chunks.c.run_id == run_id)
+    query = sa.select(chunks).where(chunks.c.run_id == run_id)
     if after_step >= 0:
         query = query.where(chunks.c.last_step > min(after_step, 2**53))
     found = _together(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
@@ -118,14 +125,45 @@ def latest(columns: Columns) -> dict[str, object]:
     return shown
 
 
+def damaged_points(connection: Connection, run_id: str) -> int:
+    """How many points of a run lie in chunks that cannot be read."""
+    rows = connection.execute(sa.select(chunks).where(chunks.c.run_id == run_id)).all()
+    return sum(row.points for row in rows) - sum(row.points for row in _intact(rows, FIELDS))
+
+
 def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
-    """One run's chunks, in the order of their attempts."""
+    """One run's chunks, in the order of their attempts; damaged ones are left out."""
+    rows = _intact(rows, fields)
     attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
     return merged(decode([row.data for row in rows], fields), attempt)
 
 
+def _intact(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
+    """The chunks that can be read; what is wrong with the others is logged."""
+    good = []
+    for row in rows:
+        if (fault := chunk_fault(row, fields)) is None:
+            good.append(row)
+        else:
+            log.warning("a chunk of a series is left out", run=row.run_id, sequence=row.sequence, fault=fault)
+    return good
+
+
+def chunk_fault(row: Any, fields: Sequence[str]) -> str | None:
+    """Why a chunk cannot be read; None where it can. What a checksum vouches for is not decoded for this."""
+    try:
+        data = integrity.chunk(row.data, row.checksum)
+        if row.checksum is None and len(decode([data], fields)) != row.points:
+            return "has not as many points as its row says"
+    except DamagedError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - whatever a decompressor makes of nonsense
+        return f"cannot be read ({type(error).__name__}: {error})"
+    return None
+
+
 _OF_RUNS = (
-    sa.select(chunks.c.run_id, chunks.c.attempt, chunks.c.points, chunks.c.data)
+    sa.select(chunks)
     .where(chunks.c.run_id.in_(sa.bindparam("ids", expanding=True)))
     .order_by(chunks.c.run_id, chunks.c.attempt, chunks.c.sequence)
 )

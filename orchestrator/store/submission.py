@@ -24,6 +24,7 @@ from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds import planned_runs, will_grow
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
+from orchestrator.store.integrity import checksum
 from orchestrator.store.limits import RunLimits, run_limits
 from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
@@ -253,8 +254,10 @@ def _queued_rows(
 
 def _insert_rows(connection: Connection, rows: Sequence[QueuedRow], now: float) -> None:
     connection.execute(_INSERT_RUNS, [row for _, row in rows])
+    contents = [canonical_json(run.spec.model_dump(mode="json")) for run, _ in rows]
     specs = [
-        {"run_id": row["id"], "spec": canonical_json(run.spec.model_dump(mode="json")).decode()} for run, row in rows
+        {"run_id": row["id"], "spec": content.decode(), "checksum": checksum(content)}
+        for content, (_, row) in zip(contents, rows, strict=True)
     ]
     connection.execute(_INSERT_SPECS, specs)
     begun: dict[str, object] = {"sequence": 1, "at": now, "from_status": None, "attempt": 0}

@@ -185,6 +185,7 @@ run_specs = Table(
     metadata,
     Column("run_id", sa.Text, ForeignKey("runs.id"), primary_key=True),
     Column("spec", sa.Text, nullable=False),  # canonical JSON
+    Column("checksum", sa.BigInteger, nullable=True),  # of the column before; `integrity.py`
 )
 
 attempts = Table(
@@ -206,6 +207,7 @@ attempts = Table(
     Column("node", sa.Text, nullable=True),  # of the cluster, as the dispatcher placed it
     Column("actor", sa.Text, nullable=True),  # its warm actor; null where its actor is named after it
     Column("key_id", sa.Text, nullable=True),  # whom it is charged to: the experiment's key
+    Column("note", sa.Text, nullable=True),  # what its worker told of it beside its outcome
     CheckConstraint("attempt >= 1", name="counts_from_one"),
     CheckConstraint("(outcome is null) = (ended_at is null)", name="ends_with_an_outcome"),
 )
@@ -232,6 +234,7 @@ results = Table(
     Column("verdict", sa.Text, nullable=False),
     Column("final_val_loss", sa.Double, nullable=True),
     Column("result", sa.Text, nullable=False),  # JSON
+    Column("checksum", sa.BigInteger, nullable=True),
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 
@@ -257,6 +260,7 @@ chunks = Table(
     Column("points", sa.Integer, nullable=False),
     Column("last_step", sa.BigInteger, nullable=False),
     Column("data", sa.LargeBinary, nullable=False),
+    Column("checksum", sa.BigInteger, nullable=True),
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 
@@ -268,6 +272,7 @@ observations = Table(
     Column("step", sa.BigInteger, primary_key=True),
     Column("probe", sa.Text, primary_key=True),
     Column("blocks", sa.LargeBinary, nullable=False),  # JSON, compressed
+    Column("checksum", sa.BigInteger, nullable=True),
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 

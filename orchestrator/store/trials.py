@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.experiments import PlannedRun
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
+from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.limits import run_limits
 from orchestrator.store.moves import count_change, known_id, lock_ids
@@ -23,7 +24,6 @@ from orchestrator.store.webhook_endings import note_endings
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import Spending
 from worker.record import Verdict
-from worker.spec import as_stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +149,9 @@ def close(database: Database, sweep_id: str) -> None:
 def reopen_sweep(connection: Connection, row: sa.Row[Any], now: float) -> None:
     """Let a sweep that was cancelled go on, of which runs are retried, unless its deadline has passed; `row` is its
     experiment, locked."""
-    with as_stored():
-        spec = SweepSpec.model_validate_json(row.spec)
+    spec = integrity.experiment_spec(row.spec, row.spec_hash)
     if (deadline_at := run_limits(spec, row.created_at)["deadline_at"]) is not None and deadline_at <= now:
         return
     count = sa.select(sa.func.count()).select_from(runs).where(runs.c.experiment_number == row.number)
-    if connection.execute(count).scalar_one() < spec.trial_count():
+    if isinstance(spec, SweepSpec) and connection.execute(count).scalar_one() < spec.trial_count():
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import AnyExperiment
 from orchestrator.store.database import Database
 from orchestrator.store.moves import MAX_BACKOFF_SECONDS, plain_text
 from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
@@ -58,7 +58,7 @@ def message_body(kind: MessageKind, at: float, data: EndedExperiment | None) -> 
     return Message(type=kind, timestamp=moment, data=data).model_dump_json()
 
 
-def ended_experiment(experiment: ExperimentRecord) -> EndedExperiment:
+def ended_experiment(experiment: AnyExperiment) -> EndedExperiment:
     """What is told of an experiment that has ended."""
     states = experiment.counts.by_status
     failed = bool(states.get(RunStatus.FAILED))
@@ -96,7 +96,7 @@ class Messages:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def write(self, look_up: Callable[[str], ExperimentRecord]) -> int:
+    def write(self, look_up: Callable[[str], AnyExperiment]) -> int:
         """Turn ended runs into messages, where they were the last of their experiment; how many were looked at."""
         query = sa.select(webhook_endings).order_by(webhook_endings.c.id).limit(ENDINGS_AT_ONCE)
         with self._database.reading() as connection:
@@ -143,7 +143,7 @@ class Messages:
             values = {"tries": row.tries + 1, "last_error": plain_text(error), "available_at": now + pause}
             connection.execute(sa.update(webhook_messages).where(*here).values(values))
 
-    def tidy(self, look_up: Callable[[str], ExperimentRecord]) -> None:
+    def tidy(self, look_up: Callable[[str], AnyExperiment]) -> None:
         """Give up what could not be delivered within a day, forget what was settled long ago, and tell of experiments
         that ended in the moment in which their webhook was added: neither of the two transactions saw the other."""
         now = self._database.now()
@@ -188,7 +188,7 @@ class Messages:
         return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
 
 
-def _ended(look_up: Callable[[str], ExperimentRecord], experiment_id: str) -> EndedExperiment | None:
+def _ended(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
     """The end of an experiment; None where it goes on (a later end leaves word again), or is there no more."""
     try:
         experiment = look_up(experiment_id)

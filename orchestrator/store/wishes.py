@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
-from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.limits import with_time_anew
@@ -46,7 +46,7 @@ def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -
         return reads.run(connection, run_id)
 
 
-def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> ExperimentRecord:
+def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> AnyExperiment:
     """The wish for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
     with database.writing() as connection:
         known = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
@@ -59,7 +59,7 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
         reads.require_kept(connection, experiment_id)
         after = _after(connection, locked.runs, wish, policy, locked.now)
         move(connection, _changes(locked.runs, after), locked.now)
-        return reads.experiment(connection, experiment_id)
+        return reads.any_experiment(connection, experiment_id)
 
 
 # Helpers, in the order of their use

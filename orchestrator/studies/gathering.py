@@ -91,7 +91,7 @@ def _run(study: Study, part: Part, run: RunRecord, source: Source) -> RunOutcome
         tokens=result.tokens,
         spec_hash=result.spec_hash[:16],
         observed={name: rounded(value) for name, value in observed.items()},
-        hyperparameters=parameters_of(searched, run.spec) if searched else {},
+        hyperparameters=parameters_of(searched, run.spec) if searched and run.spec else {},
     )
 
 

@@ -87,7 +87,10 @@ def test_a_damaged_sqlite_file_is_found(tmp_path: Path) -> None:
         raw.execute("PRAGMA foreign_keys = OFF")
         raw.execute("INSERT INTO run_specs (run_id, spec) VALUES ('nobody', '{}')")
     raw.close()
-    assert maintenance.faults(database) == ("run_specs: a row refers to no runs",)
+    assert maintenance.faults(database) == (
+        "run_specs: a row refers to no runs",
+        "run_specs nobody: the stored specification cannot be read (workload: Field required)",
+    )
     database.close()
 
 

@@ -1,5 +1,6 @@
 """What was stored and is refused today: it waits with its fault, can be read, and stops nothing else."""
 
+import hashlib
 import json
 
 import pytest
@@ -8,7 +9,8 @@ import sqlalchemy as sa
 from optim.own import VARIABLE
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.store import reads
+from orchestrator.store import integrity
+from orchestrator.store.integrity import checksum
 from orchestrator.store.queue import REFUSED_SECONDS
 from orchestrator.store.tables import experiments, run_specs
 from tests.contract.conftest import Store
@@ -22,8 +24,15 @@ def lose_the_optimizer(store: Store, experiment_id: str) -> None:
         for table, key in ((experiments, experiments.c.id), (run_specs, run_specs.c.run_id)):
             mine = key.startswith(experiment_id)
             for id, text in connection.execute(sa.select(key, table.c.spec).where(mine)).all():
-                changed = {"spec": text.replace('"adamw"', '"signum"')}
-                connection.execute(sa.update(table).where(key == id).values(changed))
+                values = written(table, text.replace('"adamw"', '"signum"'))
+                connection.execute(sa.update(table).where(key == id).values(values))
+
+
+def written(table: sa.Table, text: str) -> dict[str, object]:
+    """The columns of a specification as a submission would have written them."""
+    if table is experiments:
+        return {"spec": text, "spec_hash": hashlib.sha256(text.encode()).hexdigest()}
+    return {"spec": text, "checksum": checksum(text)}
 
 
 @pytest.fixture(params=["", "signum"])
@@ -52,7 +61,9 @@ def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypa
     with store.database.writing() as connection:
         query = sa.select(run_specs.c.spec).where(run_specs.c.run_id == f"{lost}-0000")
         text = connection.execute(query).scalar_one().replace('"signum"', '"adamw"')
-        connection.execute(sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000").values(spec=text))
+        connection.execute(
+            sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000").values(written(run_specs, text))
+        )
     store.pass_time(REFUSED_SECONDS + 1)
     (lease,) = store.claim(cpus=4, limit=4)
     assert store.bench.run(lease.run_id).reason is None
@@ -62,7 +73,9 @@ def test_it_can_be_read_and_cancelled(store: Store, lost: str) -> None:
     spec = store.bench.experiments()[0].spec
     assert isinstance(spec, ComparisonSpec)
     assert spec.candidates[0].optimizer == "signum"
-    assert store.bench.runs()[0].spec.optimizer.name == "signum"
+    (run,) = store.bench.runs()
+    assert run.spec is not None
+    assert run.spec.optimizer.name == "signum"
     cancelled = store.bench.wish_experiment(lost, Wish.CANCEL)
     assert cancelled.counts.by_status == {RunStatus.CANCELLED: 1}
 
@@ -78,7 +91,7 @@ def test_a_newer_rule_does_not_hide_what_is_older() -> None:
         "workload": planned["workload"],
     }
     text = json.dumps(run, sort_keys=True, separators=(",", ":"))
-    assert reads.stored_spec(text).workload.execution.micro_batch_sequences == "auto"
+    assert integrity.run_spec(text, None).workload.execution.micro_batch_sequences == "auto"
 
 
 def test_a_package_that_is_gone_is_a_fault_of_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:

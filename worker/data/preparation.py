@@ -24,12 +24,12 @@ from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, S
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
 from worker.data.tokens import ByteTokenizer, Tokenizer, token_bytes
-from worker.errors import CorruptShardError, DataError, StorageFullError
+from worker.errors import DISK_FULL, CorruptShardError, DataError, StorageFullError
 from worker.record import Record
 
 logger = logging.getLogger(__name__)
 
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = DISK_FULL | {errno.EFBIG}
 """What the system says where a disk, a quota or a limit of file sizes is exhausted."""
 
 

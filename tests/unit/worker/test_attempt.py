@@ -153,7 +153,7 @@ def test_a_service_that_never_answers_is_unreachable(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (OSError(28, "No space left on device"), FailureKind.INFRASTRUCTURE),
+        (OSError(28, "No space left on device"), FailureKind.STORAGE_FULL),
         (MemoryError(), FailureKind.INFRASTRUCTURE),
         (TerminatedError("told to leave"), FailureKind.INTERRUPTED),
         (ValueError("wrong"), FailureKind.PROGRAM),

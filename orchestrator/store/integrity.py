@@ -1,0 +1,143 @@
+"""What is read from a row is what was written, or `DamagedError`: checksums, and the records in columns of JSON.
+
+A disk, a copy or a hand can change a row. What cannot be read then fails alone: who reads many rows catches the error
+of each, marks what it was of, and goes on; `maintenance.py` looks for all of them.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import zstandard
+from pydantic import ValidationError, create_model
+
+from orchestrator import kinds
+from orchestrator.errors import DamagedError
+from orchestrator.experiments import ComparisonSpec
+from orchestrator.sweeps import SweepSpec
+from worker.record import Result
+from worker.spec import RunSpec, Spec, Workload, as_stored
+
+Read = TypeVar("Read")
+
+
+def checksum(content: str | bytes) -> int:
+    """CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, in some microseconds."""
+    return zlib.crc32(content.encode() if isinstance(content, str) else content)
+
+
+def run_spec(content: object, expected: int | None) -> RunSpec:
+    """A run's specification as `submission.py` wrote it; one that would be refused today as it stands.
+
+    All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
+    alphabet: it is read once, and shared.
+    """
+    return _read(lambda: _stored_run_spec(_intact_text(content, expected)))
+
+
+def valid_run_spec(content: object, expected: int | None) -> RunSpec:
+    """As `run_spec`, for a run that is about to be trained: raises `ValidationError` where it was written as it is and
+    would be refused today."""
+    text = _intact_text(content, expected)
+    try:
+        return RunSpec.model_validate_json(text)
+    except ValidationError:
+        run_spec(content, expected)
+        raise
+
+
+def result(content: object, expected: int | None) -> Result:
+    """The result of a run."""
+    return _read(lambda: _result(_intact_text(content, expected)))
+
+
+def experiment_spec(content: object, spec_hash: str) -> ComparisonSpec | SweepSpec:
+    """An experiment's specification, whose hash is its checksum."""
+    text = _intact_text(content, None)
+    if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
+        raise DamagedError("is not what was written (its SHA-256 is another)")
+    return _read(lambda: kinds.stored_spec(text))
+
+
+def chunk(content: object, expected: int | None) -> bytes:
+    """The bytes of a chunk of a series."""
+    if not isinstance(content, bytes):
+        raise DamagedError("is missing")
+    return _matching(content, expected)
+
+
+def blocks(content: object, expected: int | None) -> Any:
+    """What a probe saw, block by block."""
+    return _read(lambda: json.loads(zstandard.decompress(chunk(content, expected))))
+
+
+def _intact_text(content: object, expected: int | None) -> str:
+    if not isinstance(content, str):
+        raise DamagedError("is missing" if content is None else "is no text")
+    return _matching(content, expected)
+
+
+Content = TypeVar("Content", str, bytes)
+
+
+def _matching(content: Content, expected: int | None) -> Content:
+    if expected is not None and checksum(content) != expected:
+        raise DamagedError("is not what was written (its checksum is another)")
+    return content
+
+
+def _read(read: Callable[[], Read]) -> Read:
+    try:
+        return read()
+    except DamagedError:
+        raise
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise DamagedError(f"cannot be read ({place + ': ' if place else ''}{fault['msg']})") from error
+    except Exception as error:  # whatever a validator or a decompressor makes of nonsense
+        raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
+
+
+RECORDS_KEPT = 4_096
+"""Of what was read last: a page of an experiment of 1,000 runs is asked for again with each of their reports, and of
+most of them nothing has changed. Some kilobytes each."""
+
+
+def _stored_run_spec(text: str) -> RunSpec:
+    try:
+        return _checked_spec(text)
+    except ValidationError:
+        with as_stored():
+            return RunSpec.model_validate_json(text)
+
+
+def _checked_spec(text: str) -> RunSpec:
+    own, between, workload = text.partition(',"workload":{')
+    if not between:
+        return RunSpec.model_validate_json(text)
+    rest = _own_part(f"{own}}}")
+    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
+
+
+_OWN_FIELDS: Any = {name: (each.annotation, each) for name, each in RunSpec.model_fields.items() if name != "workload"}
+_Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
+"""A run's specification without its workload."""
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _own_part(text: str) -> Any:
+    return _Rest.model_validate_json(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _result(text: str) -> Result:
+    return Result.model_validate_json(text)
+
+
+@lru_cache(maxsize=256)
+def _workload(text: str) -> Workload:
+    return Workload.model_validate_json(text)

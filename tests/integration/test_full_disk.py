@@ -1,0 +1,178 @@
+"""A full disk, a real one: the service waits, says why, and goes on by itself; nothing that it acknowledged is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+import psutil
+import pytest
+
+from api.client import Client, ClientError
+from api.data_folder import read_note
+from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.jobs import RunStatus
+from tests.integration.small_disk import SmallDisk, small_disk
+from worker.spec import Budget, Evaluation, Workload
+from worker.tasks.specs import RegressionTask
+
+Found = TypeVar("Found")
+
+
+def regression(name: str, steps: int) -> ComparisonSpec:
+    """One run that needs no data: every megabyte of the disk is the service's own."""
+    return ComparisonSpec(
+        name=name,
+        workload=Workload(
+            task=RegressionTask(kind="regression", dimension=30),
+            budget=Budget(steps=steps, batch_sequences=1),
+            evaluation=Evaluation(every_steps=1_000),
+        ),
+        candidates=(Candidate(optimizer="sgd", learning_rates=(0.01,)),),
+        seeds=(1,),
+    )
+
+
+def until(look: Callable[[], Found | None], what: str, seconds: float = 600.0) -> Found:
+    """What `look` finds in the end."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain until {what}"
+        time.sleep(0.1)
+    return found
+
+
+@contextmanager
+def running(disk: SmallDisk, log: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """`adapm-bench up` with its data folder, and Ray's, on that disk; its address and its process."""
+    environment = os.environ | {"ADAPM_BENCH_FREE_BYTES": "0", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "api.cli", "up", "--data", str(disk.folder / "data"), "--port", "0", "--slots", "1"]
+    process = disk.start(words, log, environment)
+    try:
+        note = until(lambda: read_note(disk.path() / "data"), "the service answers")
+        yield note.url, psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def dispatchers(supervisor: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for child in supervisor.children():
+        with suppress(psutil.Error):  # it has just ended
+            if child.cmdline()[3:4] == ["dispatcher"]:
+                found.append(child)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
+    disk, log = small_disk(tmp_path / "disk", 64), tmp_path / "up.log"
+    with running(disk, log) as (url, supervisor), Client(url) as client:
+        long = client.submit(regression("long", 100_000_000)).experiment.id
+        until(lambda: client.experiment(long).progress.steps_done > 0, "it trains")
+        children = set(supervisor.children())
+
+        disk.fill()
+        until(lambda: "is full" in (client.health().hindrance or ""), "the service says why it waits")
+        until(lambda: "is full" in log.read_text(), "standard error says so, too")
+        assert "is full" in httpx2.get(f"{url}/", trust_env=False).text
+        # What is left in the write-ahead log's last page takes some; those are acknowledged, too.
+        refused = until(lambda: refusal(client, regression("waiting", 2_000)), "a submission is refused")
+        assert refused.status == 507
+        assert "no room" in str(refused)
+        acknowledged = {each.id for each in client.experiments(limit=500)} - {long}
+        time.sleep(3.0)  # of trouble for every process, each of which looks several times a second
+        assert set(supervisor.children()) == children
+
+        steps = client.experiment(long).progress.steps_done
+        disk.make_room()
+        until(lambda: client.experiment(long).progress.steps_done > steps, "the training's reports arrive again")
+        until(lambda: client.health().hindrance is None, "nothing is in the way")
+        assert "there is room again" in log.read_text()
+        (run,) = client.runs(experiment_id=long)
+        assert (run.status, run.attempt) == (RunStatus.RUNNING, 1)
+        acknowledged.add(client.submit(regression("short", 2_000)).experiment.id)
+
+        disk.fill()
+        (killed,) = dispatchers(supervisor)
+        killed.kill()
+        until(lambda: [each for each in dispatchers(supervisor) if each != killed], "another dispatcher waits")
+        disk.make_room()
+        until(lambda: client.runs(experiment_id=long)[0].attempt == 2, "the run goes on")
+        client.cancel_experiment(long)
+        for each in acknowledged:
+            until(lambda id=each: client.experiment(id).counts.done(), f"{each} has ended")  # type: ignore[misc]
+            assert client.experiment(each).counts.by_status == {RunStatus.SUCCEEDED: 1}
+        assert supervisor.is_running()
+
+
+def refusal(client: Client, spec: ComparisonSpec) -> ClientError | None:
+    try:
+        client.submit(spec)
+    except ClientError as error:
+        return error
+    return None
+
+
+SILENCE = """
+import sys
+from pathlib import Path
+from orchestrator.errors import DiskFullError
+from orchestrator.jobs import LeasePolicy
+from orchestrator.store.database import Database
+from orchestrator.store.leases import Leases
+from orchestrator.store.queue import Queue
+from orchestrator.store.submission import Submittal
+from tests.integration.small_disk import BLOCK
+from tests.stores import claim, comparison_spec
+from worker.protocol import Heartbeat
+
+folder = Path(sys.argv[1])
+database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
+database.migrate()
+queue, leases = Queue(database, LeasePolicy()), Leases(database, LeasePolicy())
+queue.submit([Submittal.of(comparison_spec(seeds=(1,)), None)])
+(lease,) = claim(queue, cpus=1, limit=1)
+leases.hello(lease.run_id, lease.attempt, lease.token)
+queue.reap()
+with (folder / "ballast").open("ab", buffering=0) as file:
+    for block in (BLOCK, b"0"):
+        try:
+            while file.write(block):
+                pass
+        except OSError:
+            pass
+refusals = 0
+for seconds in range(10, 100, 10):  # as long as the disk is full no heartbeat is kept, and nobody is to blame
+    database.clock_offset_seconds = seconds
+    try:
+        assert queue.reap() == ()
+    except DiskFullError:
+        refusals += 1
+assert refusals and database.is_full()
+(folder / "ballast").unlink()
+assert queue.reap() == ()
+leases.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=1, device_seconds=1.0))
+assert queue.reap() == () and not database.is_full()
+lost = 0
+for _ in range(6):
+    database.clock_offset_seconds += 10
+    lost += len(queue.reap())
+print(lost)
+"""
+
+
+def test_workers_that_could_not_be_heard_on_a_full_disk_are_not_lost(tmp_path: Path) -> None:
+    disk = small_disk(tmp_path / "disk", 8)
+    command = disk.command([sys.executable, "-c", SILENCE, str(disk.folder)])
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1\n", "one that stays silent is lost after the grace"
