@@ -1,6 +1,7 @@
 """Webhooks: told once an experiment has ended, signed, to nowhere that the operator does not name; lost by no kill."""
 
 import asyncio
+import ipaddress
 import json
 import re
 import signal
@@ -271,8 +272,11 @@ def test_without_the_setting_webhooks_are_off_and_the_way_out_is_told(tmp_path: 
 PRIVATE = (
     *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1"),
     *("255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"),
-    *("64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::"),
+    *("64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::", "::127.0.0.1", "::10.0.0.1", "::ffff:8.8.8.8"),
+    *("::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "fec0::1", "100::1", "400::1", "5f00::1", "4000::1", "3fff::1"),
+    *("0.1.2.3", "192.0.0.8", "192.88.99.1", "240.0.0.1", "198.18.0.1", "2001:db8::1"),
 )
+PUBLIC = ("93.184.216.34", "1.1.1.1", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:82a::200e")
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -283,6 +287,24 @@ def test_a_name_that_is_an_address_inside_is_refused(address: str):
     policy = WebhookPolicy.of("https://hooks.example/", "")
     with pytest.raises(AddressError, match="ADAPM_BENCH_WEBHOOK_NETWORKS"):
         asyncio.run(policy.address_of("https://hooks.example/", look_up))
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_of_the_internet_is_not_refused(address: str):
+    async def look_up(host: str, port: int) -> tuple[str, ...]:
+        return (address,)
+
+    policy = WebhookPolicy.of("https://hooks.example/", "")
+    assert asyncio.run(policy.address_of("https://hooks.example/", look_up)) == address
+
+
+def test_a_network_that_the_operator_names_may_be_reached_as_it_is_written_alone():
+    policy = WebhookPolicy.of("https://hooks.example/", "10.1.0.0/16, fec0::/64")
+    permitted = ["10.1.2.3", "fec0::1"], ["10.2.0.1", "::ffff:10.1.2.3", "::10.1.2.3", "fec0:0:0:1::1"]
+    assert [[policy.permits(ipaddress.ip_address(each)) for each in some] for some in permitted] == [
+        [True] * 2,
+        [False] * 4,
+    ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "localhost"])
