@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,9 +24,10 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.key_records import KeyRequest, Scope
 from orchestrator.settings import Settings
 from orchestrator.store.webhook_messages import DueMessage, Messages
+from orchestrator.store.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhook_policy import AddressError, WebhookPolicy, WebhookUrlError
 from orchestrator.webhook_records import DeliveryState, MessageKind, WebhookRequest
-from orchestrator.webhook_sender import PostError, WebhookSender, post
+from orchestrator.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _Line, post
 from orchestrator.webhook_signing import KEY_NAME, SigningKey
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
@@ -141,6 +143,90 @@ def test_one_receiver_that_fails_holds_up_no_other(service: Service, receiver: R
     due = Messages(service.bench._database).due(8)
     assert {each.webhook_id for each in due} == {first, second}
     assert len(due) == 2
+
+
+def test_receivers_that_hang_delay_nobody_else(
+    service: Service, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """More than are posted to at once: neither another host, nor another path of the same one has to wait."""
+    monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 0.2)
+    receiver.hold("/hangs")
+    bench = service.bench
+    with receiving() as healthy:
+        bench.webhooks.policy = WebhookPolicy.of(f"{receiver.url},{healthy.url}", LOOPBACK)
+
+        def add_and_test(url: str) -> str:
+            webhook_id = bench.webhooks.add(WebhookRequest(url=url))[0].webhook.id
+            bench.webhooks.test(webhook_id)
+            return webhook_id
+
+        hanging = [add_and_test(f"{receiver.url}hangs/{number}") for number in range(AT_ONE_HOST + 4)]
+        posting = sender(service, tmp_path)
+
+        def hang() -> int:
+            return sum(each.is_doubtful for each in tuple(posting._posting.values()))
+
+        posting.start()
+        try:
+            until(lambda: all(bench.webhooks.webhook(id).last_error for id in hanging), "all have failed once")
+            monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 60.0)
+            until(lambda: hang() == AT_ONE_HOST // 2, "they are tried again, and have half of their host's places")
+            add_and_test(f"{receiver.url}well")
+            add_and_test(healthy.url)
+            until(lambda: healthy.confirmed() and receiver.confirmed(), "those that answer are told")
+            assert [post.path for post in receiver._answered] == ["/well"]
+            assert hang() == AT_ONE_HOST // 2, "those that hang do so still"
+        finally:
+            receiver.let_go()
+            posting.close()
+
+
+def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeypatch: pytest.MonkeyPatch):
+    """However many messages wait for it; who gives up ends it for nobody else."""
+    asked: list[str] = []
+    may_answer = threading.Event()
+
+    async def look_up(host: str, port: int) -> tuple[str, ...]:
+        asked.append(host)
+        await asyncio.to_thread(may_answer.wait, 60)
+        return ("127.0.0.1",)
+
+    monkeypatch.setattr("orchestrator.webhook_sender.looked_up", look_up)
+
+    async def run() -> list[object]:
+        async with _Line() as line:
+            tasks = [asyncio.create_task(line.look_up("hooks.test", 443)) for _ in range(20)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            may_answer.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    given_up, *others = asyncio.run(run())
+    assert isinstance(given_up, asyncio.CancelledError)
+    assert others == [("127.0.0.1",)] * 19
+    assert asked == ["hooks.test"]
+
+
+def test_one_key_has_so_many_webhooks_and_one_webhook_so_many_tests_waiting(service: Service, receiver: Receiver):
+    """Another key may still add its own; what was added is answered again."""
+    bench = service.bench
+    one, other = (bench.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
+    with Client(service.url, key=one.secret) as client:
+        for number in range(MOST_OF_A_KEY):
+            made = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number))
+        with pytest.raises(ClientError, match=f"this key has {MOST_OF_A_KEY} webhooks") as refused:
+            client.add_webhook(WebhookRequest(url=receiver.url))
+        assert refused.value.status == 409
+        assert client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number)) == made
+        for number in range(MOST_TESTS):
+            bench.webhooks.test(made.webhook.id, key=str(number))
+        with pytest.raises(ClientError, match=f"{MOST_TESTS} tests"):
+            client.test_webhook(made.webhook.id)
+        client.test_webhook(made.webhook.id, key="0")
+        client.remove_webhook(made.webhook.id)
+        client.add_webhook(WebhookRequest(url=receiver.url))
+    with Client(service.url, key=other.secret) as client:
+        client.add_webhook(WebhookRequest(url=receiver.url))
 
 
 def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_first(
