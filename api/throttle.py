@@ -37,8 +37,8 @@ class _Bucket:
 
 
 class Throttle:
-    """Buckets by name, of addresses by network, that fill with `a_second` tokens up to `burst`. For one thread: the event
-    loop's."""
+    """Buckets by name, of addresses by network, that fill with `a_second` tokens up to `burst`. To be used from one
+    thread: the event loop's."""
 
     def __init__(self, a_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.a_second = a_second
