@@ -1,4 +1,4 @@
-"""Names are what is seen: no character that is shown as nothing or turns the text around it, wherever a name comes in."""
+"""Names are what is seen: nothing that is shown as nothing or turns the text around it, wherever a name comes in."""
 
 import re
 import sys
