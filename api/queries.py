@@ -1,7 +1,7 @@
 """Middleware: query parameters that a REST route does not know are refused, lest a misspelt filter answer with all.
 
 Pages take whatever is added to their addresses, and so do the files of their figures. The workers' routes have no
-parameters, and their senders are ours.
+parameters, and their senders are ours. NUL is refused everywhere: PostgreSQL has no text with it, SQLite has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from fastapi import APIRouter, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.faults import Fault, pointer, shown
+from api.people import as_a_page, wait_for_a_page
 from api.problems import problem_response
 from optim.nearest import hint
 
@@ -33,8 +34,7 @@ class KnownQueries:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["query_string"]:
-            known = self._known.get(scope["bench.route"])
-            refusal = None if known is None else _refusal(scope, known)
+            refusal = _refusal(scope, self._known.get(scope["bench.route"]))
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
@@ -59,17 +59,26 @@ def _names(dependant: Dependant) -> Iterator[str]:
         yield from _names(each)
 
 
-def _refusal(scope: Scope, known: tuple[str, ...]) -> Response | None:
+def _refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | None:
+    """What refuses a query; `known` are the route's parameters, None where it takes all."""
     sent = QueryParams(scope["query_string"])
-    unknown = [name for name in sent if name not in known][:MOST_FAULTS]
-    if not unknown:
+    unknown = [name for name in sent if known is not None and name not in known]
+    faults = [
+        Fault(pointer=pointer((name,)), value=shown(sent[name]), allowed=_allowed(name, known or ()), source="query")
+        for name in unknown[:MOST_FAULTS]
+    ]
+    faults += [
+        Fault(pointer=pointer((name,)), value=shown(value), allowed="text without the character U+0000", source="query")
+        for name, value in sent.multi_items()
+        if "\0" in name + value and name not in unknown
+    ][:MOST_FAULTS]
+    if not faults:
         return None
-    faults = tuple(
-        Fault(pointer=pointer((name,)), value=shown(sent[name]), allowed=_allowed(name, known), source="query")
-        for name in unknown
-    )
     detail = f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the request; nothing was changed."
-    return problem_response(422, "invalid", detail, errors=faults)
+    if not unknown:  # all that a page says of it
+        detail = "A text in the query has the character U+0000; send it without that."
+    refusal = problem_response(422, "invalid", detail, errors=tuple(faults))
+    return as_a_page(refusal) if wait_for_a_page(scope, Headers(scope=scope)) else refusal
 
 
 def _allowed(name: str, known: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 A bucket holds some seconds' worth of requests, so that a burst passes and a flood does not.
 """
 
+import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -12,6 +13,23 @@ MOST_BUCKETS = 20_000
 """Callers that are remembered at once, about 4 MB; beyond it those that have all of their tokens are forgotten."""
 
 
+IPV6_PREFIX_BITS = 64
+"""What one customer of a provider has at least (RFC 6177): its addresses are one caller's."""
+
+
+def network_of(address: str) -> str:
+    """Whose an address is: of IPv6 all of its /64, an IPv4-mapped one the IPv4 address; other text is returned."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, IPV6_PREFIX_BITS), strict=False))
+
+
 @dataclass
 class _Bucket:
     tokens: float
@@ -19,7 +37,8 @@ class _Bucket:
 
 
 class Throttle:
-    """Buckets by name that fill with `a_second` tokens up to `burst`. To be used from one thread: the event loop's."""
+    """Buckets by name, of addresses by network, that fill with `a_second` tokens up to `burst`. To be used from one
+    thread: the event loop's."""
 
     def __init__(self, a_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.a_second = a_second
@@ -42,6 +61,7 @@ class Throttle:
 
     def _filled(self, name: str) -> _Bucket:
         now = self._clock()
+        name = network_of(name)
         bucket = self._buckets.get(name)
         if bucket is None:
             self._make_room(now)

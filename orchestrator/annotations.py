@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from orchestrator.names import plain_name
 from worker.record import Record
 
 LONGEST_LABEL = 60
@@ -22,7 +23,7 @@ def plain_label(text: str) -> str:
 
     Commas part labels where several are written in one field. What is not printable could turn the text around it.
     """
-    label = unicodedata.normalize("NFC", text).strip()
+    label = plain_name(unicodedata.normalize("NFC", text).strip())
     if not label or len(label) > LONGEST_LABEL or "," in label or not label.isprintable():
         raise ValueError(f"must be 1 to {LONGEST_LABEL} printable characters without a comma")
     return label

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.errors import NotFoundError
 from orchestrator.remote import Remote
-from worker.attempt_log import log_path
+from worker.attempt_log import LinkedLogError, log_path
 from worker.errors import RemoteFolderError
 from worker.remote_answers import ANSWERS
 from worker.remote_logs import end_of, remote_name, whole_lines
@@ -15,6 +15,10 @@ def log_tail(runs_folder: Path, remote: Remote, run_id: str, attempt: int, most_
     path = log_path(runs_folder / run_id, attempt)
     try:
         tail = end_of(path, most_bytes)
+    except LinkedLogError as error:
+        raise NotFoundError(
+            f"the log of attempt {attempt} of run {run_id} is not shown: {error.strerror}; remove that from its folder"
+        ) from error
     except OSError as error:
         tail = _copy(remote.run_url(run_id), path, most_bytes, f"attempt {attempt} of run {run_id}", error)
     return tail.decode(errors="replace")

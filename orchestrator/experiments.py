@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
-from orchestrator.names import PLAIN_TEXT as PLAIN_TEXT
+from orchestrator.names import CandidateName, Name
 from worker.spec import (
     CountOrZero,
     Fault,
@@ -49,7 +49,7 @@ class Candidate(Spec):
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
     rules: Rules = left_out_at(())
     """What some blocks keep instead of what the optimizer's plan says."""
-    label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
+    label: CandidateName | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
 
     @field_validator("optimizer")
@@ -92,7 +92,7 @@ class ComparisonSpec(Spec):
     """Which optimizer is best on this workload, at which learning rate, how sure."""
 
     kind: Literal["comparison"] = "comparison"
-    name: Annotated[str, Field(min_length=1, max_length=120, pattern=PLAIN_TEXT)]
+    name: Name
     workload: Workload
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256)]

@@ -6,10 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from orchestrator.names import KeyName
 from worker.record import Record
-
-PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\s](?:[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-\x9f\s])?$"
-"""No control characters, no blank at either end: labels are shown in terminals."""
 
 SECRET = re.compile(r"adapm_(?P<id>[0-9a-z]{10})_[A-Za-z0-9_-]{43}")
 """A key as its holder has it: a fixed word that scanners for leaked secrets can look for, the id that everybody may
@@ -35,7 +33,7 @@ class Scope(StrEnum):
 class KeyRequest(Record):
     """A key to be made."""
 
-    label: Annotated[str, Field(min_length=1, max_length=80, pattern=PLAIN_TEXT)]
+    label: KeyName
     """Whose it is, or what it is for."""
     scope: Scope = Scope.VIEWER
     expires_in_days: Annotated[float, Field(strict=True, gt=0, le=36_500, allow_inf_nan=False)] | None = None

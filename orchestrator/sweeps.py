@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.experiments import LimitSeconds
-from orchestrator.names import PLAIN_TEXT
+from orchestrator.names import CandidateName, Name
 from orchestrator.rule_space import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
 from orchestrator.spaces import Choice, Domain, FromCatalog, Range, contains, ends, grid, suggested, suggested_rates
 from worker.spec import (
@@ -63,7 +63,7 @@ class Searched(Spec):
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
     """Hyperparameter → where to look: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN`, what the
     blocks of that pattern keep. Default: `lr`, around the centre of the catalog's grid."""
-    label: Annotated[str, Field(min_length=1, max_length=60, pattern=PLAIN_TEXT)] | None = None
+    label: CandidateName | None = None
     """The name in tables; tells two candidates with the same optimizer apart."""
 
     @model_validator(mode="before")
@@ -189,7 +189,7 @@ class SweepSpec(Spec):
     """Which hyperparameters are good for each optimizer on this workload, at an equal number of trials."""
 
     kind: Literal["sweep"] = "sweep"
-    name: Annotated[str, Field(min_length=1, max_length=120, pattern=PLAIN_TEXT)]
+    name: Name
     workload: Workload
     candidates: Annotated[tuple[Searched, ...], Field(min_length=1, max_length=16)]
     algorithm: Algorithm = "tpe"

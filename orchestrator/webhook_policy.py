@@ -19,8 +19,26 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 LookUp = Callable[[str, int], Awaitable[tuple[str, ...]]]
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-EMBEDDING = tuple(ipaddress.ip_network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
-"""IPv6 addresses that stand for IPv4 ones (NAT64, 6to4, Teredo): a gateway would take them to a private network."""
+IPV6_UNICAST = ipaddress.ip_network("2000::/3")
+"""All IPv6 addresses that IANA has given out for the internet. What lies outside is of one site or one link, or stands
+for an IPv4 address, which this machine or a gateway would take to a private network: `::a.b.c.d` (RFC 4291, 2.5.5.1),
+`::ffff:a.b.c.d` (mapped), `::ffff:0:a.b.c.d` (RFC 2765), 64:ff9b::/96 and 64:ff9b:1::/48 (NAT64), fec0::/10 (RFC 3879).
+"""
+NOT_PUBLIC = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "100.64.0.0/10",  # shared by a provider's customers, RFC 6598
+        "192.0.0.0/24",  # protocol assignments
+        "192.88.99.0/24",  # relays of 6to4, RFC 7526
+        "240.0.0.0/4",  # reserved
+        "2001::/23",  # protocol assignments; Teredo, 2001::/32, embeds IPv4
+        "2002::/16",  # 6to4 embeds IPv4
+        "3fff::/20",  # documentation, RFC 9637
+    )
+)
+"""Beside what `ipaddress` knows as not global, which differs from one version of Python to the next:
+iana.org/assignments/iana-ipv4-special-registry, iana.org/assignments/iana-ipv6-special-registry."""
 
 
 class WebhookUrlError(OrchestratorError):
@@ -60,11 +78,11 @@ class WebhookPolicy:
 
     def permits(self, address: Address) -> bool:
         """Whether a connection may go to the address."""
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
         if any(address in network for network in self.networks if network.version == address.version):
             return True
-        if any(address in network for network in EMBEDDING if network.version == address.version):
+        if any(address in network for network in NOT_PUBLIC if network.version == address.version):
+            return False
+        if address.version == IPV6_UNICAST.version and address not in IPV6_UNICAST:
             return False
         return address.is_global and not address.is_multicast
 

@@ -2,10 +2,15 @@
 
 `<run folder>/logs/attempt-2.log`. It stays when the run has ended: the words of an attempt that was killed are nowhere
 else. Schedulers keep their workers' output as long as they run themselves.
+
+Below the folder of all runs no link is followed, neither to write nor to read: whoever can put one there would have
+the worker write to, or the service show, a file of another's choice.
 """
 
+import errno
 import logging
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +28,37 @@ def log_path(run_folder: Path, attempt: int, rank: int = 0) -> Path:
     return run_folder / FOLDER / (f"attempt-{attempt}.log" if rank == 0 else f"attempt-{attempt}-process-{rank}.log")
 
 
+class LinkedLogError(OSError):
+    """In the place of a log there is a link, or no plain file of its own."""
+
+
+def open_log(path: Path, flags: int = os.O_RDONLY) -> int:
+    """The descriptor of a log, of which neither the run's folder, nor that of its logs, nor the file is a link.
+
+    Raises `LinkedLogError` where one is, and `OSError` as `os.open` does.
+    """
+    folder = os.open(path.parents[2], os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for step in (path.parents[1].name, path.parent.name):
+            below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        # Not waiting: a pipe in the file's place would keep us until somebody writes to it.
+        found = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise LinkedLogError(error.errno, "a link, or no plain file, is in its place", str(path)) from error
+        raise
+    finally:
+        os.close(folder)
+    status = os.fstat(found)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(found)
+        raise LinkedLogError(errno.EMLINK, "a pipe, or a file with further names, is in its place", str(path))
+    os.set_blocking(found, True)
+    return found
+
+
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Send standard output and standard error of this process, and the log, into a file until the block ends.
@@ -31,7 +67,7 @@ def logged_to(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = path.open("a", buffering=1)
+        opened = os.fdopen(open_log(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", buffering=1)
     except OSError as error:
         logger.warning("this attempt has no log: %s", error)
         yield

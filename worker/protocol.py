@@ -20,7 +20,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from worker.point_columns import PointColumns
-from worker.record import Finite, Observation, Point, Record, Seconds, Whole
+from worker.record import Finite, Observation, Point, Record, Seconds, StoredText, Whole
 from worker.spec import RunSpec
 from worker.spec_base import WHOLE_NUMBER
 
@@ -29,10 +29,10 @@ class CheckpointNotice(Record):
     """A checkpoint that is complete on disk."""
 
     step: Whole
-    path: str
+    path: StoredText
     """On the worker's machine; once it is copied to a remote folder, its URL there."""
     size_bytes: Whole
-    sha256: str
+    sha256: StoredText
     val_loss: Finite | None = None
     """Of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null of all others."""
     attempt: Whole | None = None

@@ -19,6 +19,8 @@ Whole = Annotated[Exact, WHOLE_NUMBER]
 """The same where a request has it by itself; points travel in columns, which are strict without a call for each."""
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e10, allow_inf_nan=False)]
 """A duration below three centuries."""
+StoredText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+"""Text as both databases keep it in a column of its own: PostgreSQL refuses NUL."""
 
 
 class Record(Described):
@@ -78,7 +80,7 @@ class Observation(Record):
 
     step: Whole
     """Optimizer steps done, the observed one included."""
-    probe: Annotated[str, Field(max_length=64)]
+    probe: Annotated[StoredText, Field(max_length=64)]
     blocks: dict[str, dict[str, Finite]]
     """Block name → name of a quantity → value."""
 

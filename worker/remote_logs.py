@@ -6,6 +6,7 @@ They go along with every checkpoint, and once more when the attempt ends. Nothin
 """
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from os import SEEK_END
 from pathlib import Path
 from typing import Final
 
-from worker.attempt_log import FOLDER, log_path
+from worker.attempt_log import FOLDER, log_path, open_log
 from worker.errors import LeaseLostError, RemoteFolderError
 from worker.protocol import Assignment
 from worker.remote_folder import RemoteFolder
@@ -52,8 +53,8 @@ def remote_name(path: Path) -> str:
 
 
 def end_of(path: Path, most_bytes: int) -> bytes:
-    """The last bytes of a log, from a line's beginning. Raises `OSError`."""
-    with path.open("rb") as file:
+    """The last bytes of a log, from a line's beginning. Raises `OSError`, and `LinkedLogError` for a link."""
+    with os.fdopen(open_log(path), "rb") as file:
         start = max(file.seek(0, SEEK_END) - most_bytes, 0)
         file.seek(start)
         return whole_lines(file.read(most_bytes)) if start else file.read(most_bytes)

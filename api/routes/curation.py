@@ -4,13 +4,12 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
-from pydantic import Field
 
 from api.answers import answered, revision_tag
 from api.routes.context import BenchDependency, CallerDependency, ExperimentIdPath, problems
 from api.routes.experiments import IdempotencyKey
 from orchestrator.annotations import AnnotationChange
-from orchestrator.names import PLAIN_TEXT
+from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, Submission
 from worker.record import Record
 
@@ -29,7 +28,7 @@ IfMatch = Annotated[
 class CloneRequest(Record):
     """What is to be different about a clone."""
 
-    name: Annotated[str, Field(min_length=1, max_length=120, pattern=PLAIN_TEXT)] | None = None
+    name: Name | None = None
     """Null is the name of the experiment that is cloned."""
 
 

@@ -17,6 +17,7 @@ from orchestrator.store.keyring import SESSION_SECONDS
 
 router = APIRouter(include_in_schema=False)
 
+MOST_FIELDS = 8
 OUR_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]*")
 """A path on this service: browsers read two slashes, or a backslash, as another host."""
 
@@ -36,7 +37,11 @@ def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
 async def log_in(request: Request, bench: BenchDependency) -> Response:
     """Exchange a key for a session, whose cookie no script and no other site can use."""
     doors, address = the_doors(request), caller_of(request.scope).address
-    fields = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=8)
+    try:
+        fields = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=MOST_FIELDS)
+    except ValueError:
+        trouble = f"This form has two fields; more than {MOST_FIELDS} are not read."
+        return page("login.html", status=422, target="/", trouble=trouble)
     target = our_path(fields.get("next", ["/"])[0])
     given = fields.get("key", [""])[0].strip()
     wait_seconds = None if doors.callers.was_right(given) else doors.failures.wait(address)

@@ -229,7 +229,7 @@ def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnE
         yield is_kept
     for name in ("status", "candidate", "optimizer", "model", "seed"):
         if (wanted := getattr(where, name)) is not None:
-            yield runs.c[name] == (known_id(wanted) if name == "candidate" else wanted)
+            yield runs.c[name] == (known_id(wanted) if isinstance(wanted, str) else wanted)
 
 
 def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:

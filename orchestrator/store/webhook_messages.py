@@ -9,7 +9,7 @@ Where there is no webhook nothing is written.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -105,8 +105,9 @@ class Messages:
             self._write(_ended(look_up, experiment_id), [row for row in endings if row.experiment_id == experiment_id])
         return len(endings)
 
-    def due(self, limit: int) -> tuple[DueMessage, ...]:
-        """The oldest message of each webhook that may be tried now: a receiver that hangs holds up no other."""
+    def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
+        """The oldest message of each webhook, `but` of these, that may be tried now: a receiver that hangs holds up no
+        other."""
         waits = webhook_messages.c.state == DeliveryState.WAITING
         now = webhook_messages.c.available_at <= self._database.now()
         place = sa.func.row_number().over(
@@ -120,7 +121,11 @@ class Messages:
         query = sa.select(*columns, webhooks.c.secret_hash).select_from(
             joined.join(firsts, firsts.c.id == webhook_messages.c.id)
         )
-        ordered = query.where(firsts.c.place == 1).order_by(webhook_messages.c.available_at).limit(limit)
+        ordered = (
+            query.where(firsts.c.place == 1, webhooks.c.id.not_in(but))
+            .order_by(webhook_messages.c.available_at)
+            .limit(limit)
+        )
         with self._database.reading() as connection:
             return tuple(DueMessage(**row._mapping) for row in connection.execute(ordered))
 

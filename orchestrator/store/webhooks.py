@@ -15,7 +15,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.moves import known_id
 from orchestrator.store.reads import require_experiment
 from orchestrator.store.submission import ID_ALPHABET
-from orchestrator.store.tables import webhook_messages, webhooks
+from orchestrator.store.tables import keys, webhook_messages, webhooks
 from orchestrator.store.webhook_endings import note_endings
 from orchestrator.store.webhook_messages import insert_message, message_body, message_id
 from orchestrator.webhook_policy import WebhookPolicy
@@ -32,6 +32,10 @@ from orchestrator.webhook_signing import SigningKey, fingerprint
 ID_LENGTH = 10
 MOST_WEBHOOKS = 1_000
 """More would make each end of an experiment a burst."""
+MOST_OF_A_KEY = 20
+"""Webhooks that one key may have, so that no key fills the places of all."""
+MOST_TESTS = 100
+"""Tests of one webhook that wait to be delivered."""
 
 
 class Webhooks:
@@ -49,7 +53,7 @@ class Webhooks:
         """Add a webhook: it with its secret, and whether that made it, or an earlier call with the same `key` did.
 
         Raises `WebhookUrlError` for a URL that is not allowed, `NotFoundError` where there is no such experiment,
-        `IdempotencyError` where the key was used for something else.
+        `IdempotencyError` where the key was used for something else, `ConflictError` where there are too many.
         """
         self.policy.check(request.url)
         webhook_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
@@ -65,8 +69,7 @@ class Webhooks:
         with self._database.writing() as connection:
             if (earlier := _earlier(connection, values)) is not None:
                 return NewWebhook(webhook=_record(connection, earlier), secret=self._key.secret(earlier)), False
-            if connection.execute(sa.select(sa.func.count()).select_from(webhooks)).scalar_one() >= MOST_WEBHOOKS:
-                raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most that are kept; remove some first")
+            _require_room(connection, by)
             now = self._database.read_clock(connection)
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             row = dialect.insert(webhooks).values(created_at=now, **values)
@@ -101,13 +104,16 @@ class Webhooks:
             return record
 
     def test(self, webhook_id: str, *, key: str | None = None) -> DeliveryRecord:
-        """Have a test delivered; the same `key` gives the same delivery again."""
+        """Have a test delivered; the same `key` gives the same delivery again. Raises `ConflictError` where too many
+        wait."""
         with self._database.writing() as connection:
             mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
             connection.execute(mine.with_for_update(read=True, key_share=True))  # it may be about to be removed
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
             id = message_id(record.id, "test", key or secrets.token_hex(16))
+            if _tests_waiting(connection, record.id, id) >= MOST_TESTS:
+                raise ConflictError(f"{MOST_TESTS} tests of this webhook wait to be delivered; wait for their end")
             insert_message(
                 connection, id, record.id, MessageKind.TEST, None, message_body(MessageKind.TEST, now, None), now
             )
@@ -120,6 +126,26 @@ class Webhooks:
             mine = _MESSAGES.where(webhook_messages.c.webhook_id == record.id)
             newest = mine.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(limit)
             return tuple(_delivery(row._mapping) for row in connection.execute(newest))
+
+
+def _require_room(connection: Connection, by: str | None) -> None:
+    """Raise `ConflictError` where there are as many webhooks as there may be, of that key or in all."""
+    count = sa.select(sa.func.count()).select_from(webhooks)
+    if connection.execute(count).scalar_one() >= MOST_WEBHOOKS:
+        raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most that are kept; remove some first")
+    if by is None:
+        return
+    connection.execute(sa.select(keys.c.id).where(keys.c.id == by).with_for_update())  # two at once pass one by one
+    if connection.execute(count.where(webhooks.c.key_id == by)).scalar_one() >= MOST_OF_A_KEY:
+        raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
+
+
+def _tests_waiting(connection: Connection, webhook_id: str, but: str) -> int:
+    """How many of its tests are not delivered yet, `but` that one."""
+    message = webhook_messages.c
+    mine = message.webhook_id == webhook_id, message.kind == MessageKind.TEST, message.id != but
+    query = sa.select(sa.func.count()).where(*mine, message.state == DeliveryState.WAITING)
+    return int(connection.execute(query).scalar_one())
 
 
 def _earlier(connection: Connection, values: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
+from api.auditing import MOST_STRANGERS
 from api.auth import FAILURES_AT_ONCE
 from api.callers import BELIEVED_SECONDS, Callers, Shown
 from api.client import Client, ClientError
@@ -266,6 +267,37 @@ def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, bench:
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 401, "it is looked up all the same"
 
 
+def test_all_addresses_of_one_customer_are_one_caller():
+    """IPv6 is given out in networks of 2^64 addresses; a mapped address is the IPv4 one."""
+    throttle = Throttle(1.0, 2.0, Clock())
+    assert [throttle.take(f"2001:db8:0:1::{number:x}") for number in range(4)] == [None, None, 1, 1]
+    assert throttle.wait("2001:db8:0:1:ffff::1%eth0") == 1
+    assert throttle.wait("2001:db8:0:2::1") is None
+    assert [throttle.take(each) for each in ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207")] == [None, None, 1]
+    assert throttle.wait("::ffff:192.0.2.8") is None
+    assert [throttle.take(each) for each in ("0123456789", "9876543210", "unknown", "testclient")] == [None] * 4
+
+
+def test_guesses_from_one_network_are_throttled_together(bench: Bench, keys):
+    app = create_app(bench)
+    app.state.doors.failures._clock = lambda: 0.0
+    answers = []
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for number in range(int(FAILURES_AT_ONCE) + 5):
+            client._transport.client = (f"2001:db8::{number:x}", 1)  # type: ignore[attr-defined]
+            secret = f"adapm_{number:010d}_" + "x" * 43
+            answers.append(client.get("/v1/runs", headers=bearer(secret)).status_code)
+    assert answers == [401] * int(FAILURES_AT_ONCE) + [429] * 5
+
+
+@pytest.mark.parametrize("fields", [9, 10_000])
+def test_a_login_with_more_fields_than_it_has_is_refused(http: TestClient, keys, fields: int):
+    body = "&".join(f"f{number}=x" for number in range(fields))
+    headers = ORIGIN | {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = http.post("/login", content=body, headers=headers)
+    assert (answer.status_code, "more than 8 are not read" in answer.text) == (422, True)
+
+
 def test_a_bucket_fills_again_and_holds_no_more_than_a_burst():
     clock = Clock()
     throttle = Throttle(2.0, 3.0, clock)
@@ -328,13 +360,43 @@ def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, be
     assert page["next"] == str(lines[3]["number"])
 
 
-def test_strangers_cannot_fill_the_audit_log(http: TestClient, bench: Bench, keys, monkeypatch):
-    monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
-    for _ in range(int(FAILURES_AT_ONCE) + 20):
+def test_strangers_cannot_fill_the_audit_log(bench: Bench, keys):
+    """However many of them fail to log in, from however many addresses: a bounded number of lines, with the counts."""
+    app = create_app(bench)
+    with TestClient(app, base_url="http://127.0.0.1", client=("2001:db8::1", 1)) as one:
+        for number in range(20):
+            one._transport.client = (f"2001:db8::{number}", 1)  # type: ignore[attr-defined]  # a customer has 2^64
+            one.post("/login", data={"key": "wrong"}, headers=ORIGIN)
+            one.post("/logout", headers=ORIGIN)
+        for number in range(50):
+            one._transport.client = (f"192.0.2.{number}", 1)  # type: ignore[attr-defined]
+            for _ in range(3):
+                assert one.post("/login", data={"key": "wrong"}, headers=ORIGIN).status_code == 401
+        before = bench.audit.page(limit=200)
+    lines = bench.audit.page(limit=200)
+    assert {(line.action, line.outcome, line.key_id) for line in lines} == {("POST /login", 401, None)}
+    assert [line.target for line in before] == ["/login"] * MOST_STRANGERS
+    counts = {line.address: int(line.target.split()[1]) for line in lines[: -len(before)]}
+    assert counts == {
+        "2001:db8::/64": 19,
+        **{f"192.0.2.{number}": 2 for number in range(MOST_STRANGERS - 1)},
+        "other addresses": 3 * (50 - MOST_STRANGERS + 1),
+    }
+    assert sum(counts.values()) + len(before) == 20 + 150, "none is lost"
+
+
+def test_failed_logins_of_a_minute_are_counted_when_it_is_over(http: TestClient, bench: Bench, keys, monkeypatch):
+    monkeypatch.setattr("api.auditing.MINUTE_SECONDS", 0.05)
+
+    def targets() -> list[str]:
+        return [line.target for line in bench.audit.page(limit=200)]
+
+    for _ in range(3):
         http.post("/login", data={"key": "wrong"}, headers=ORIGIN)
-        http.post("/logout", headers=ORIGIN)
-    outcomes = [(line.action, line.outcome) for line in bench.audit.page(limit=200)]
-    assert outcomes == [("POST /login", 401)] * int(FAILURES_AT_ONCE)
+    deadline = time.monotonic() + 60
+    while not any("more in" in target for target in targets()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_change_is_answered_although_its_line_cannot_be_written(http: TestClient, bench: Bench, keys, monkeypatch):

@@ -1,9 +1,26 @@
-"""The whole service, pages included, is closed to foreign host names and to other sites' pages."""
+"""The whole service, pages included, is closed to foreign host names and to other sites' pages; no text fails in it."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from starlette.testclient import TestClient
 
+from api import openapi_examples
+from api.app import NOUNS, create_app
+from api.queries import known_queries
+from orchestrator.jobs import LeasePolicy
+from orchestrator.service import Bench
+from orchestrator.store.queue import Queue
+from orchestrator.webhook_policy import WebhookPolicy
 from tests.integration.api_service import Service, comparison_fields, serving
+from tests.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +74,90 @@ def test_no_other_site_may_read(http):
         "/v1/experiments", headers={"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     )
     assert (preflight.status_code, "Access-Control-Allow-Origin" in preflight.headers) == (405, False)
+
+
+# NUL, which is text for SQLite and none for PostgreSQL
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestClient, Bench, Queue]]:
+    """The application over each of the two databases."""
+    with ExitStack() as stack:
+        if request.param == "postgresql":
+            server: PostgresqlServer = request.getfixturevalue("postgresql")
+            database = stack.enter_context(server.database())
+        else:
+            database = sqlite_database(tmp_path)
+        bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
+        client = TestClient(create_app(bench, stopping=lambda: True), base_url="http://127.0.0.1")
+        yield stack.enter_context(client), bench, Queue(database, LeasePolicy())
+        database.close()
+
+
+EXAMPLES = json.loads(openapi_examples.FILE.read_text())
+"""By operation: `POST /v1/experiments`."""
+
+
+def with_nul(value: Any) -> Iterator[Any]:
+    """The value once for each string in it, with that string ending in NUL."""
+    if isinstance(value, str):
+        yield f"{value}\0"
+    elif isinstance(value, dict):
+        yield from ({**value, name: changed} for name, each in value.items() for changed in with_nul(each))
+    elif isinstance(value, list):
+        for position, each in enumerate(value):
+            yield from ([*value[:position], changed, *value[position + 1 :]] for changed in with_nul(each))
+
+
+def filled(path: str, names: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "x"), path)
+
+
+def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Bench, Queue]):
+    client, bench, _ = both
+    experiment_id = bench.submit(comparison_spec()).experiment.id
+    names = {"experiment_id": experiment_id, "run_id": f"{experiment_id}-0000"}
+    sent = Counter[str]()
+    for operation, parameters in known_queries((noun.router for noun in NOUNS), "/v1").items():
+        method, _, path = operation.partition(" ")
+        for name in parameters:
+            answer = client.request(method, filled(path, names), params={name: "a\0b"})
+            assert answer.status_code == 422, (operation, name, answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+            sent[name] += 1
+    assert {"optimizer", "model", "candidate", "label", "before", "after", "experiment", "cell"} <= set(sent)
+    for page in ("/?label=%00", f"/experiments/{experiment_id}?metric=%00&%00=1", "/compare?experiment=%00"):
+        answer = client.get(page, headers={"Accept": "text/html"})
+        assert (answer.status_code, "U+0000" in answer.text) == (422, True)
+
+
+def test_nul_in_an_address_is_nowhere_on_both_databases(both: tuple[TestClient, Bench, Queue]):
+    client, _, _ = both
+    for operation in EXAMPLES:
+        method, _, path = operation.partition(" ")
+        if "{" in path:
+            answer = client.request(method, re.sub(r"\{\w+\}", "a%00b", path), json={})
+            assert 400 <= answer.status_code < 500, (operation, answer.text)
+    for page in ("/experiments/a%00b", "/runs/a%00b", "/experiments/a%00b/edit", "/studies/a%00b"):
+        assert client.get(page).status_code == 404
+
+
+def test_nul_in_a_body_fails_on_neither_database(both: tuple[TestClient, Bench, Queue]):
+    """Each string of every body that the document has an example of, workers' bodies included."""
+    client, bench, queue = both
+    bench.webhooks.policy = WebhookPolicy.of("https://hooks.example/", "")
+    bench.submit(comparison_spec(seeds=range(200)))
+    sent = Counter[str]()
+    for operation, example in EXAMPLES.items():
+        method, _, path = operation.partition(" ")
+        for body in (changed for each in example["sent"].values() for changed in with_nul(each)):
+            headers, names = {}, {"experiment_id": bench.experiments(limit=1)[0].id}
+            if path.startswith("/v1/attempts/"):
+                (lease,) = claim(queue, cpus=1, limit=1)
+                headers = {"Authorization": f"Bearer {lease.token}"}
+                names = {"run_id": lease.run_id, "attempt": str(lease.attempt)}
+                client.post(filled("/v1/attempts/{run_id}/{attempt}/hello", names), headers=headers)
+            answer = client.request(method, filled(path, names), json=body, headers=headers)
+            assert answer.status_code < 500, (operation, body, answer.text)
+            sent[path.rpartition("/")[2]] += 1
+    assert {"experiments", "keys", "webhooks", "checkpoint", "finish", "fail", "clone", "{experiment_id}"} <= set(sent)

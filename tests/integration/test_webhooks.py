@@ -1,11 +1,13 @@
 """Webhooks: told once an experiment has ended, signed, to nowhere that the operator does not name; lost by no kill."""
 
 import asyncio
+import ipaddress
 import json
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,9 +24,10 @@ from orchestrator.experiments import ComparisonSpec
 from orchestrator.key_records import KeyRequest, Scope
 from orchestrator.settings import Settings
 from orchestrator.store.webhook_messages import DueMessage, Messages
+from orchestrator.store.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhook_policy import AddressError, WebhookPolicy, WebhookUrlError
 from orchestrator.webhook_records import DeliveryState, MessageKind, WebhookRequest
-from orchestrator.webhook_sender import PostError, WebhookSender, post
+from orchestrator.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _Line, post
 from orchestrator.webhook_signing import KEY_NAME, SigningKey
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
@@ -140,6 +143,88 @@ def test_one_receiver_that_fails_holds_up_no_other(service: Service, receiver: R
     due = Messages(service.bench._database).due(8)
     assert {each.webhook_id for each in due} == {first, second}
     assert len(due) == 2
+
+
+def test_receivers_that_hang_delay_nobody_else(
+    service: Service, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """More than are posted to at once: neither another host, nor another path of the same one has to wait."""
+    monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 0.2)
+    receiver.hold("/hangs")
+    bench = service.bench
+    with receiving() as healthy:
+        bench.webhooks.policy = WebhookPolicy.of(f"{receiver.url},{healthy.url}", LOOPBACK)
+
+        def add_and_test(url: str) -> str:
+            webhook_id = bench.webhooks.add(WebhookRequest(url=url))[0].webhook.id
+            bench.webhooks.test(webhook_id)
+            return webhook_id
+
+        hanging = [add_and_test(f"{receiver.url}hangs/{number}") for number in range(AT_ONE_HOST + 4)]
+        posting = sender(service, tmp_path)
+
+        posting.start()
+        try:
+            until(lambda: all(bench.webhooks.webhook(id).last_error for id in hanging), "all have failed once")
+            monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 60.0)
+            before = len(receiver.posts)
+            # They have half of their host's places from now on.
+            until(lambda: len(receiver.posts) >= before + AT_ONE_HOST // 2, "they are tried again, and hang")
+            add_and_test(f"{receiver.url}well")
+            add_and_test(healthy.url)
+            until(lambda: healthy.confirmed() and receiver.confirmed(), "those that answer are told")
+            assert [post.path for post in receiver._answered] == ["/well"]
+        finally:
+            receiver.let_go()
+            posting.close()
+
+
+def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeypatch: pytest.MonkeyPatch):
+    """However many messages wait for it; who gives up ends it for nobody else."""
+    asked: list[str] = []
+    may_answer = threading.Event()
+
+    async def look_up(host: str, port: int) -> tuple[str, ...]:
+        asked.append(host)
+        await asyncio.to_thread(may_answer.wait, 60)
+        return ("127.0.0.1",)
+
+    monkeypatch.setattr("orchestrator.webhook_sender.looked_up", look_up)
+
+    async def run() -> list[object]:
+        async with _Line() as line:
+            tasks = [asyncio.create_task(line.look_up("hooks.test", 443)) for _ in range(20)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            may_answer.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    given_up, *others = asyncio.run(run())
+    assert isinstance(given_up, asyncio.CancelledError)
+    assert others == [("127.0.0.1",)] * 19
+    assert asked == ["hooks.test"]
+
+
+def test_one_key_has_so_many_webhooks_and_one_webhook_so_many_tests_waiting(service: Service, receiver: Receiver):
+    """Another key may still add its own; what was added is answered again."""
+    bench = service.bench
+    one, other = (bench.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
+    with Client(service.url, key=one.secret) as client:
+        for number in range(MOST_OF_A_KEY):
+            made = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number))
+        with pytest.raises(ClientError, match=f"this key has {MOST_OF_A_KEY} webhooks") as refused:
+            client.add_webhook(WebhookRequest(url=receiver.url))
+        assert refused.value.status == 409
+        assert client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number)) == made
+        for number in range(MOST_TESTS):
+            bench.webhooks.test(made.webhook.id, key=str(number))
+        with pytest.raises(ClientError, match=f"{MOST_TESTS} tests"):
+            client.test_webhook(made.webhook.id)
+        client.test_webhook(made.webhook.id, key="0")
+        client.remove_webhook(made.webhook.id)
+        client.add_webhook(WebhookRequest(url=receiver.url))
+    with Client(service.url, key=other.secret) as client:
+        client.add_webhook(WebhookRequest(url=receiver.url))
 
 
 def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_first(
@@ -271,8 +356,11 @@ def test_without_the_setting_webhooks_are_off_and_the_way_out_is_told(tmp_path: 
 PRIVATE = (
     *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1"),
     *("255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"),
-    *("64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::"),
+    *("64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::", "::127.0.0.1", "::10.0.0.1", "::ffff:8.8.8.8"),
+    *("::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "fec0::1", "100::1", "400::1", "5f00::1", "4000::1", "3fff::1"),
+    *("0.1.2.3", "192.0.0.8", "192.88.99.1", "240.0.0.1", "198.18.0.1", "2001:db8::1"),
 )
+PUBLIC = ("93.184.216.34", "1.1.1.1", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:82a::200e")
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -283,6 +371,24 @@ def test_a_name_that_is_an_address_inside_is_refused(address: str):
     policy = WebhookPolicy.of("https://hooks.example/", "")
     with pytest.raises(AddressError, match="ADAPM_BENCH_WEBHOOK_NETWORKS"):
         asyncio.run(policy.address_of("https://hooks.example/", look_up))
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_of_the_internet_is_not_refused(address: str):
+    async def look_up(host: str, port: int) -> tuple[str, ...]:
+        return (address,)
+
+    policy = WebhookPolicy.of("https://hooks.example/", "")
+    assert asyncio.run(policy.address_of("https://hooks.example/", look_up)) == address
+
+
+def test_a_network_that_the_operator_names_may_be_reached_as_it_is_written_alone():
+    policy = WebhookPolicy.of("https://hooks.example/", "10.1.0.0/16, fec0::/64")
+    permitted = ["10.1.2.3", "fec0::1"], ["10.2.0.1", "::ffff:10.1.2.3", "::10.1.2.3", "fec0:0:0:1::1"]
+    assert [[policy.permits(ipaddress.ip_address(each)) for each in some] for some in permitted] == [
+        [True] * 2,
+        [False] * 4,
+    ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "localhost"])

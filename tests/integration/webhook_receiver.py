@@ -45,9 +45,11 @@ class Receiver:
         self._answered: list[Post] = []
         self._may_answer = threading.Event()
         self._may_answer.set()
+        self._held_path = ""
 
-    def hold(self) -> None:
-        """Answer nothing until told to."""
+    def hold(self, path: str = "/") -> None:
+        """Answer nothing that is posted below the path until told to."""
+        self._held_path = path
         self._may_answer.clear()
 
     def let_go(self) -> None:
@@ -61,7 +63,8 @@ class Receiver:
     def answer(self, handler: http.server.BaseHTTPRequestHandler, post: Post) -> None:
         """Answer one post."""
         self.posts.append(post)
-        self._may_answer.wait(60)
+        if post.path.startswith(self._held_path):
+            self._may_answer.wait(60)
         if self.dripping:
             for _ in range(50):
                 handler.wfile.write(b"H")

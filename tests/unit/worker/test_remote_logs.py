@@ -1,6 +1,8 @@
 """Copies of logs: their end, from a line's beginning; what has not changed stays; storage that is away costs a word."""
 
 import logging
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from orchestrator.attempt_logs import log_tail
 from orchestrator.errors import NotFoundError
 from orchestrator.remote import Remote
 from tests.reference.made_spec import made_spec
-from worker.attempt_log import log_path
+from worker.attempt_log import LinkedLogError, log_path, logged_to
 from worker.errors import LeaseLostError, RemoteFolderError
 from worker.protocol import Assignment
 from worker.remote_folder import RemoteFolder
@@ -106,3 +108,47 @@ def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
         if error is not None:
             raise error
     assert (RemoteFolder(url).read("r1/logs/attempt-1.log") is not None) == copied
+
+
+def a_link(place: Path, target: Path) -> None:
+    place.symlink_to(target)
+
+
+def another_name(place: Path, target: Path) -> None:
+    place.hardlink_to(target)
+
+
+def a_pipe(place: Path, _: Path) -> None:
+    os.mkfifo(place)
+
+
+@pytest.mark.parametrize("put", [a_link, another_name, a_pipe])
+def test_what_is_no_file_of_the_run_is_neither_shown_nor_copied_nor_written_to(
+    tmp_path: Path, put: Callable[[Path, Path], None]
+):
+    """The file of another that a link, of either kind, leads to."""
+    secret = tmp_path / "secret"
+    secret.write_text("of somebody else\n")
+    runs = tmp_path / "runs"
+    path = log_path(runs / "r1", 1)
+    path.parent.mkdir(parents=True)
+    put(path, secret)
+    with pytest.raises(NotFoundError, match="attempt 1 of run r1 is not shown: a "):
+        log_tail(runs, Remote(), "r1", 1, 100)
+    with pytest.raises(LinkedLogError), logged_to(path):
+        print("overwritten")
+    assert secret.read_text() == "of somebody else\n"
+
+
+@pytest.mark.parametrize("linked", ["r1", "r1/logs"])
+def test_folders_of_a_run_that_are_links_lead_nowhere(tmp_path: Path, linked: str):
+    elsewhere = tmp_path / "elsewhere"
+    path = log_path(elsewhere / "r1", 1)
+    path.parent.mkdir(parents=True)
+    path.write_text("of somebody else\n")
+    (tmp_path / "runs" / linked).parent.mkdir(parents=True)
+    (tmp_path / "runs" / linked).symlink_to(elsewhere / linked)
+    with pytest.raises(NotFoundError, match="is not shown"):
+        log_tail(tmp_path / "runs", Remote(), "r1", 1, 100)
+    (tmp_path / "linked").symlink_to(elsewhere)  # where all runs are is the operator's to say
+    assert log_tail(tmp_path / "linked", Remote(), "r1", 1, 100) == "of somebody else\n"
