@@ -10,6 +10,8 @@ from dashboards.experiment_figures import figure
 from dashboards.palette import style
 from dashboards.reader import Reader
 from dashboards.viewstate import ViewState
+from orchestrator.experiments import Tuning
+from orchestrator.studies.demo import DEMO
 
 
 @pytest.fixture
@@ -36,6 +38,32 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
     assert diverged["x"] == [0.008, 0.008], "a rate of 1000 must not squeeze the others together"
     assert diverged["text"] == ["lr 1000 → ", ""]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_compared_ones(
+    reader, bench, player, narrow
+):
+    spec = DEMO.model_copy(update={"tuning": Tuning(seeds=(0,)), "seeds": (1, 2, 3)})
+    experiment = bench.submit(spec).experiment
+    player.finish()
+    snapshot = reader.snapshot(experiment.id)
+    made = figure(reader, snapshot, "learning-rates", ViewState(), "light", narrow=narrow)
+    for row in snapshot.comparison.rows:
+        tried, mean, seeds = (trace for trace in made["data"] if trace["name"] == row.title)
+        losses = {
+            (run.lr, run.seed): run.result.final_val_loss for run in snapshot.runs if run.candidate == row.candidate
+        }
+        assert row.val_loss is not None
+        assert (mean["x"], mean["y"]) == ([row.best_lr], [pytest.approx(row.val_loss.mean)])
+        assert not mean["marker"]["symbol"].endswith("-open")
+        assert dict(zip(seeds["customdata"], seeds["y"], strict=True)) == {
+            seed: losses[row.best_lr, seed] for seed in (1, 2, 3)
+        }
+        assert dict(zip(tried["x"], tried["y"], strict=True)) == {lr: losses[lr, 0] for lr in (2e-3, 4e-3)}
+        assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
+        assert "tuning seed 0" in tried["hovertemplate"]
+    assert "hollow: tuning seed 0" in made["layout"]["annotations"][0]["text"]
 
 
 def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
