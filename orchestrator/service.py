@@ -68,6 +68,7 @@ from worker.protocol import (
     Stopped,
 )
 from worker.record import Observation, Point, Result
+from worker.spec import Workload
 
 PAGE = 500
 """Runs read at once where all are wanted."""
@@ -283,10 +284,11 @@ class Bench(CurationVerbs, SeriesVerbs):
         needs = {asked: known[key] for asked, key in keys.items() if key in known}
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
-    def _comparisons(self, experiment_id: str) -> Iterator[Comparison]:
-        """The leaderboard of a comparison, or of each cell of a scaling experiment."""
+    def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
+        """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
         for experiment, runs in comparisons(*self._measured(experiment_id)):
-            yield comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+            curves = self._curves_of(comparison.compared_runs(experiment, runs))
+            yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
