@@ -109,11 +109,12 @@ def styles(candidates: Iterable[tuple[str, str]]) -> dict[str, Style]:
     for candidate, optimizer in candidates:
         nth = seen.get(optimizer, 0)
         seen[optimizer] = nth + 1
-        chosen[candidate] = _variant(style(optimizer), nth)
+        chosen[candidate] = variant(style(optimizer), nth)
     return chosen
 
 
-def _variant(base: Style, nth: int) -> Style:
+def variant(base: Style, nth: int) -> Style:
+    """The same hue for the nth relative, from 0 on: another dash and another mark."""
     dash = DASHES[(DASHES.index(base.dash) + nth) % len(DASHES)]
     symbol = SYMBOLS[(SYMBOLS.index(base.symbol) + nth) % len(SYMBOLS)]
     return replace(base, dash=dash, symbol=symbol)
