@@ -9,9 +9,12 @@ from dashboards.drawing import bytes_axis
 from dashboards.experiment_figures import figure
 from dashboards.palette import style
 from dashboards.reader import Reader
+from dashboards.tradeoffs import loss_by_price
 from dashboards.viewstate import ViewState
 from orchestrator.experiments import Tuning
+from orchestrator.records import Interval
 from orchestrator.studies.demo import DEMO
+from tests.reference.made_comparison import made_comparison
 
 
 @pytest.fixture
@@ -137,3 +140,47 @@ def test_the_marked_candidates_rates_stand_out(reader, finished):
     data = figure(reader, reader.snapshot(finished), "learning-rates", view, "light")["data"]
     lines = {trace["name"]: trace.get("opacity", 1.0) for trace in data if trace["mode"] == "lines+markers"}
     assert sorted(lines.values()) == [0.22, 1.0] and lines["AdamW"] == 1.0
+
+
+def with_half_width(half: float, seeds: int = 3):
+    """The made comparison with every loss's interval that wide."""
+    comparison = made_comparison()
+    rows = [
+        row.model_copy(
+            update={
+                "val_loss": Interval(
+                    mean=row.val_loss.mean, low=row.val_loss.mean - half, high=row.val_loss.mean + half, n=seeds
+                )
+            }
+        )
+        for row in comparison.rows
+        if row.val_loss is not None
+    ]
+    return comparison.model_copy(update={"rows": tuple(rows)})
+
+
+@pytest.mark.parametrize("price", ["memory", "hours"])
+@pytest.mark.parametrize("spreads", [0.0, 0.3, 1.0, 3.9])
+def test_intervals_are_drawn_to_their_ends(price, spreads):
+    means = [row.val_loss.mean for row in made_comparison().rows if row.val_loss]
+    comparison = with_half_width(spreads * (max(means) - min(means)))
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison, looks, ViewState(), "light", price, title="loss")
+    low, high = made["layout"]["yaxis"]["range"]
+    for row in comparison.rows:
+        assert low < row.val_loss.low and row.val_loss.high < high
+    assert not [trace for trace in made["data"] if "the interval goes on" in trace.get("hovertemplate", "")]
+
+
+def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
+    comparison = with_half_width(50.0, seeds=2)
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison, looks, ViewState(), "light", "memory", title="loss")
+    border = made["layout"]["yaxis"]["range"]
+    arrows = [trace for trace in made["data"] if "the interval goes on" in trace.get("hovertemplate", "")]
+    assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [
+        (border[0], "triangle-down"),
+        (border[1], "triangle-up"),
+    ] * len(comparison.rows)
+    for row in comparison.rows:
+        assert any(f"goes on to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)
