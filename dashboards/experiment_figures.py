@@ -45,7 +45,9 @@ def figure(
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
         case "breakdown":
             title = "bytes of tensors at the highest moment of a step"
-            return tradeoffs.memory_breakdown(snapshot.comparison, snapshot.runs, view, theme, title=title)
+            return tradeoffs.memory_breakdown(
+                snapshot.comparison, snapshot.runs, snapshot.styles, view, theme, title=title
+            )
         case "loss-memory" | "pareto" | "loss-hours":
             price: tradeoffs.Price = "hours" if name == "loss-hours" else "memory"
             title = f"final {snapshot.comparison.loss_name}"

@@ -41,6 +41,14 @@ HUES: dict[str, tuple[str, str]] = {
 }
 """Name → (on light, on dark)."""
 
+NEUTRALS: dict[str, tuple[str, str]] = {
+    "parameters": ("#b9c1cd", "#4a5363"),
+    "gradients": ("#d9dee6", "#333b48"),
+    "activations": ("#98a2b1", "#5d687a"),
+    "other": ("#e9ecf1", "#262c36"),
+}
+"""What a training keeps whatever its optimizer, as HUES: greys of no optimizer, told apart by patterns as well."""
+
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "star", "hexagon")
 

@@ -6,20 +6,21 @@ from typing import Any, Literal
 from dashboards import formats
 from dashboards.drawing import Figure, bar_width, bytes_axis, figure, layout_of, names_margin, open_ends, plain
 from dashboards.labels import Box, Mark, sides
-from dashboards.palette import HUES, THEMES, Style, ThemeName
+from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName
 from dashboards.viewstate import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.record import MemoryBreakdown
 
 Price = Literal["memory", "hours"]
+STATE = "optimizer state, in its own colour"
 PARTS = (
-    ("parameters_bytes", "parameters", "slate", ""),
-    ("gradients_bytes", "gradients", "teal", "/"),
-    ("optimizer_state_bytes", "optimizer state", "vermillion", ""),
-    ("activations_bytes", "activations", "blue", "."),
-    ("other_bytes", "other", "amber", "x"),
+    ("parameters_bytes", "parameters", ""),
+    ("gradients_bytes", "gradients", "/"),
+    ("optimizer_state_bytes", STATE, ""),
+    ("activations_bytes", "activations", "."),
+    ("other_bytes", "other", "x"),
 )
-"""Field of a breakdown, its name, its hue, its pattern: colour is never the only channel."""
+"""Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys and told apart by more."""
 RIGHT_PIXELS = 84
 """The margin of loss over price: room for names beside the marks."""
 MOST_SPREADS = 4.0
@@ -30,13 +31,21 @@ PLOTS_PIXELS = {"wide": (480.0, 236.0), "narrow": (180.0, 236.0)}
 
 
 def memory_breakdown(
-    comparison: Comparison, runs: Sequence[RunRecord], view: ViewState, theme: ThemeName, *, title: str
+    comparison: Comparison,
+    runs: Sequence[RunRecord],
+    styles: Mapping[str, Style],
+    view: ViewState,
+    theme: ThemeName,
+    *,
+    title: str,
 ) -> Figure:
     """What a step's peak is made of, a bar a candidate: of the run with the highest peak at its best rate."""
     found = [(row, _highest(row, runs)) for row in comparison.rows if row.candidate not in view.hidden]
     rows = [(row, memory) for row, memory in found if memory is not None][::-1]
+    own = [styles[row.candidate].colour(theme) for row, _ in rows]
     data = [
-        _part(rows, part, name, HUES[hue][0 if theme == "light" else 1], pattern) for part, name, hue, pattern in PARTS
+        _part(rows, part, name, own if name == STATE else NEUTRALS[name][int(theme == "dark")], pattern, theme)
+        for part, name, pattern in PARTS
     ]
     layout = layout_of(theme, x_title=title, y_title="")
     layout["barmode"] = "stack"
@@ -105,7 +114,12 @@ def loss_by_price(
 
 
 def _part(
-    rows: Sequence[tuple[CandidateRow, MemoryBreakdown]], part: str, name: str, colour: str, pattern: str
+    rows: Sequence[tuple[CandidateRow, MemoryBreakdown]],
+    part: str,
+    name: str,
+    colour: str | list[str],
+    pattern: str,
+    theme: ThemeName,
 ) -> dict[str, Any]:
     return {
         "type": "bar",
@@ -115,7 +129,13 @@ def _part(
         "y": [plain(row.title) for row, _ in rows],
         "marker": {
             "color": colour,
-            "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": "#ffffff"},
+            "pattern": {
+                "shape": pattern,
+                "size": 6,
+                "solidity": 0.2,
+                "fillmode": "overlay",
+                "fgcolor": THEMES[theme].muted,
+            },
         },
         "hovertemplate": f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>",
         "width": bar_width(len(rows)),

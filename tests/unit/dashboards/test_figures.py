@@ -7,9 +7,9 @@ import pytest
 from dashboards import figures
 from dashboards.drawing import bytes_axis
 from dashboards.experiment_figures import figure
-from dashboards.palette import style
+from dashboards.palette import HUES, style
 from dashboards.reader import Reader
-from dashboards.tradeoffs import loss_by_price
+from dashboards.tradeoffs import PARTS, STATE, loss_by_price
 from dashboards.viewstate import ViewState
 from orchestrator.experiments import Tuning
 from orchestrator.records import Interval
@@ -140,6 +140,19 @@ def test_the_marked_candidates_rates_stand_out(reader, finished):
     data = figure(reader, reader.snapshot(finished), "learning-rates", view, "light")["data"]
     lines = {trace["name"]: trace.get("opacity", 1.0) for trace in data if trace["mode"] == "lines+markers"}
     assert sorted(lines.values()) == [0.22, 1.0] and lines["AdamW"] == 1.0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_part_of_memory_has_the_colour_of_an_optimizer(reader, finished, theme):
+    made = figure(reader, reader.snapshot(finished), "breakdown", ViewState(), theme)
+    assert [trace["name"] for trace in made["data"]] == [name for _, name, _ in PARTS]
+    taken = {colour for pair in HUES.values() for colour in pair}
+    for trace in made["data"]:
+        if trace["name"] == STATE:
+            assert trace["marker"]["color"] == [style(name).colour(theme) for name in ("adamw", "adapm")]
+        else:
+            assert trace["marker"]["color"] not in taken
+    assert len({str(trace["marker"]) for trace in made["data"]}) == len(PARTS)
 
 
 def with_half_width(half: float, seeds: int = 3):
