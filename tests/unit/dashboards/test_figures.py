@@ -48,6 +48,7 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
     reader, bench, player, narrow
 ):
     spec = DEMO.model_copy(update={"tuning": Tuning(seeds=(0,)), "seeds": (1, 2, 3)})
+    rates = spec.candidates[0].learning_rates
     experiment = bench.submit(spec).experiment
     player.finish()
     snapshot = reader.snapshot(experiment.id)
@@ -63,7 +64,7 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
         assert dict(zip(seeds["customdata"], seeds["y"], strict=True)) == {
             seed: losses[row.best_lr, seed] for seed in (1, 2, 3)
         }
-        assert dict(zip(tried["x"], tried["y"], strict=True)) == {lr: losses[lr, 0] for lr in (2e-3, 4e-3)}
+        assert dict(zip(tried["x"], tried["y"], strict=True)) == {lr: losses[lr, 0] for lr in rates}
         assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
         assert "tuning seed 0" in tried["hovertemplate"]
     assert "hollow: tuning seed 0" in made["layout"]["annotations"][0]["text"]

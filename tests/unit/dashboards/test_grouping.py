@@ -14,7 +14,7 @@ CANDIDATES = (
     Candidate(optimizer="adapm", learning_rates=(2e-3, 4e-3)),
     Candidate(optimizer="adapm", learning_rates=(2e-3, 4e-3), label="wide", options={"rank_ratio": 0.2}),
 )
-SPEC = DEMO.model_copy(update={"candidates": CANDIDATES})
+SPEC = DEMO.model_copy(update={"candidates": CANDIDATES, "seeds": (1, 2), "tuning": None})
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_rates_and_seeds_are_grouped_within_each_candidate_in_its_own_colour(cli
 
 
 def test_what_one_optimizer_is_grouped_by_has_a_colour_for_each_value(client, bench, player):
-    alone = DEMO.model_copy(update={"candidates": CANDIDATES[:1]})
+    alone = SPEC.model_copy(update={"candidates": CANDIDATES[:1]})
     experiment = bench.submit(alone).experiment.id
     player.finish()
     by_seed = drawn(client, experiment, "?group=seed")
