@@ -74,6 +74,13 @@ def undoable(bench: Bench, experiment_id: str | None) -> ExperimentRecord | None
     return found if found is not None and found.undo_until is not None else None
 
 
+CHANGED_SINCE = (
+    "The labels or the note were changed after you opened this page, by somebody else or in another tab of yours. "
+    "Above is what is stored now, below what you wrote: save again to replace it."
+)
+"""Who has changed them is known for the note alone, and only where there are keys: that stands beside it."""
+
+
 class CurationPages:
     """What answers."""
 
@@ -104,7 +111,7 @@ class CurationPages:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
             return self._again(experiment_id, sent, faults, 422)
         except ChangedMeanwhileError:
-            return self._again(experiment_id, sent, ["Somebody else has changed them meanwhile, see above."], OVERTAKEN)
+            return self._again(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
         except NotFoundError as error:
             return lost_page(self._bench, error)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)

@@ -5,7 +5,7 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -115,6 +115,26 @@ def faded(trace: dict[str, Any]) -> dict[str, Any]:
     """The trace as it stands behind one that is to be seen before all others."""
     band = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in trace else {}
     return trace | {"opacity": round(FADED * trace.get("opacity", 1.0), 3)} | band
+
+
+def open_ends(
+    border: Sequence[float], intervals: Iterable[tuple[float, float | None, float | None, str]], *, log: bool = False
+) -> list[dict[str, Any]]:
+    """An arrow at the border wherever an interval (x, low, high, colour) goes on beyond it, with where it ends.
+    `border` is the range of the vertical axis, in exponents where that is a `log` one."""
+    low, high = (10.0**end if log else end for end in border)
+    found = []
+    for x, bottom, top, colour in intervals:
+        for end, edge, symbol in ((bottom, low, "triangle-down"), (top, high, "triangle-up")):
+            if end is not None and (end < low if edge == low else end > high):
+                found.append(
+                    {
+                        "type": "scatter", "mode": "markers", "name": "", "x": [x], "y": [edge], "cliponaxis": False,
+                        "marker": {"size": 9, "symbol": symbol, "color": colour},
+                        "hovertemplate": f"the interval goes on to {end:.4g}<extra></extra>", "showlegend": False,
+                    }
+                )  # fmt: skip
+    return found
 
 
 def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from dashboards.compare import numbered_style
 from dashboards.curves import Curve, loss_curves
 from dashboards.drawing import Figure
 from dashboards.grouping import chosen, grouped
-from dashboards.palette import Style, ThemeName
+from dashboards.palette import Style, ThemeName, style, variant
 from dashboards.reader import Reader, Snapshot
 from dashboards.timeline import attempts_timeline
-from dashboards.views import loss_title
+from dashboards.views import candidate_title, loss_title
 from dashboards.viewstate import ViewState
 from orchestrator.records import CandidateRow, RunRecord
 
@@ -45,7 +45,9 @@ def figure(
             return figures.state_memory(snapshot.comparison, snapshot.styles, view, theme)
         case "breakdown":
             title = "bytes of tensors at the highest moment of a step"
-            return tradeoffs.memory_breakdown(snapshot.comparison, snapshot.runs, view, theme, title=title)
+            return tradeoffs.memory_breakdown(
+                snapshot.comparison, snapshot.runs, snapshot.styles, view, theme, title=title
+            )
         case "loss-memory" | "pareto" | "loss-hours":
             price: tradeoffs.Price = "hours" if name == "loss-hours" else "memory"
             title = f"final {snapshot.comparison.loss_name}"
@@ -68,8 +70,8 @@ def best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
 
 
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
-    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by;
-    points of the others are not read."""
+    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
+    and each whose runs have it; points of the others are not read."""
     grouping = chosen(snapshot.experiment.spec, view.group)
     shown = list(_shown(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates)))
     if grouping is None:
@@ -78,8 +80,19 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
             yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
         return
     every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
-    for place, (value, some) in enumerate(grouped(every, grouping)):
-        yield _curve(reader, value, f"{grouping.title} {value}", None, numbered_style(place), some, is_best=True)
+    groups = grouped(every, grouping)
+    several = len({group.owner for group in groups}) > 1
+    for group in groups:
+        name = title = f"{grouping.title} {group.value}"
+        look = numbered_style(group.value_place)
+        if several:  # each in its own colour, its values told apart by dash and mark
+            is_candidate = grouping.within == "candidate"
+            own = snapshot.styles[group.owner] if is_candidate else style(group.owner)
+            owner = snapshot.titles[group.owner] if is_candidate else candidate_title(group.owner, group.owner)
+            look = variant(own, group.value_place)
+            title = title if group.owner == group.value else f"{owner} · {title}"
+            name = group.owner if is_candidate else title
+        yield _curve(reader, name, title, None, look, group.runs, is_best=True)
 
 
 def _shown(snapshot: Snapshot, view: ViewState, *, all_rates: bool) -> Iterator[tuple[CandidateRow, float, bool]]:

@@ -32,6 +32,8 @@ from worker.record import Verdict
 
 FEW_POINTS = 3
 """So few points of a run are drawn as marks."""
+FEW_SEEDS = 4
+"""So many tuning seeds are named in a figure."""
 WIDE_TICKS, NARROW_TICKS = 10, 5
 """So many learning rates have room below the axis."""
 FAR = 4.0
@@ -47,14 +49,28 @@ def learning_rates(
     *,
     narrow: bool = False,
 ) -> Figure:
-    """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged."""
+    """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged.
+
+    Where a comparison tunes first, the line is dotted and its marks are hollow: it is of the tuning seeds, which chose
+    the rate. The full mark is the mean of the compared seeds, which ran at that rate alone.
+    """
     rows = [row for row in comparison.rows if row.candidate not in view.hidden]
+    tuning_seeds = frozenset(comparison.tuning_seeds)
     data: list[Any] = []
     for row in rows:
-        colour = styles[row.candidate].colour(theme)
+        chosen, colour = styles[row.candidate], styles[row.candidate].colour(theme)
         means = sorted((one.lr, one.val_loss.mean) for one in row.learning_rates if one.val_loss is not None)
         mine = [run for run in runs if run.candidate == row.candidate]
-        traces = [_mean_line(row.title, means, colour, styles[row.candidate]), _seed_marks(row.title, mine, colour)]
+        compared = [run for run in mine if run.seed not in tuning_seeds]
+        if tuning_seeds:
+            tried = [run for run in mine if run.seed in tuning_seeds]
+            traces = [_tuning_line(row.title, means, colour, chosen, comparison.tuning_seeds)]
+            traces += [_seed_marks(row.title, tried, colour, "tuning seed")] if len(tuning_seeds) > 1 else []
+            mean = row.final.val_loss if row.final else None
+            traces += [_mean_line(row.title, [(row.final.lr, mean.mean)], colour, chosen)] if row.final and mean else []
+            traces += [_seed_marks(row.title, compared, colour)]
+        else:
+            traces = [_mean_line(row.title, means, colour, chosen), _seed_marks(row.title, compared, colour)]
         data += [faded(trace) for trace in traces] if view.fades(row.candidate, styles) else traces
     shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
     edge = _rate_edge(shown)
@@ -64,6 +80,10 @@ def learning_rates(
     layout["xaxis"] |= {
         "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
     }  # fmt: skip
+    if tuning_seeds:
+        full, hollow = "full: mean of the compared seeds", f"hollow: {_seed_words(comparison.tuning_seeds)}"
+        layout["annotations"].append(heading(f"{full}{'<br>' if narrow else '; '}{hollow}", 0.0, 1.01, theme))
+        layout["margin"] |= {"t": 44 if narrow else 30}
     ended = any(trace["x"] for trace in data)
     return figure(data if ended else [], layout, theme, empty="A mark for every finished run will stand here.")
 
@@ -150,7 +170,24 @@ def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, st
     }
 
 
-def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str) -> dict[str, Any]:
+def _tuning_line(
+    title: str, means: Sequence[tuple[float, float]], colour: str, style: Style, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """What chose the rate, so that nobody takes it for what is compared."""
+    return _mean_line(title, means, colour, style) | {
+        "line": {"width": 1.2, "color": colour, "dash": "dot"},
+        "marker": {"size": 8, "symbol": f"{style.symbol}-open", "color": colour},
+        "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(seeds)}",
+    }
+
+
+def _seed_words(seeds: Sequence[int]) -> str:
+    """`tuning seed 0, which chose the rate`."""
+    numbers = ", ".join(map(str, seeds[:FEW_SEEDS])) + (" …" if len(seeds) > FEW_SEEDS else "")
+    return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}, which chose the rate"
+
+
+def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = "seed") -> dict[str, Any]:
     ended = [(run.lr, run.result.final_val_loss, run.seed) for run in runs if run.result and not _diverged(run)]
     return {
         "type": "scatter",
@@ -161,7 +198,7 @@ def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str) -> dict[str,
         "customdata": [seed for _, _, seed in ended],
         "marker": {"size": 6, "symbol": "circle-open", "color": colour, "line": {"width": 1.2}},
         "opacity": 0.75,
-        "hovertemplate": "%{y:.4f} · seed %{customdata}",
+        "hovertemplate": f"%{{y:.4f}} · {noun} %{{customdata}}",
         "showlegend": False,
     }
 

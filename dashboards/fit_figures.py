@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dashboards import formats
-from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, plain, transparent
+from dashboards.drawing import LOSS_IN_NATS, Figure, figure, layout_of, open_ends, plain, transparent
 from dashboards.palette import THEMES, Style, ThemeName, style
-from orchestrator.fit_records import CandidateFit, FitReport, LawCurve, ScalingPoint
+from orchestrator.fit_records import CandidateFit, Estimate, FitReport, LawCurve, ScalingPoint
 from orchestrator.profile_records import ProfileReport
 from orchestrator.scaling import FORMS
 from orchestrator.targets import profile, time_ratios
@@ -36,7 +36,20 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
     xs = [value for trace in data for value in trace["x"]]
     losses = [point.loss for fit in fits for point in fit.points] + _predicted(fits)
     _log_axis(layout["xaxis"], xs, _tick)
+    losses += [end for fit in fits for curve in fit.curves for point in curve.points for end in _near_ends(point.loss)]
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
+    intervals = [
+        (
+            (each.parameters, each.tokens)[axis],
+            each.loss.low,
+            each.loss.high,
+            (styles.get(fit.candidate) or style(fit.candidate)).colour(theme),
+        )
+        for fit in fits
+        for each in fit.predictions
+    ]
+    if "range" in layout["yaxis"]:
+        data += open_ends(layout["yaxis"]["range"], intervals, log=True)
     layout["uirevision"] = report.form
     return figure(data, layout, theme, empty=NOT_FITTED)
 
@@ -183,12 +196,13 @@ def _place(point: ScalingPoint, axis: int) -> int:
 
 def _predicted(fits: Iterable[CandidateFit]) -> list[float]:
     """What the loss axis must hold of predictions: values, and ends of intervals that are not absurdly wide."""
-    found = []
-    for fit in fits:
-        for each in (prediction.loss for prediction in fit.predictions):
-            found.append(each.value)
-            found += [end for end in (each.low, each.high) if end and 0.5 * each.value < end < 2 * each.value]
-    return found
+    losses = [prediction.loss for fit in fits for prediction in fit.predictions]
+    return [one for each in losses for one in (each.value, *_near_ends(each))]
+
+
+def _near_ends(loss: Estimate) -> list[float]:
+    """The ends of an interval that would not squeeze everything else; the others end at the border in an arrow."""
+    return [end for end in (loss.low, loss.high) if end and 0.5 * loss.value < end < 2 * loss.value]
 
 
 def _log_axis(axis: dict[str, Any], values: Sequence[float], text: Any, *, margin: float = 0.06) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.faults import Fault
+from worker import presets
 
 WORKLOAD: dict[str, tuple[str, ...]] = {
     "name": ("name",),
@@ -39,15 +40,20 @@ TEXTS = frozenset({"name", "model", "dataset", "tokenizer", "precision", "baseli
 """Taken as they are, even where they look like a number."""
 
 DEFAULTS: dict[str, str] = {
-    "name": "New comparison", "model": "gpt2-tiny", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
-    "steps": "240", "batch": "8", "warmup": "24", "every": "60", "held_out": "128", "precision": "fp32",
-    "seeds": "1, 2, 3", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
+    "name": "New comparison", "model": "gpt2-nano", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
+    "steps": "150", "batch": "8", "warmup": "15", "every": "50", "held_out": "128", "precision": "fp32",
+    "seeds": "1, 2, 3, 4, 5", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
     "tuning_seeds": "0", "extend_grid": "2",
 }  # fmt: skip
-"""The demo's workload, which trains in seconds on a CPU."""
+"""A workload that trains in seconds on a CPU, and on which the suggested grids have their best rate inside."""
 CHOSEN = ("adamw", "adapm", "adapm-mini")
 GRID = (0.5, 1.0, 2.0)
-"""Factors around the catalog's learning rate: the smallest grid whose best rate can be interior."""
+"""Factors around a learning rate: the smallest grid whose best rate can be interior."""
+NARROW = 256
+"""Hidden size below which a model is one of our own small ones, which train for some hundred steps."""
+NARROW_RATE = 4e-3
+"""The centre for optimizers whose steps have Adam's size on such a model: on gpt2-nano over 150 steps AdamW, AdaPM and
+AdaPM-mini are best within half and twice of it. The catalog's is for models from 100 M parameters on."""
 
 WHOLE = re.compile(r"[+-]?\d{1,18}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
@@ -68,8 +74,12 @@ class Form:
         return self.values.get(name, DEFAULTS.get(name, ""))
 
     def rates(self, entry: OptimizerEntry) -> str:
-        """The learning rates of an optimizer as text."""
-        return self.values.get(f"rates:{entry.name}", grid(entry))
+        """The learning rates of an optimizer as text; empty are those that are suggested."""
+        return self.values.get(f"rates:{entry.name}", "")
+
+    def suggested_rates(self, entry: OptimizerEntry) -> str:
+        """Those that are taken where none are written, by the model that is chosen."""
+        return grid(entry, self.value("model"))
 
     def option(self, entry: OptimizerEntry, name: str) -> str:
         """An option's text; empty is its default."""
@@ -80,13 +90,16 @@ class Form:
         return sum(bool(self.option(entry, option.name)) for option in entry.options)
 
 
-EMPTY = Form(values={}, chosen=frozenset(CHOSEN), tuning=False)
+EMPTY = Form(values={}, chosen=frozenset(CHOSEN), tuning=True)
 """The form as it is first shown."""
 
 
-def grid(entry: OptimizerEntry) -> str:
-    """The learning rates that the catalog suggests: its centre, half of it and twice as much."""
-    return ", ".join(f"{factor * entry.learning_rate:g}" for factor in GRID)
+def grid(entry: OptimizerEntry, model: str) -> str:
+    """The learning rates that are suggested for a model: a centre, half of it and twice as much."""
+    is_narrow = model in presets.names() and presets.preset(model).hidden_size < NARROW
+    is_adams = entry.learning_rate == catalog.entry("adamw").learning_rate
+    centre = NARROW_RATE if is_narrow and is_adams else entry.learning_rate
+    return ", ".join(f"{factor * centre:g}" for factor in GRID)
 
 
 def read(pairs: Iterable[tuple[str, str]]) -> Form:
@@ -142,7 +155,10 @@ def field_faults(faults: Iterable[Fault], form: Form) -> tuple[dict[str, list[st
 
 
 def _candidate(form: Form, entry: OptimizerEntry) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"optimizer": entry.name, "learning_rates": _list(form.rates(entry))}
+    candidate: dict[str, Any] = {
+        "optimizer": entry.name,
+        "learning_rates": _list(form.rates(entry) or form.suggested_rates(entry)),
+    }
     options = {
         option.name: _option(option.kind, form.option(entry, option.name))
         for option in entry.options

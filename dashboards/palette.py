@@ -41,6 +41,14 @@ HUES: dict[str, tuple[str, str]] = {
 }
 """Name → (on light, on dark)."""
 
+NEUTRALS: dict[str, tuple[str, str]] = {
+    "parameters": ("#b9c1cd", "#4a5363"),
+    "gradients": ("#d9dee6", "#333b48"),
+    "activations": ("#98a2b1", "#5d687a"),
+    "other": ("#e9ecf1", "#262c36"),
+}
+"""What a training keeps whatever its optimizer, as HUES: greys of no optimizer, told apart by patterns as well."""
+
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "star", "hexagon")
 
@@ -109,11 +117,12 @@ def styles(candidates: Iterable[tuple[str, str]]) -> dict[str, Style]:
     for candidate, optimizer in candidates:
         nth = seen.get(optimizer, 0)
         seen[optimizer] = nth + 1
-        chosen[candidate] = _variant(style(optimizer), nth)
+        chosen[candidate] = variant(style(optimizer), nth)
     return chosen
 
 
-def _variant(base: Style, nth: int) -> Style:
+def variant(base: Style, nth: int) -> Style:
+    """The same hue for the nth relative, from 0 on: another dash and another mark."""
     dash = DASHES[(DASHES.index(base.dash) + nth) % len(DASHES)]
     symbol = SYMBOLS[(SYMBOLS.index(base.symbol) + nth) % len(SYMBOLS)]
     return replace(base, dash=dash, symbol=symbol)

@@ -4,21 +4,19 @@ from typing import Any
 
 from dashboards import formats
 from dashboards.drawing import Figure, bytes_axis, figure, layout_of, names_margin, plain
-from dashboards.palette import THEMES, ThemeName, style
+from dashboards.palette import NEUTRALS, THEMES, ThemeName, style
 from dashboards.planner import bars
 from worker.footprint_records import Footprint
 
 ROW_PIXELS = 27
 """Of an optimizer."""
-KEPT_COLOURS: dict[ThemeName, tuple[str, str]] = {"light": ("#b9c1cd", "#d9dee6"), "dark": ("#4a5363", "#333b48")}
-"""Of parameters and of gradients: paler than every optimizer."""
 
 
 def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
     """A lying bar an optimizer, the least memory on top: parameters, gradients, and its state in its own colour."""
     rows = [bar for bar in bars(footprint) if bar.total_bytes is not None][::-1]
     names = [plain(bar.one.title) for bar in rows]
-    parameters, gradients = KEPT_COLOURS[theme]
+    parameters, gradients = (NEUTRALS[part][int(theme == "dark")] for part in ("parameters", "gradients"))
     own = [style(bar.one.optimizer).colour(theme) for bar in rows]
     kept: list[tuple[str, list[int], Any]] = [
         ("parameters", [footprint.parameter_bytes] * len(rows), parameters),

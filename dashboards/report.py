@@ -220,7 +220,7 @@ CAPTIONS = {
     "curves": "Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % of "
     "the steps; bands reach from the lowest to the highest seed.",
     "learning-rates": "Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "
-    "diverged.",
+    "diverged. After tuning first, hollow marks are of the tuning seeds and the full mark of the compared ones.",
     "memory": "Bytes of the real tensors of the optimizer's state, and their share of the baseline's.",
     "loss-memory": "Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the "
     "dotted line on both axes.",

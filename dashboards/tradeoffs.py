@@ -4,36 +4,48 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dashboards import formats
-from dashboards.drawing import Figure, bar_width, bytes_axis, figure, layout_of, names_margin, plain
+from dashboards.drawing import Figure, bar_width, bytes_axis, figure, layout_of, names_margin, open_ends, plain
 from dashboards.labels import Box, Mark, sides
-from dashboards.palette import HUES, THEMES, Style, ThemeName
+from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName
 from dashboards.viewstate import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.record import MemoryBreakdown
 
 Price = Literal["memory", "hours"]
+STATE = "optimizer state, in its own colour"
 PARTS = (
-    ("parameters_bytes", "parameters", "slate", ""),
-    ("gradients_bytes", "gradients", "teal", "/"),
-    ("optimizer_state_bytes", "optimizer state", "vermillion", ""),
-    ("activations_bytes", "activations", "blue", "."),
-    ("other_bytes", "other", "amber", "x"),
+    ("parameters_bytes", "parameters", ""),
+    ("gradients_bytes", "gradients", "/"),
+    ("optimizer_state_bytes", STATE, ""),
+    ("activations_bytes", "activations", "."),
+    ("other_bytes", "other", "x"),
 )
-"""Field of a breakdown, its name, its hue, its pattern: colour is never the only channel."""
+"""Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys and told apart by more."""
 RIGHT_PIXELS = 84
 """The margin of loss over price: room for names beside the marks."""
+MOST_SPREADS = 4.0
+"""An interval that reaches further beyond the means, as one of two seeds does, would flatten them: it ends at the
+border in an arrow that says how far it goes."""
 PLOTS_PIXELS = {"wide": (480.0, 236.0), "narrow": (180.0, 236.0)}
 """Within its margins, on a desk and on a phone: what names must not be closer for. A wider one has more room."""
 
 
 def memory_breakdown(
-    comparison: Comparison, runs: Sequence[RunRecord], view: ViewState, theme: ThemeName, *, title: str
+    comparison: Comparison,
+    runs: Sequence[RunRecord],
+    styles: Mapping[str, Style],
+    view: ViewState,
+    theme: ThemeName,
+    *,
+    title: str,
 ) -> Figure:
     """What a step's peak is made of, a bar a candidate: of the run with the highest peak at its best rate."""
     found = [(row, _highest(row, runs)) for row in comparison.rows if row.candidate not in view.hidden]
     rows = [(row, memory) for row, memory in found if memory is not None][::-1]
+    own = [styles[row.candidate].colour(theme) for row, _ in rows]
     data = [
-        _part(rows, part, name, HUES[hue][0 if theme == "light" else 1], pattern) for part, name, hue, pattern in PARTS
+        _part(rows, part, name, own if name == STATE else NEUTRALS[name][int(theme == "dark")], pattern, theme)
+        for part, name, pattern in PARTS
     ]
     layout = layout_of(theme, x_title=title, y_title="")
     layout["barmode"] = "stack"
@@ -84,6 +96,14 @@ def loss_by_price(
     _set_ranges(layout, placed)
     named = _named(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
     data += [_mark(row, cost, styles[row.candidate], theme, price, named.get(row.candidate)) for row, cost in placed]
+    data += open_ends(
+        layout["yaxis"].get("range", (0.0, 1.0)),
+        [
+            (cost, row.val_loss.low, row.val_loss.high, styles[row.candidate].colour(theme))
+            for row, cost in placed
+            if row.val_loss is not None
+        ],
+    )
     if len(named) < len(placed):
         layout["showlegend"] = True
         layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
@@ -94,7 +114,12 @@ def loss_by_price(
 
 
 def _part(
-    rows: Sequence[tuple[CandidateRow, MemoryBreakdown]], part: str, name: str, colour: str, pattern: str
+    rows: Sequence[tuple[CandidateRow, MemoryBreakdown]],
+    part: str,
+    name: str,
+    colour: str | list[str],
+    pattern: str,
+    theme: ThemeName,
 ) -> dict[str, Any]:
     return {
         "type": "bar",
@@ -104,7 +129,13 @@ def _part(
         "y": [plain(row.title) for row, _ in rows],
         "marker": {
             "color": colour,
-            "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": "#ffffff"},
+            "pattern": {
+                "shape": pattern,
+                "size": 6,
+                "solidity": 0.2,
+                "fillmode": "overlay",
+                "fgcolor": THEMES[theme].muted,
+            },
         },
         "hovertemplate": f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>",
         "width": bar_width(len(rows)),
@@ -192,10 +223,21 @@ def _mark(
 
 
 def _set_ranges(layout: dict[str, Any], placed: Sequence[tuple[CandidateRow, float]]) -> None:
-    """By the means, as the whiskers of the leaderboard: an interval of two seeds would flatten everything."""
+    """Around the means and their intervals: none is cut that is not much wider than the candidates are apart."""
     means = [row.val_loss.mean for row, _ in placed if row.val_loss is not None]
+    if not means:
+        return
+    spread = _spread(means)
+    margin = 0.35 * spread
+    low, high = min(means) - MOST_SPREADS * spread, max(means) + MOST_SPREADS * spread
+    ends = [
+        end for row, _ in placed if row.val_loss for end in (row.val_loss.low, row.val_loss.high) if end is not None
+    ]
+    within = [*means, *(min(max(end, low), high) for end in ends)]
+    layout["yaxis"]["range"] = [min(within) - margin, max(within) + margin]
     costs = [cost for _, cost in placed]
-    for name, values, margin in (("yaxis", means, 0.35), ("xaxis", costs, 0.15)):
-        if values:
-            spread = max(values) - min(values) or 0.02 * abs(values[0]) or 1.0
-            layout[name]["range"] = [min(values) - margin * spread, max(values) + margin * spread]
+    layout["xaxis"]["range"] = [min(costs) - 0.15 * _spread(costs), max(costs) + 0.15 * _spread(costs)]
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values) or 0.02 * abs(values[0]) or 1.0

@@ -7,7 +7,10 @@ class WorkloadTime(Record):
     """How long a candidate took on one workload, median over seeds; null where half of them never got there."""
 
     experiment_id: str
+    """The first of its experiments."""
     name: str
+    experiments: tuple[str, ...] = ()
+    """All experiments that trained this workload; of several, the times are the median."""
     tokens: float | None
     device_hours: float | None
 
@@ -29,6 +32,8 @@ class ProfileReport(Record):
     """Candidates over several workloads, the best first."""
 
     experiments: tuple[str, ...]
+    workloads: int
+    """Fewer than experiments, where some of these train the same."""
     largest_tau: float
     rows: tuple[ProfileRow, ...]
     notes: tuple[str, ...]

@@ -1,26 +1,38 @@
 """Performance profiles: several comparisons become one score for each candidate (AlgoPerf, arXiv 2306.07179).
 
-    comparisons (one workload each) ─► time of each candidate to the tuned baseline's loss ─► ratio to the fastest
+    comparisons ─► those of one workload together ─► time of each candidate to the tuned baseline's loss, the median
+      over them ─► ratio to the fastest
       ─► share of workloads within tau times the fastest ─► integrated over tau in [1, 4]
 
 A score of 1 is the fastest on every workload; 0 reaches no target in four times the fastest one's time.
 """
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from orchestrator.profile_records import ProfileReport, ProfileRow, WorkloadTime
-from orchestrator.records import CandidateRow, Comparison
+from orchestrator.records import Comparison
 from orchestrator.targets import LARGEST_TAU, profile_scores
+from worker.spec import Evaluation, Execution, Workload
+
+AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
+"""What two experiments of one workload may do differently."""
 
 
-def profiles(comparisons: Sequence[Comparison]) -> ProfileReport:
-    """The profile of every candidate that all comparisons have; a pure function."""
+def profiles(measured: Sequence[tuple[Workload, Comparison]]) -> ProfileReport:
+    """The profile of every candidate that all comparisons have; a pure function. Each workload counts once, however
+    many experiments measured it."""
+    comparisons = [comparison for _, comparison in measured]
     names = [row.candidate for row in comparisons[0].rows]
     tables = [{row.candidate: row for row in each.rows} for each in comparisons]
     common = [name for name in names if all(name in table for table in tables)]
-    times = {
-        name: [_time(each, table[name]) for each, table in zip(comparisons, tables, strict=True)] for name in common
-    }
+    by_workload: dict[str, list[Comparison]] = {}
+    for workload, comparison in measured:
+        by_workload.setdefault(_what_is_trained(workload), []).append(comparison)
+    groups = list(by_workload.values())
+    times = {name: [_time(group, name) for group in groups] for name in common}
     tokens = profile_scores({name: [each.tokens for each in row] for name, row in times.items()})
     hours = profile_scores({name: [each.device_hours for each in row] for name, row in times.items()})
     rows = [
@@ -36,26 +48,46 @@ def profiles(comparisons: Sequence[Comparison]) -> ProfileReport:
     ]
     return ProfileReport(
         experiments=tuple(each.experiment_id for each in comparisons),
+        workloads=len(groups),
         largest_tau=LARGEST_TAU,
         rows=tuple(sorted(rows, key=lambda row: -row.score_tokens)),
-        notes=_notes(comparisons, dropped=len({name for table in tables for name in table}) - len(common)),
+        notes=_notes(groups, dropped=len({name for table in tables for name in table}) - len(common)),
     )
 
 
-def _time(comparison: Comparison, row: CandidateRow) -> WorkloadTime:
-    found = row.time_to_target
+def _what_is_trained(workload: Workload) -> str:
+    """Equal for what is one workload: how it is computed, evaluated and observed makes no other one of it."""
+    return workload.model_copy(update=AS_USUAL).content_hash()
+
+
+def _time(group: Sequence[Comparison], candidate: str) -> WorkloadTime:
+    """Over the experiments of one workload, each against the target of its own baseline."""
+    found = [row.time_to_target for each in group for row in each.rows if row.candidate == candidate]
     return WorkloadTime(
-        experiment_id=comparison.experiment_id,
-        name=comparison.name,
-        tokens=found.tokens if found else None,
-        device_hours=found.device_hours if found else None,
+        experiment_id=group[0].experiment_id,
+        name=group[0].name,
+        experiments=tuple(dict.fromkeys(each.experiment_id for each in group)),
+        tokens=_median([each.tokens if each else None for each in found]),
+        device_hours=_median([each.device_hours if each else None for each in found]),
     )
 
 
-def _notes(comparisons: Sequence[Comparison], dropped: int) -> tuple[str, ...]:
+def _median(times: Sequence[float | None]) -> float | None:
+    """In which one that never got there is later than all others; None where that one is in the middle."""
+    found = statistics.median(math.inf if each is None else each for each in times)
+    return found if found < math.inf else None
+
+
+def _notes(groups: Sequence[Sequence[Comparison]], dropped: int) -> tuple[str, ...]:
+    comparisons = [each for group in groups for each in group]
     found = ["Target of each workload: the final loss of its tuned baseline, seed by seed."]
-    if len(comparisons) < 3:
-        found.insert(0, f"{len(comparisons)} workloads: a profile over so few says little beyond their own tables.")
+    if len(groups) < 3:
+        workloads = f"{len(groups)} workload{'s' if len(groups) > 1 else ''}"
+        found.insert(0, f"{workloads}: a profile over so few says little beyond their own tables.")
+    for group in groups:
+        if len(group) > 1:
+            names = ", ".join(each.name for each in group)
+            found.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
     if dropped:
         found.append(f"{dropped} candidates are not in every comparison and were left out.")
     if len({each.baseline for each in comparisons}) > 1:

@@ -70,6 +70,7 @@ from worker.protocol import (
     Stopped,
 )
 from worker.record import Observation, Point, Result
+from worker.spec import Workload
 
 DATABASE_FULL = (
     "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "
@@ -300,10 +301,11 @@ class Bench(CurationVerbs, SeriesVerbs):
         needs = {asked: known[key] for asked, key in keys.items() if key in known}
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
-    def _comparisons(self, experiment_id: str) -> Iterator[Comparison]:
-        """The leaderboard of a comparison, or of each cell of a scaling experiment."""
+    def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
+        """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
         for experiment, runs in comparisons(*self._measured(experiment_id)):
-            yield comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+            curves = self._curves_of(comparison.compared_runs(experiment, runs))
+            yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
 
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""

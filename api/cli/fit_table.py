@@ -34,7 +34,8 @@ def profile_view(report: ProfileReport) -> RenderableType:
         table.add_column(plain(time.name)[:24], justify="right", overflow="fold")
     for row in report.rows:
         table.add_row(*map(Text, _profile_cells(row)))
-    head = Text(f"Performance profile over {len(report.experiments)} workloads, tau in [1, {report.largest_tau:g}]")
+    workloads = f"{report.workloads} workload{'s' if report.workloads != 1 else ''}"
+    head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
     return Group(head, table, _sentences([("note", note) for note in report.notes]))
 
 

@@ -70,7 +70,7 @@ EXAMPLES: dict[int, tuple[str, str]] = {
     403: ("scope", "This needs a key of the scope submitter; 'CI' is a key of the scope viewer. Ask an admin."),
     404: ("not-found", "there is no experiment 'k3v9m2x7qa'"),
     409: ("conflict", "run k3v9m2x7qa-0000 is succeeded and cannot become cancelled"),
-    412: ("changed-meanwhile", "experiment k3v9m2x7qa was changed by somebody else meanwhile; read it again"),
+    412: ("changed-meanwhile", "experiment k3v9m2x7qa was changed after it was read; read it again"),
     413: ("too-large", "The body is larger than 1 MiB, the most that is read."),
     422: ("invalid", "1 fault in the request; nothing was changed."),
     429: ("too-many-requests", "Too many requests; try again in 1 s, or ask for several things at once."),

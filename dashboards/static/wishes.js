@@ -1,5 +1,7 @@
-// Buttons that ask something of runs: pause, resume, retry, cancel. Each is a form that posts to the REST interface; here
-// it is sent without leaving the page, which is then loaded anew: what it shows is always what the server renders.
+// Forms that post. Buttons that ask something of runs (pause, resume, retry, cancel) post to the REST interface; here they
+// are sent without leaving the page, which is then loaded anew: what it shows is always what the server renders. Other
+// forms, which people have written into, leave their page only once the service answers: else the browser would put its
+// own page about that in the place of what was written.
 (() => {
   "use strict";
   document.addEventListener("submit", async (event) => {
@@ -19,5 +21,42 @@
     if (trouble === null) { location.reload(); return; }
     button.disabled = false;
     alert(trouble);
+  });
+
+  const PATIENCE_MILLISECONDS = 10_000;
+  const AWAY = "The service does not answer. Nothing was sent, and what you wrote is still here.";
+  const certain = new WeakSet();
+
+  // Whatever it answers: only a proxy before a service that is away says 502 or 504.
+  async function answers() {
+    try {
+      const { status } = await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MILLISECONDS) });
+      return ![502, 504].includes(status);
+    } catch { return false; }
+  }
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target.closest?.('form[method="post"]:not([data-wish])');
+    if (!form || certain.delete(form)) return;
+    event.preventDefault();
+    const asked = event.submitter;
+    if (form.dataset.asking) return;
+    form.dataset.asking = "";
+    const there = await answers();
+    delete form.dataset.asking;
+    form.querySelector(".form-away")?.remove();
+    if (there) {
+      certain.add(form);
+      form.requestSubmit(asked);
+      return;
+    }
+    const again = document.createElement("button");
+    Object.assign(again, { type: "button", className: "quiet-button", textContent: "Try again" });
+    again.addEventListener("click", () => form.requestSubmit(asked));
+    const note = document.createElement("p");
+    note.className = "form-away bad-text";
+    note.setAttribute("role", "alert");
+    note.append(`${AWAY} `, again);
+    (asked?.parentElement ?? form.lastElementChild).before(note);
   });
 })();

@@ -108,6 +108,31 @@ def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) 
     assert page.evaluate("document.querySelector('#trials').scrollWidth") > 1280, "else there is nothing to show here"
 
 
+MARKS = """figure => [...figure.querySelectorAll('.annotation, .xtick, .scatterlayer .point')].map(each => {
+    const { x, y } = each.getBoundingClientRect();
+    return [each.textContent, x, y];
+})"""
+
+
+def test_axes_of_parallel_coordinates_stay_where_their_values_stand(eyes: Eyes, site: Site) -> None:
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/experiments/{_sweep(site, sweep_spec(trials=4))}", figures=3)
+    figure = page.locator("#figure-parallel")
+    figure.scroll_into_view_if_needed()
+    before = figure.evaluate(MARKS)
+    assert len(before) > 8
+    box = figure.bounding_box()
+    assert box is not None
+    for start, end in (((0.3, 0.5), (0.6, 0.8)), ((0.5, 0.06), (0.2, 0.06)), ((0.5, 0.97), (0.2, 0.97))):
+        page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=6)
+        page.mouse.up()
+    assert figure.evaluate(MARKS) == before
+    assert "zoom" not in page.url
+    assert watched.complaints == []
+
+
 def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
     """What axe finds on these pages once their figures are drawn, in light, then in dark."""
     found = []

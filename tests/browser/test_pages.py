@@ -116,7 +116,7 @@ def test_curves_are_grouped_and_saved_as_files(eyes, finished):
     watched = eyes.look()
     page = watched.open(finished, figures=FIGURES)
     page.locator('[data-cycle="b"]').get_by_role("link", name="lr").click()
-    expect(page.locator("#figure-curves .legend .traces")).to_have_count(2)
+    expect(page.locator("#figure-curves .legend .traces")).to_have_count(3 * 2)
     with page.expect_download() as saved:
         page.locator("#files-curves").get_by_role("link", name="PNG").click()
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,7 @@ SWEEP = (Path(__file__).parents[2] / "docs" / "example-sweep.yaml").read_text()
 def test_from_the_form_to_a_full_leaderboard(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
-    expect(page.locator("#preview")).to_contain_text("27")
+    expect(page.locator("#preview")).to_contain_text("at most 30")
     page.get_by_label("Steps", exact=True).fill("12")
     expect(page.locator("#fault-warmup")).to_contain_text("must be below budget.steps = 12")
     page.get_by_label("Warm-up steps").fill("2")
@@ -24,7 +24,7 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     expect(page.locator("#fault-warmup")).to_have_text("")
     expect(page.locator("#preview .chip")).to_have_text("valid")
     page.locator("input[value=adapm-mini]").uncheck()
-    expect(page.locator("#preview")).to_contain_text("12")
+    expect(page.locator("#preview")).to_contain_text("at most 14")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
     expect(page.locator(".title-row .chip")).to_have_text("queued")
@@ -39,7 +39,7 @@ def test_the_form_has_its_model_counted(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
     expect(page.locator("#preview")).to_contain_text("adapm-mini 7.", timeout=60_000)
-    assert site.bench.footprints.known(Question(model="gpt2-tiny")) is not None
+    assert site.bench.footprints.known(Question(model="gpt2-nano")) is not None
     assert watched.complaints == []
 
 
@@ -58,6 +58,44 @@ def test_what_was_written_is_not_lost_on_the_way(eyes, site):
     expect(page.locator("textarea")).to_contain_text("name: kept")
 
 
+def test_nothing_that_was_written_is_lost_while_the_service_is_away(eyes, site):
+    """Neither an experiment nor a note; each is sent once the service is back."""
+    watched = eyes.look()
+    page = watched.open(site.url + "/new")
+    page.get_by_label("Name").fill("written offline")
+    expect(page.locator("#preview .chip")).to_have_text("valid")
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator(".form-away")).to_contain_text("The service does not answer")
+    expect(page.get_by_label("Name")).to_have_value("written offline")
+    assert page.url == site.url + "/new" and site.bench.experiments() == ()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".form-away")).to_have_count(1)
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_url("**/experiments/*")
+    assert [one.name for one in site.bench.experiments()] == ["written offline"]
+    page.locator("#edit summary").click()
+    page.get_by_label("Note, in plain text").fill("a long thought")
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".form-away")).to_be_visible()
+    expect(page.get_by_label("Note, in plain text")).to_have_value("a long thought")
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".note-text")).to_have_text("a long thought")
+
+
+def test_rates_that_are_only_suggested_follow_the_model(eyes, site):
+    page = eyes.look().open(site.url + "/new")
+    rates = page.get_by_label("Learning rates of AdamW", exact=True)
+    expect(rates).to_have_attribute("placeholder", "0.002, 0.004, 0.008")
+    page.get_by_label("Learning rates of AdaPM", exact=True).fill("0.001, 0.003, 0.009")
+    page.get_by_label("Model").select_option("gpt2-124m")
+    expect(rates).to_have_attribute("placeholder", "0.0003, 0.0006, 0.0012")
+    expect(page.get_by_label("Learning rates of AdaPM", exact=True)).to_have_value("0.001, 0.003, 0.009")
+
+
 def test_without_scripts_the_form_is_a_form(eyes, site):
     page = eyes.look(scripts=False).open(site.url + "/new")
     page.locator("input[name=steps]").fill("many")
@@ -68,7 +106,7 @@ def test_without_scripts_the_form_is_a_form(eyes, site):
     expect(page.locator("textarea")).to_contain_text("steps: 30")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
-    assert site.bench.experiments()[0].counts.total == 27
+    assert site.bench.experiments()[0].counts.total == 9, "phase 1: three rates of three optimizers on one seed"
 
 
 def test_a_sweep_is_pasted_checked_and_copied(eyes, site):

@@ -1,4 +1,6 @@
-"""The queue, the planner, comparing, and the view of an experiment, in a real browser."""
+"""The queue, the planner, comparing, zooming, and the view of an experiment, in a real browser."""
+
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -137,4 +139,55 @@ def test_laws_and_profiles_are_chosen_from_a_list(eyes, site):
     page.get_by_role("button", name="Show").click()
     page.wait_for_url(f"**/profiles?experiments={experiment.id}")
     expect(page.locator(".headline")).to_contain_text("scores highest")
+    assert watched.complaints == []
+
+
+RANGES = "figure => [figure.layout.xaxis.range, figure.layout.yaxis.range].map(range => range.map(Number))"
+
+
+def drag(page, selector: str, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Pull the mouse from one place of an element to another, as shares of its width and height."""
+    box = page.locator(selector).first.bounding_box()
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    page.mouse.move(*places[1], steps=8)
+    page.mouse.up()
+
+
+def test_a_zoom_outlasts_refreshes_and_is_shared_by_the_address(eyes, site):
+    experiment = site.bench.submit(DEMO).experiment
+    run = site.player.begin()
+    run.report(run.total // 2)
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    figure = page.locator("#figure-curves")
+    figure.scroll_into_view_if_needed()
+    whole = figure.evaluate(RANGES)
+    drag(page, "#figure-curves .nsewdrag", (0.1, 0.2), (0.3, 0.7))
+    expect(page).to_have_url(re.compile(r"\?zoom=curves\*x\*"))
+    zoomed = figure.evaluate(RANGES)
+    assert whole[0][0] < zoomed[0][0] < zoomed[0][1] < whole[0][1]
+    assert whole[1][0] < zoomed[1][0] < zoomed[1][1] < whole[1][1]
+    points = figure.evaluate("figure => figure.data[0].x.length")
+    run.report(3 * run.total // 4)
+    page.wait_for_function("before => document.getElementById('figure-curves').data[0].x.length > before", arg=points)
+    assert figure.evaluate(RANGES) == zoomed
+    page.get_by_role("link", name="Optimizer state").click()
+    expect(page).to_have_url(re.compile(r"\?sort=state&zoom=curves\*x\*"))
+    shared = eyes.look().open(page.url, figures=FIGURES)
+    assert shared.locator("#figure-curves").evaluate(RANGES) == [pytest.approx(range, rel=1e-4) for range in zoomed]
+    drawn = figure.bounding_box()
+    page.mouse.dblclick(drawn["x"] + drawn["width"] / 2, drawn["y"] + drawn["height"] / 2)
+    expect(page).to_have_url(re.compile(r"\?sort=state$"))
+    assert figure.evaluate(RANGES)[0] == whole[0]
+    drag(page, "#figure-curves .nsewdrag", (0.1, 0.2), (0.3, 0.7))
+    expect(page).to_have_url(re.compile("zoom=curves"))
+    page.get_by_role("link", name="tokens", exact=True).click()
+    expect(figure.locator(".xtitle")).to_have_text("training tokens")
+    assert page.url.endswith("?x=tokens&sort=state"), "a range of steps says nothing of tokens"
+    page.go_back()
+    expect(figure.locator(".xtitle")).to_have_text("step")
+    expect(page).to_have_url(re.compile("zoom=curves"))
+    page.wait_for_function("() => document.getElementById('figure-curves').layout.xaxis.range[0] > 10")
     assert watched.complaints == []

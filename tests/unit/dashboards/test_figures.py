@@ -7,9 +7,14 @@ import pytest
 from dashboards import figures
 from dashboards.drawing import bytes_axis
 from dashboards.experiment_figures import figure
-from dashboards.palette import style
+from dashboards.palette import HUES, style
 from dashboards.reader import Reader
+from dashboards.tradeoffs import PARTS, STATE, loss_by_price
 from dashboards.viewstate import ViewState
+from orchestrator.experiments import Tuning
+from orchestrator.records import Interval
+from orchestrator.studies.demo import DEMO
+from tests.reference.made_comparison import made_comparison
 
 
 @pytest.fixture
@@ -36,6 +41,33 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
     assert diverged["x"] == [0.008, 0.008], "a rate of 1000 must not squeeze the others together"
     assert diverged["text"] == ["lr 1000 → ", ""]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_compared_ones(
+    reader, bench, player, narrow
+):
+    spec = DEMO.model_copy(update={"tuning": Tuning(seeds=(0,)), "seeds": (1, 2, 3)})
+    rates = spec.candidates[0].learning_rates
+    experiment = bench.submit(spec).experiment
+    player.finish()
+    snapshot = reader.snapshot(experiment.id)
+    made = figure(reader, snapshot, "learning-rates", ViewState(), "light", narrow=narrow)
+    for row in snapshot.comparison.rows:
+        tried, mean, seeds = (trace for trace in made["data"] if trace["name"] == row.title)
+        losses = {
+            (run.lr, run.seed): run.result.final_val_loss for run in snapshot.runs if run.candidate == row.candidate
+        }
+        assert row.val_loss is not None
+        assert (mean["x"], mean["y"]) == ([row.best_lr], [pytest.approx(row.val_loss.mean)])
+        assert not mean["marker"]["symbol"].endswith("-open")
+        assert dict(zip(seeds["customdata"], seeds["y"], strict=True)) == {
+            seed: losses[row.best_lr, seed] for seed in (1, 2, 3)
+        }
+        assert dict(zip(tried["x"], tried["y"], strict=True)) == {lr: losses[lr, 0] for lr in rates}
+        assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
+        assert "tuning seed 0" in tried["hovertemplate"]
+    assert "hollow: tuning seed 0" in made["layout"]["annotations"][0]["text"]
 
 
 def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
@@ -109,3 +141,60 @@ def test_the_marked_candidates_rates_stand_out(reader, finished):
     data = figure(reader, reader.snapshot(finished), "learning-rates", view, "light")["data"]
     lines = {trace["name"]: trace.get("opacity", 1.0) for trace in data if trace["mode"] == "lines+markers"}
     assert sorted(lines.values()) == [0.22, 1.0] and lines["AdamW"] == 1.0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_part_of_memory_has_the_colour_of_an_optimizer(reader, finished, theme):
+    made = figure(reader, reader.snapshot(finished), "breakdown", ViewState(), theme)
+    assert [trace["name"] for trace in made["data"]] == [name for _, name, _ in PARTS]
+    taken = {colour for pair in HUES.values() for colour in pair}
+    for trace in made["data"]:
+        if trace["name"] == STATE:
+            assert trace["marker"]["color"] == [style(name).colour(theme) for name in ("adamw", "adapm")]
+        else:
+            assert trace["marker"]["color"] not in taken
+    assert len({str(trace["marker"]) for trace in made["data"]}) == len(PARTS)
+
+
+def with_half_width(half: float, seeds: int = 3):
+    """The made comparison with every loss's interval that wide."""
+    comparison = made_comparison()
+    rows = [
+        row.model_copy(
+            update={
+                "val_loss": Interval(
+                    mean=row.val_loss.mean, low=row.val_loss.mean - half, high=row.val_loss.mean + half, n=seeds
+                )
+            }
+        )
+        for row in comparison.rows
+        if row.val_loss is not None
+    ]
+    return comparison.model_copy(update={"rows": tuple(rows)})
+
+
+@pytest.mark.parametrize("price", ["memory", "hours"])
+@pytest.mark.parametrize("spreads", [0.0, 0.3, 1.0, 3.9])
+def test_intervals_are_drawn_to_their_ends(price, spreads):
+    means = [row.val_loss.mean for row in made_comparison().rows if row.val_loss]
+    comparison = with_half_width(spreads * (max(means) - min(means)))
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison, looks, ViewState(), "light", price, title="loss")
+    low, high = made["layout"]["yaxis"]["range"]
+    for row in comparison.rows:
+        assert low < row.val_loss.low and row.val_loss.high < high
+    assert not [trace for trace in made["data"] if "the interval goes on" in trace.get("hovertemplate", "")]
+
+
+def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
+    comparison = with_half_width(50.0, seeds=2)
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison, looks, ViewState(), "light", "memory", title="loss")
+    border = made["layout"]["yaxis"]["range"]
+    arrows = [trace for trace in made["data"] if "the interval goes on" in trace.get("hovertemplate", "")]
+    assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [
+        (border[0], "triangle-down"),
+        (border[1], "triangle-up"),
+    ] * len(comparison.rows)
+    for row in comparison.rows:
+        assert any(f"goes on to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)

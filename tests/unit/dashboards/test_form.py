@@ -11,18 +11,30 @@ from orchestrator.faults import Fault
 def test_the_form_as_it_is_first_shown_is_a_valid_comparison():
     spec = ComparisonSpec.model_validate(fields_of(EMPTY))
     assert [one.optimizer for one in spec.candidates] == ["adamw", "adapm", "adapm-mini"]
-    assert spec.run_count() == 27
-    assert spec.tuning is None
+    assert {one.learning_rates for one in spec.candidates} == {(0.002, 0.004, 0.008)}, "the optimum lies inside of it"
+    assert spec.workload.model == "gpt2-nano" and spec.workload.budget.steps == 150
+    assert spec.tuning is not None and not {*spec.tuning.seeds} & {*spec.seeds}, "tuned first, compared on fresh seeds"
+    assert len(spec.seeds) == 5
+
+
+def test_rates_that_are_not_written_follow_the_model():
+    adamw, lion = catalog.entry("adamw"), catalog.entry("lion")
+    for model, rates in (("gpt2-124m", (0.0003, 0.0006, 0.0012)), ("gpt2-nano", (0.002, 0.004, 0.008))):
+        form = read([("use", "adamw"), ("model", model), ("rates:adamw", "")])
+        assert form.suggested_rates(adamw) == ", ".join(f"{rate:g}" for rate in rates)
+        assert ComparisonSpec.model_validate(fields_of(form)).candidates[0].learning_rates == rates
+    assert grid(lion, "gpt2-nano") == grid(lion, "gpt2-124m"), "its steps have another size than Adam's"
+    assert grid(adamw, "no such model") == grid(adamw, "gpt2-124m")
 
 
 @pytest.mark.parametrize("entry", catalog.CATALOG, ids=lambda entry: entry.name)
 def test_every_optimizer_of_the_catalog_can_be_chosen_with_the_grid_that_is_suggested(entry):
-    form = read([("use", entry.name), ("baseline", entry.name)])
+    form = read([("use", entry.name), ("baseline", entry.name), ("model", "gpt2-124m"), ("tokenizer", "gpt2")])
     candidate = ComparisonSpec.model_validate(fields_of(form)).candidates[0]
     assert candidate.learning_rates == pytest.approx(
         [0.5 * entry.learning_rate, entry.learning_rate, 2 * entry.learning_rate]
     )
-    assert grid(entry).count(",") == 2
+    assert grid(entry, "gpt2-124m").count(",") == 2
 
 
 def test_options_seeds_and_tuning_take_the_types_of_the_specification():
@@ -40,7 +52,7 @@ def test_options_seeds_and_tuning_take_the_types_of_the_specification():
 
 
 def test_what_is_no_number_stays_text_for_its_fault_to_name():
-    fields = fields_of(read([("use", "adamw"), ("steps", "many"), ("seeds", "1, x"), ("rates:adamw", "")]))
+    fields = fields_of(read([("use", "adamw"), ("steps", "many"), ("seeds", "1, x"), ("rates:adamw", ";")]))
     assert fields["workload"]["budget"]["steps"] == "many"
     assert fields["seeds"] == [1, "x"]
     assert fields["candidates"][0]["learning_rates"] == []

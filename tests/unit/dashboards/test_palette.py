@@ -1,10 +1,11 @@
 """Colours that everybody can tell apart, the same everywhere."""
 
 import itertools
+import math
 
 import pytest
 
-from dashboards.palette import HUES, KNOWN, THEMES, Style, style, styles, stylesheet
+from dashboards.palette import HUES, KNOWN, NEUTRALS, THEMES, Style, style, styles, stylesheet
 from optim.catalog import names
 
 DEUTERANOPIA = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881))
@@ -53,6 +54,13 @@ def test_text_has_a_contrast_of_at_least_four_and_a_half(theme):
 @pytest.mark.parametrize("hue", HUES)
 def test_every_hue_stands_out_from_its_background(hue, theme):
     assert contrast(Style(hue=hue).colour(theme), THEMES[theme].surface) >= 3
+
+
+@pytest.mark.parametrize(("theme", "place"), [("light", 0), ("dark", 1)])
+def test_what_is_no_optimizer_looks_like_none(theme, place):
+    for neutral, hue in itertools.product(NEUTRALS, HUES):
+        one, other = lab(linear(NEUTRALS[neutral][place])), lab(linear(Style(hue=hue).colour(theme)))
+        assert math.dist(one, other) >= 20, (neutral, hue)
 
 
 @pytest.mark.parametrize("matrix", [DEUTERANOPIA, PROTANOPIA], ids=["deuteranopia", "protanopia"])

@@ -24,7 +24,7 @@ def nonce_of(page: str) -> str:
 def test_the_form_offers_the_whole_catalog(client):
     page = client.get("/new").text
     assert page.count('name="use"') == 24
-    assert 'value="0.0003, 0.0006, 0.0012"' in page
+    assert 'value="" placeholder="0.002, 0.004, 0.008"' in page
     assert "rank of low-rank momentum" in page
 
 
@@ -64,7 +64,9 @@ def test_faults_stand_beside_their_fields_and_refuse_the_submission(client, benc
 def test_the_cost_is_estimated_from_runs_of_the_same_model(client, bench, player):
     bench.submit(DEMO)
     player.finish()
-    page = client.post("/new", data=FORM | {"use": ["adamw", "lion"], "action": "check"}).text
+    page = client.post(
+        "/new", data=FORM | {"model": DEMO.workload.model, "use": ["adamw", "lion"], "action": "check"}
+    ).text
     assert "by 12 measured runs on AMD EPYC 7B13; lion: the mean of the others" in page
 
 
@@ -96,7 +98,7 @@ def test_hostile_text_comes_back_as_text(client):
 def test_the_form_becomes_yaml_that_says_the_same(client, bench):
     page = client.post("/new", data=FORM | {"action": "yaml"}).text
     assert "name: from the form" in page
-    assert "learning_rates: [0.0003, 0.0006, 0.0012]" in page
+    assert "learning_rates: [0.002, 0.004, 0.008]" in page
 
 
 def example(name: str) -> str:

@@ -19,7 +19,7 @@ from dashboards.vector_text import letters
 from dashboards.viewstate import ViewState
 from orchestrator.cells import comparisons
 from orchestrator.comparison import compare
-from orchestrator.fit_records import FitReport
+from orchestrator.fit_records import Estimate, FitReport
 from orchestrator.fits import fit_experiments
 from tests.reference.made_comparison import made_comparison
 from tests.reference.made_scaling import scaling_records, scaling_spec
@@ -172,3 +172,19 @@ def test_a_comparison_of_made_runs_is_reachable_as_a_cell() -> None:
     (first, mine), *_ = comparisons(experiment, runs)
     assert len(mine) == 8
     assert compare(first, mine).rows[0].best_lr == 0.008
+
+
+def test_intervals_of_a_law_are_drawn_to_their_ends_or_end_in_an_arrow(report):
+    drawn = law(report, STYLES, "light")
+    low, high = (10**end for end in drawn["layout"]["yaxis"]["range"])
+    bands = [trace["y"] for trace in drawn["data"] if "hoverinfo" in trace]
+    assert bands and all(low <= value <= high for band in bands for value in band)
+    wide = Estimate(value=2.0, low=0.01, high=900.0)
+    (fit, *others) = report.fits
+    prediction = fit.predictions[0].model_copy(update={"loss": wide})
+    unsure = report.model_copy(update={"fits": (fit.model_copy(update={"predictions": (prediction,)}), *others)})
+    arrows = [trace for trace in law(unsure, STYLES, "light")["data"] if "goes on" in trace.get("hovertemplate", "")]
+    assert [arrow["hovertemplate"] for arrow in arrows] == [
+        "the interval goes on to 0.01<extra></extra>",
+        "the interval goes on to 900<extra></extra>",
+    ]

@@ -101,7 +101,7 @@ def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
 
 
 def test_the_peak_is_taken_apart_in_five_stacked_parts():
-    figure = memory_breakdown(made_comparison(), (), ViewState(), "light", title="bytes")
+    figure = memory_breakdown(made_comparison(), (), {}, ViewState(), "light", title="bytes")
     assert figure["data"] == []  # no run of it was taken apart: its sentence is drawn instead
     assert [text.get_text() for text in axes_of(figure).texts] == [
         "Each run's peak is taken apart in\nits second step."

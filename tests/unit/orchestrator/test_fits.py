@@ -1,7 +1,7 @@
 """Fits over experiments: what each optimizer's law is, what it cannot say, and no NaN wherever runs are missing."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -13,10 +13,11 @@ from orchestrator.fit_targets import Target
 from orchestrator.fits import FitError, Measured, fit_experiments
 from orchestrator.jobs import RunStatus
 from orchestrator.profiles import profiles
+from orchestrator.records import Comparison
 from tests.reference.made_comparison import Outcome, falling, records
 from tests.stores import comparison_spec, result
 from worker.record import Verdict
-from worker.spec import Workload
+from worker.spec import Budget, Evaluation, Workload
 
 LawOf = Callable[[str, float, float], float]
 
@@ -163,17 +164,43 @@ def test_experiments_without_a_common_baseline_are_refused() -> None:
         fit_experiments([*first, *second])
 
 
+def compared(steps: Sequence[int]) -> list[tuple[Workload, Comparison]]:
+    """A finished comparison of each workload, which differ in their steps."""
+    found = []
+    for place, (experiment, runs) in enumerate(measured(SIZES, power)[: len(steps)]):
+        workload = experiment.spec.workload
+        workload = workload.model_copy(update={"budget": Budget(steps=steps[place])})
+        found.append((workload, compare(experiment, runs, {run.id: falling(run) for run in runs})))
+    return found
+
+
 def test_a_profile_scores_the_candidates_over_their_workloads() -> None:
     """Straight curves from 5.0: AdaPM ends lower everywhere, so it is always the first at AdamW's loss."""
-    comparisons = [
-        compare(experiment, runs, {run.id: falling(run) for run in runs}) for experiment, runs in measured(SIZES, power)
-    ]
-    report = profiles(comparisons)
+    workloads = compared((10, 20, 30, 40, 50))
+    report = profiles(workloads)
     assert [row.candidate for row in report.rows] == ["adapm", "adamw"]
     assert report.rows[0].score_tokens == 1
     assert 0 < report.rows[1].score_tokens < 1
     assert report.rows[1].times[0].tokens is not None
-    assert "2 workloads: a profile over so few" in profiles(comparisons[:2]).notes[0]
+    assert report.workloads == 5
+    assert "2 workloads: a profile over so few" in profiles(workloads[:2]).notes[0]
+
+
+def test_several_experiments_of_one_workload_count_as_one_in_a_profile() -> None:
+    first, again, other = compared((10, 10, 20))
+    evaluated_otherwise = again[0].model_copy(update={"evaluation": Evaluation(every_steps=7)})
+    alone, three = profiles([first, other]), profiles([first, (evaluated_otherwise, again[1]), other])
+    assert (alone.workloads, three.workloads, len(three.experiments)) == (2, 2, 3)
+    assert [time.experiments for time in three.rows[0].times] == [
+        (first[1].experiment_id, again[1].experiment_id),
+        (other[1].experiment_id,),
+    ]
+    both = {row.candidate: row.time_to_target.tokens for row in first[1].rows if row.time_to_target}
+    second = {row.candidate: row.time_to_target.tokens for row in again[1].rows if row.time_to_target}
+    for row in three.rows:
+        assert row.times[0].tokens == pytest.approx((both[row.candidate] + second[row.candidate]) / 2)
+        assert row.times[1] in {each.times[1] for each in alone.rows}
+    assert any("2 experiments train one workload and count as one" in note for note in three.notes)
 
 
 def test_an_experiment_that_is_given_twice_counts_once() -> None:

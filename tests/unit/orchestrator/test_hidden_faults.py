@@ -8,6 +8,8 @@ from pydantic import ValidationError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.faults import validation_faults
 from orchestrator.hidden_faults import with_hidden_faults
+from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.sweeps import SweepSpec
 from worker.spec import RunSpec
 
 SOUND: dict[str, Any] = {
@@ -72,6 +74,76 @@ def test_what_follows_from_a_fault_alone_is_not_told(changes: dict[str, Any], ex
     assert places(SOUND | changes) == expected
 
 
+MODEL_AND_TRAINING = {"model": "gpt2-tiny", "budget": {"steps": 100}}
+TOO_LONG = {
+    "data": {"dataset": "python-stdlib", "sequence_length_tokens": 5000},
+    "schedule": {"warmup_steps": 9999},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "also"),
+    [
+        ({"workload": MODEL_AND_TRAINING | TOO_LONG | {"model": "gpt2-tinyy"}}, {"/workload/model"}),
+        (
+            {"workload": MODEL_AND_TRAINING | TOO_LONG | {"data": TOO_LONG["data"] | {"dataset": "python"}}},
+            {"/workload/data/dataset"},
+        ),
+        (
+            {"workload": MODEL_AND_TRAINING | TOO_LONG | {"budget": {"steps": 100, "batch_sequences": 0}}},
+            {"/workload/budget/batch_sequences"},
+        ),
+        (
+            {"workload": MODEL_AND_TRAINING | TOO_LONG, "seeds": [1, 1], "resources": {"gpus": 3}},
+            {"/seeds", "/workload/budget/batch_sequences"},
+        ),
+        (
+            {"workload": MODEL_AND_TRAINING | TOO_LONG, "tuning": {"seeds": [1]}, "baseline": "lion"},
+            {"/tuning/seeds", "/baseline"},
+        ),
+    ],
+)
+def test_a_sequence_and_a_warm_up_that_are_too_long_are_told_whatever_else_is_wrong(
+    changes: dict[str, Any], also: set[str]
+):
+    assert places(SOUND | changes) == {
+        "/workload/data/sequence_length_tokens",
+        "/workload/schedule/warmup_steps",
+        *also,
+    }
+
+
+def test_faults_of_sweeps_and_of_scaling_experiments_are_told_at_once():
+    workload = MODEL_AND_TRAINING | TOO_LONG
+    searched = {"optimizer": "adamw", "options": {"rank": 1}, "space": {"lr": {"kind": "log-uniform", "low": 2}}}
+    sweep = {"kind": "sweep", "name": "", "workload": workload, "candidates": [searched]}
+    assert places(sweep | {"early_stopping": {"grace_steps": 200}}, SweepSpec) == {
+        "/name",
+        "/candidates/0/space/lr/high",
+        "/candidates/0/options/rank",
+        "/workload/data/sequence_length_tokens",
+        "/workload/schedule/warmup_steps",
+        "/early_stopping/grace_steps",
+    }
+    scaling = {
+        "kind": "scaling",
+        "name": "sizes",
+        "workload": TOO_LONG,
+        "candidates": [{"optimizer": "adamm", "learning_rates": [0.1], "options": {"rank": 1}}],
+        "sizes": [{"model": "gpt2-tinyy"}, {"model": "gpt2-nano", "micro_batch_sequences": 9}],
+        "budgets": [{"tokens": 1_024_000}],
+        "seeds": [1],
+    }
+    assert places(scaling, ScalingSpec) == {
+        "/sizes/0/model",
+        "/sizes/1",
+        "/candidates/0/optimizer",
+        "/candidates/0/options/rank",
+        "/workload/data/sequence_length_tokens",
+        "/workload/schedule/warmup_steps",
+    }
+
+
 def test_a_run_has_an_optimizer_instead_of_candidates():
     run = {"workload": SOUND["workload"], "optimizer": {"name": "adapm", "lr": 0, "options": {"rank": 1}}, "seed": 1}
     assert places(run, RunSpec) == {"/optimizer/lr", "/optimizer/options/rank"}
@@ -81,7 +153,7 @@ def test_what_is_no_specification_is_left_alone():
     with pytest.raises(ValidationError) as refused:
         RunSpec.model_validate({"label": ""})
     found = validation_faults(refused.value, RunSpec)
-    others: tuple[Any, ...] = ({"label": ""}, [], None, {"kind": "scaling", "workload": {}})
+    others: tuple[Any, ...] = ({"label": ""}, [], None, {"kind": "poem", "workload": {}})
     for fields in others:
         assert with_hidden_faults(found, fields) == found
     assert with_hidden_faults((), SOUND) == ()
