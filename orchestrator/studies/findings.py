@@ -24,6 +24,12 @@ class Answer(StrEnum):
     """The interval leaves both open."""
     BEYOND = "cannot be said at this scale"
     MISSING = "no result yet"
+    WITHDRAWN = "withdrawn"
+    """It was published, and says what is not so."""
+
+    def is_verdict(self) -> bool:
+        """Whether it says something about the claim that still stands."""
+        return self not in (Answer.MISSING, Answer.WITHDRAWN)
 
 
 class Measure(Record):
@@ -73,6 +79,15 @@ def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: boo
         notes=judgement.notes,
         machines=tuple(machine.sentence() for machine in evidence.machines),
     )
+
+
+def withdrawn(evidence: Evidence) -> Finding | None:
+    """Of a result that was taken back: the reason instead of a judgement, and none of its figures; None of others."""
+    if evidence.withdrawn is None:
+        return None
+    machines = tuple(machine.sentence() for machine in evidence.machines)
+    word = Answer.WITHDRAWN
+    return Finding(answer=word, measured=word, sentence=evidence.withdrawn, measures=(), notes=(), machines=machines)
 
 
 def missing(what: str) -> Judgement:
