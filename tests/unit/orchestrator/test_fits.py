@@ -119,7 +119,7 @@ def test_equal_laws_show_no_drift() -> None:
 
 def test_a_law_of_one_budget_predicts_for_that_budget() -> None:
     """Not for the largest model's tokens a parameter: the law has no tokens in it, and knows of no other budget."""
-    fixed = {size: (10**8,) for size in SIZES}
+    fixed = dict.fromkeys(SIZES, (10**8,))
     report = fit_experiments(measured(fixed, power), predict=[(10**10, None), Target(10**10, 10**12)], draws=50)
     found = of(report, "adapm")
     assert {each.tokens for each in found.predictions} == {10**8}
