@@ -66,7 +66,8 @@ def judge(evidence: Evidence) -> Judgement:
         return Judgement(measured=Answer.FAILS, sentence=sentence, measures=tuple(measures))
     measured = all_of(answers)
     met = sum(each is Answer.HOLDS for each in answers)
-    sentence = f"{met} of {len(answers)} figures and savings are met within {TOLERANCE:.0%}. By the paper's figures: {'; '.join(told)}."
+    within = f"{met} of {len(answers)} figures and savings are met within {TOLERANCE:.0%}"
+    sentence = f"{within}. By the paper's figures: {'; '.join(told)}."
     notes = (
         "The difference is the momentum of the value blocks, which the paper's partition keeps whole: 13 % of AdamW's "
         "momentum in all, where the paper speaks of 10 %.",
