@@ -5,7 +5,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-PIP_FLAGS ?= --quiet --disable-pip-version-check
+PIP_FLAGS ?= --disable-pip-version-check
+PIP_LOG := $(VENV)/pip.log
+
+# What pip says goes into a log, which is shown where it fails: its warnings would bury what comes after.
+quietly = $(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt $(1) >$(PIP_LOG) 2>&1 || \
+	{ cat $(PIP_LOG) >&2; echo "pip failed; the above is $(PIP_LOG)" >&2; exit 1; }
 
 .PHONY: demo up test cluster-test compiled-test fuzz check unit install install-dev chaos clean
 
@@ -41,11 +46,11 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing pinned packages into $(VENV): a minute or two, once"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e .
+	@$(call quietly,-e .)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@$(call quietly,-e '.[dev]')
 	@touch $@
 
 compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler

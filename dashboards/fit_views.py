@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dashboards import formats
-from orchestrator.fit_records import CandidateFit, FitReport, FormName, MemoryPrediction, Prediction
+from orchestrator.fit_records import CandidateFit, Drift, FitReport, FormName, MemoryPrediction, Prediction
 from orchestrator.profile_records import ProfileReport
 from orchestrator.records import CandidateRow, CellRecord, Comparison
 
@@ -17,6 +17,8 @@ FORM_NAMES: tuple[tuple[FormName, str], ...] = (
     ("nd", "E + A N⁻ᵅ + B D⁻ᵝ"),
 )
 """What the switch between forms says; N: parameters, D: tokens."""
+PREDICTED_TOKENS = "at the one budget that all sizes had, else at the largest model's tokens a parameter"
+"""What predictions are for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +72,18 @@ def headline(report: FitReport) -> str:
     fitted = [fit for fit in report.fits if fit.coefficients]
     if not fitted:
         return report.fits[0].verdict if report.fits else "No candidate is in every experiment."
-    parts = [f"{fit.title}: {_exponents(fit)}" for fit in fitted]
-    return f"{'; '.join(parts)}."
+    parts = [f"{fit.title}: {f'no law found, {fit.no_law}' if fit.no_law else _exponents(fit)}" for fit in fitted]
+    return formats.sentence(f"{'; '.join(parts)}.")
+
+
+def drift_words(drift: Drift) -> str:
+    """How the difference to the baseline changes with size: `drift +0.0123 [+0.0020, +0.0226] p = 0.031`."""
+    change = drift.change
+    bounds = ""
+    if change.low is not None and change.high is not None:
+        bounds = f"[{formats.signed(change.low)}, {formats.signed(change.high)}]"
+    words = ("drift", formats.signed(change.value), bounds, formats.p_value(drift.p_value_holm))
+    return " ".join(filter(None, words))
 
 
 def _exponents(fit: CandidateFit) -> str:

@@ -260,7 +260,7 @@ def _predictions(law: FitReport) -> Table:
     return Table(
         head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
         rows=tuple(rows),
-        caption="At the largest model's tokens a parameter. Memory: parameters, gradients and optimizer state; "
+        caption=f"{fit_views.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
         "activations come on top. Intervals are the curve's, not those of one more run.",
     )
 

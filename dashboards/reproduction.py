@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dashboards.study_words import estimate_words, figure_text, interval_text, scale_words
+from dashboards.study_words import estimate_words, figure_text, interval_text, measured_words, scale_words
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import TINY_WORDS, Answer, Measure
 from orchestrator.studies.results import StoredFinding, best
@@ -17,7 +17,8 @@ says where its result lies outside of the intervals below.
 
 *The claim* says whether what the paper claims holds, as far as the scale can tell; *what was run* says what the runs
 show by themselves. The tiny scale trains models of about a million parameters: it shows the mechanism, and is no
-evidence for a large model."""
+evidence for a large model. A *withdrawn* result said what its runs do not show, for the reason that stands with it; it
+has no verdict until it is run anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ def _overview(entries: Iterable[Entry]) -> Iterator[str]:
             finding = found.finding
             scale = found.scale.value if study.plans[found.scale].parts else "any"
             yield (
-                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer.value} | {finding.measured.value} |"
+                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer.value} | {measured_words(finding)} |"
             )
 
 

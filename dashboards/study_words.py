@@ -1,7 +1,7 @@
 """Words and numbers of studies, as people read them: shared by pages, reports and the command line. Pure."""
 
 from orchestrator.studies.evidence import Scale
-from orchestrator.studies.findings import Answer, Measure
+from orchestrator.studies.findings import Answer, Finding, Measure
 from orchestrator.studies.results import StoredFinding
 from orchestrator.studies.study import Plan, Study
 from orchestrator.studies.study_records import ScaleReport
@@ -50,6 +50,11 @@ def cost_words(report: ScaleReport) -> str:
     return f"about {max(60 * report.estimated_device_hours, 1):.0f} core-minutes"
 
 
+def measured_words(finding: Finding) -> str:
+    """What was run, in a word; of a withdrawn result the reason."""
+    return finding.sentence if finding.answer is Answer.WITHDRAWN else finding.measured.value
+
+
 def answer_tone(answer: Answer) -> str:
     """The tone of a chip."""
     return _TONES[answer]
@@ -62,4 +67,5 @@ _TONES = {
     Answer.UNDECIDED: "warn",
     Answer.BEYOND: "wait",
     Answer.MISSING: "wait",
+    Answer.WITHDRAWN: "bad",
 }

@@ -22,9 +22,14 @@ Predict = Callable[[int, int], Estimate]
 
 
 def law_curves(
-    form: Form, points: Sequence[ScalingPoint], targets: Sequence[tuple[int, int]], predict: Predict
+    form: Form,
+    points: Sequence[ScalingPoint],
+    targets: Sequence[tuple[int, int]],
+    predict: Predict,
+    tokens_at: Callable[[int], int],
 ) -> tuple[LawCurve, ...]:
-    """The curves of a law through these points, as far as the (parameters, tokens) that are predicted."""
+    """The curves of a law through these points, as far as the (parameters, tokens) that are predicted. `tokens_at`: the
+    tokens that a law of sizes alone means at a size."""
     if not points:
         return ()
     along_tokens = form.variables == (1,)
@@ -36,8 +41,7 @@ def law_curves(
     if along_tokens:
         return (_curve("", [(largest.parameters, each) for each in grid], predict),)
     if form.variables == (0,):
-        ratio = largest.tokens / largest.parameters
-        return (_curve("", [(each, max(1, round(ratio * each))) for each in grid], predict),)
+        return (_curve("", [(each, tokens_at(each)) for each in grid], predict),)
     return _by_budget(points, grid, predict)
 
 

@@ -99,6 +99,26 @@ class ExponentDifference(Record):
     """Corrected over the candidates and exponents of the report by Holm's method."""
 
 
+class LossDifference(Record):
+    """The law's loss minus the baseline's at a size that both were trained at; negative is better."""
+
+    parameters: int
+    tokens: int
+    difference: Estimate
+    """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %."""
+
+
+class Drift(Record):
+    """How the difference to the baseline changes from the smallest size to the largest, by both laws."""
+
+    change: Estimate
+    """Nats, difference at the largest minus difference at the smallest: above zero the candidate loses ground."""
+    p_value: float | None
+    """For the hypothesis that the difference is the same at both."""
+    p_value_holm: float | None
+    """Corrected over the candidates of the report by Holm's method."""
+
+
 class DataEfficiency(Record):
     """How much data the baseline would need for what a candidate reached, as a multiple of what that one had."""
 
@@ -119,12 +139,18 @@ class CandidateFit(Record):
     points: tuple[ScalingPoint, ...]
     coefficients: dict[str, Estimate]
     """E, A and alpha, B and beta, in nats, parameters and tokens; empty where nothing could be fitted."""
+    no_law: str | None = None
+    """Why what was fitted is no law, and predicts nothing; null where it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the log residuals: 0.01 is one per cent of the loss."""
     held_out: HeldOut | None
     """Null where the law needs the largest models."""
     predictions: tuple[Prediction, ...]
     against_baseline: tuple[ExponentDifference, ...]
+    loss_differences: tuple[LossDifference, ...] = ()
+    """To the baseline at each size (of a law in tokens: each budget) that both have; empty without both laws."""
+    drift: Drift | None = None
+    """Null where there are no two sizes to compare."""
     data_efficiency: tuple[DataEfficiency, ...]
     curves: tuple[LawCurve, ...] = ()
     verdict: str

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.fit_records import CandidateFit, ScalingPoint
+from orchestrator.fit_records import CandidateFit, Estimate, ScalingPoint
 from orchestrator.fit_targets import Target
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling import MAX_EXPONENT, Form
@@ -33,11 +33,30 @@ def too_few(points: Sequence[ScalingPoint], form: Form) -> str | None:
 
 
 def fit_verdict(row: CandidateFit, form: Form) -> str:
-    """What the law says, its weaknesses first."""
+    """What the law says, its weaknesses first; or why there is none."""
     if reason := too_few(row.points, form):
         return reason
-    sentences = [*_exponents(row), *_floor(row), *_against_baseline(row), *_held_out(row)]
+    if row.no_law:
+        return f"No law found: {row.no_law}. Nothing is predicted."
+    sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_held_out(row)]
     return " ".join(sentences)
+
+
+def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
+    """Why fitted coefficients are no scaling law, without a full stop; None where the loss is shown to fall."""
+    for name, noun in (("alpha", "size"), ("beta", "tokens")):
+        if (exponent := coefficients.get(name)) is None:
+            continue
+        if abs(exponent.value) >= MAX_EXPONENT:
+            return f"{name} is at its bound of {MAX_EXPONENT:g}, the points follow no power law"
+        if exponent.low is None or exponent.high is None:
+            return f"{name} = {exponent.value:.3f} has no interval, there are as many coefficients as runs"
+        interval = f"{exponent.low:.3f} to {exponent.high:.3f}"
+        if exponent.high < 0:
+            return f"the loss rises with {noun}, {name} = {exponent.value:.3f} (95 % interval {interval})"
+        if exponent.low <= 0:
+            return f"the 95 % interval of {name}, {interval}, spans zero, so the loss is not shown to fall with {noun}"
+    return None
 
 
 def fit_notes(
@@ -64,16 +83,7 @@ def fit_notes(
 def _exponents(row: CandidateFit) -> list[str]:
     found = []
     for name in ("alpha", "beta"):
-        if (exponent := row.coefficients.get(name)) is None:
-            continue
-        if abs(exponent.value) >= MAX_EXPONENT:
-            found.append(f"{name} is at its bound of {MAX_EXPONENT:g}: the points follow no power law.")
-        elif exponent.low is None or exponent.high is None:
-            found.append(f"{name} = {exponent.value:.3f}, without an interval: as many coefficients as runs.")
-        elif exponent.low <= 0 <= exponent.high:
-            interval = f"{exponent.low:.3f} to {exponent.high:.3f}"
-            found.append(f"No scaling shown: the 95 % interval of {name}, {interval}, spans zero.")
-        else:
+        if (exponent := row.coefficients.get(name)) is not None:
             found.append(f"{name} = {exponent.value:.3f} (95 % interval {exponent.low:.3f} to {exponent.high:.3f}).")
     return found
 
@@ -85,17 +95,24 @@ def _floor(row: CandidateFit) -> list[str]:
     return ["The irreducible loss E is not told apart from zero by these sizes."]
 
 
-def _against_baseline(row: CandidateFit) -> list[str]:
-    found = []
-    for each in row.against_baseline:
-        if each.p_value_holm is None:
-            found.append(f"{each.exponent} cannot be tested against the baseline's.")
-        elif each.p_value_holm < SIGNIFICANCE:
-            side = "larger" if each.difference.value > 0 else "smaller"
-            found.append(f"{each.exponent} is {side} than the baseline's (p = {each.p_value_holm:.2g}).")
-        else:
-            found.append(f"{each.exponent} is not told apart from the baseline's (p = {each.p_value_holm:.2g}).")
-    return found
+def _against_baseline(row: CandidateFit, form: Form) -> list[str]:
+    """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
+    if row.is_baseline:
+        return []
+    if row.drift is None or row.drift.p_value_holm is None:
+        return ["It cannot be held against the baseline's: one of the two has no law, or there are no two sizes."]
+    first, last = row.loss_differences[0], row.loss_differences[-1]
+    small, large = (
+        f"{each.parameters:,} parameters" if 0 in form.variables else f"{each.tokens:,} tokens"
+        for each in (first, last)
+    )
+    at_both = f"{first.difference.value:+.4f} nats at {small}, {last.difference.value:+.4f} at {large}"
+    change, p = row.drift.change, row.drift.p_value_holm
+    shown = "no drift shown" if p >= SIGNIFICANCE else "it loses ground" if change.value > 0 else "it gains ground"
+    interval = (
+        "" if change.low is None or change.high is None else f"95 % interval {change.low:+.4f} to {change.high:+.4f}, "
+    )
+    return [f"Against the baseline {at_both}: {shown}, {change.value:+.4f} nats ({interval}p = {p:.2g})."]
 
 
 def _held_out(row: CandidateFit) -> list[str]:

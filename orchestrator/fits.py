@@ -7,7 +7,7 @@ counted: those that have not ended apart from those that have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,17 +19,19 @@ from orchestrator.fit_memory import counted, extrapolated
 from orchestrator.fit_records import (
     CandidateFit,
     DataEfficiency,
+    Drift,
     Estimate,
     ExponentDifference,
     FitReport,
     FormName,
     HeldOut,
     LawCurve,
+    LossDifference,
     Prediction,
     ScalingPoint,
 )
 from orchestrator.fit_targets import Target
-from orchestrator.fit_verdicts import fit_notes, fit_verdict, too_few
+from orchestrator.fit_verdicts import fit_notes, fit_verdict, no_law, too_few
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.scaling import (
@@ -42,6 +44,7 @@ from orchestrator.scaling import (
     effective_tokens,
     fit,
     p_value,
+    simultaneous_intervals,
     stretched_interval,
 )
 from orchestrator.statistics import holm
@@ -56,8 +59,8 @@ SEED = 20_251_009
 COLLINEAR = 0.98
 """Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
 
-SIZE = 0
-"""The place of N among a form's variables."""
+SIZE, TOKENS = 0, 1
+"""The places of N and D among a form's variables."""
 
 Indices = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
@@ -102,6 +105,15 @@ class Sample:
             for (parameters, tokens), losses in sorted(cells.items())
         )
 
+    def tokens_at(self, parameters: int, form: Form, asked: int | None = None) -> int:
+        """The tokens that a prediction at that size is of: the one budget that a law without tokens was fitted at,
+        whatever was asked for; else `asked`, or as many for each parameter as the largest model had."""
+        budgets = {key[1] for key in self.keys}
+        if TOKENS not in form.variables and len(budgets) == 1:
+            return budgets.pop()
+        largest = max(self.keys)
+        return asked or max(1, round(parameters * largest[1] / largest[0]))
+
     def sizes(self) -> tuple[int, ...]:
         """Distinct model sizes, ascending."""
         return tuple(sorted({key[0] for key in self.keys}))
@@ -139,7 +151,8 @@ def fit_experiments(
     draws: int = DRAWS,
 ) -> FitReport:
     """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
-    for each parameter as the largest model had; what the law says nothing about is a note. `needs`: the exact memory of
+    for each parameter as the largest model had, or the one budget that all sizes had; what the law says nothing about
+    is a note. `needs`: the exact memory of
     (candidate, model), where it is known. An experiment that is given twice counts once. Raises `FitError` for
     experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
     measured = tuple(
@@ -275,21 +288,31 @@ def _row(
     needs: Mapping[tuple[str, str], Need],
 ) -> CandidateFit:
     is_baseline = sample.candidate == baseline_name
-    other = None if is_baseline else baseline
+    law, other = _law_only(fitted), None if is_baseline else _law_only(baseline)
+    coefficients = _coefficients(fitted) if fitted else {}
+    differences = _loss_differences(law, other) if law and other else ()
     return CandidateFit(
         candidate=sample.candidate,
         title=sample.title,
         is_baseline=is_baseline,
-        points=_fitted_points(sample, fitted),
-        coefficients=_coefficients(fitted) if fitted else {},
+        points=_fitted_points(sample, law),
+        coefficients=coefficients,
+        no_law=no_law(coefficients),
         relative_error=_relative_error(fitted) if fitted else None,
-        held_out=_held_out(sample, form) if fitted else None,
-        predictions=tuple(_prediction(fitted, each, needs) for each in predict) if fitted else (),
-        against_baseline=_differences(fitted, other) if fitted and other else (),
+        held_out=_held_out(sample, form) if law else None,
+        predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
+        against_baseline=_differences(law, other) if law and other else (),
+        loss_differences=differences,
+        drift=_drift(law, other, differences) if law and other else None,
         data_efficiency=_efficiencies(sample, other) if other else (),
-        curves=_curves(fitted, predict) if fitted else (),
+        curves=_curves(law, predict) if law else (),
         verdict="",
     )
+
+
+def _law_only(fitted: Fitted | None) -> Fitted | None:
+    """What was fitted, where it is a law: nothing is predicted, compared or drawn without one."""
+    return None if fitted is None or no_law(_coefficients(fitted)) else fitted
 
 
 def _coefficients(fitted: Fitted) -> dict[str, Estimate]:
@@ -329,9 +352,7 @@ def _loss_at(fitted: Fitted, parameters: int, tokens: int) -> Estimate:
 
 
 def _tokens(fitted: Fitted, wanted: Target) -> int:
-    """As many for each parameter as the largest model had, unless told."""
-    largest = max(fitted.sample.keys)
-    return wanted.tokens or max(1, round(wanted.parameters * largest[1] / largest[0]))
+    return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
 
 
 def _prediction(fitted: Fitted, wanted: Target, needs: Mapping[tuple[str, str], Need]) -> Prediction:
@@ -348,8 +369,14 @@ def _prediction(fitted: Fitted, wanted: Target, needs: Mapping[tuple[str, str], 
 
 def _curves(fitted: Fitted, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
     targets = [(each.parameters, _tokens(fitted, each)) for each in predict]
-    form, points = fitted.law.form, fitted.sample.points()
-    return law_curves(form, points, targets, lambda parameters, tokens: _loss_at(fitted, parameters, tokens))
+    form, sample = fitted.law.form, fitted.sample
+    return law_curves(
+        form,
+        sample.points(),
+        targets,
+        lambda parameters, tokens: _loss_at(fitted, parameters, tokens),
+        lambda parameters: sample.tokens_at(parameters, form),
+    )
 
 
 def _held_out(sample: Sample, form: Form) -> HeldOut | None:
@@ -379,8 +406,8 @@ def _differences(fitted: Fitted, baseline: Fitted) -> tuple[ExponentDifference, 
     """Exponents against the baseline's. Runs of the same size, budget and seed are drawn together."""
     mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
     draws = baseline.draws.coefficients()
-    if fitted.sample.keys != baseline.sample.keys and len(fitted.sample.keys) == len(baseline.sample.keys):
-        draws = {name: values[::-1] for name, values in draws.items()}  # other runs: drawn by themselves
+    if _are_other_runs(fitted, baseline):
+        draws = {name: values[::-1] for name, values in draws.items()}
     degrees = min(fitted.degrees(), baseline.degrees())
     found = []
     for name in ("alpha", "beta"):
@@ -399,15 +426,74 @@ def _differences(fitted: Fitted, baseline: Fitted) -> tuple[ExponentDifference, 
     return tuple(found)
 
 
+def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference, ...]:
+    """The two laws' losses apart, at every size (or budget) that both have runs of: where the larger exponent loses
+    more, this says so. A band over all of them, by the largest deviation in standard errors of each draw."""
+    places = _common_places(fitted, baseline)
+    if not places:
+        return ()
+    values = np.array([_apart(fitted.law, baseline.law, *place) for place in places])
+    drawn = np.stack([_drawn_apart(fitted, baseline, *place) for place in places])
+    bands = simultaneous_intervals(values, drawn, min(fitted.degrees(), baseline.degrees()))
+    return tuple(
+        LossDifference(
+            parameters=place[0], tokens=place[1], difference=Estimate(value=float(value), low=low, high=high)
+        )
+        for place, value, (low, high) in zip(places, values, bands, strict=True)
+    )
+
+
+def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference]) -> Drift | None:
+    if len(differences) < 2:
+        return None
+    (first, last), degrees = (differences[0], differences[-1]), min(fitted.degrees(), baseline.degrees())
+    value = last.difference.value - first.difference.value
+    drawn = _drawn_apart(fitted, baseline, last.parameters, last.tokens) - _drawn_apart(
+        fitted, baseline, first.parameters, first.tokens
+    )
+    low, high = stretched_interval(value, drawn, degrees) or (None, None)
+    p = p_value(value, drawn, degrees)
+    return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, p_value_holm=None)
+
+
+def _common_places(fitted: Fitted, baseline: Fitted) -> list[tuple[int, int]]:
+    """(parameters, tokens) at each step of the law's axis that both candidates have, with the most of the other."""
+    axis = SIZE if SIZE in fitted.law.form.variables else TOKENS
+    mine, theirs = ({key[:2] for key in each.sample.keys} for each in (fitted, baseline))
+    largest: dict[int, tuple[int, int]] = {}
+    for place in sorted(mine & theirs):
+        largest[place[axis]] = max(place, largest.get(place[axis], place))
+    return [largest[key] for key in sorted(largest)]
+
+
+def _apart(law: Law, other: Law, parameters: int, tokens: int) -> Array:
+    return np.asarray(law.losses(parameters, tokens) - other.losses(parameters, tokens))
+
+
+def _drawn_apart(fitted: Fitted, baseline: Fitted, parameters: int, tokens: int) -> Array:
+    theirs = baseline.draws
+    if _are_other_runs(fitted, baseline):
+        theirs = replace(theirs, theta=theirs.theta[::-1])
+    return _apart(fitted.draws, theirs, parameters, tokens)
+
+
+def _are_other_runs(fitted: Fitted, baseline: Fitted) -> bool:
+    """Whether the two are of different runs, as many of them: their draws must not be taken for pairs."""
+    mine, theirs = fitted.sample.keys, baseline.sample.keys
+    return mine != theirs and len(mine) == len(theirs)
+
+
 def _corrected(rows: Sequence[CandidateFit]) -> list[CandidateFit]:
-    """The rows with Holm's correction over all exponents that were tested."""
-    corrected = iter(holm([each.p_value for row in rows for each in row.against_baseline]))
+    """The rows with Holm's correction over all exponents that were tested, and over all drifts."""
+    exponents = iter(holm([each.p_value for row in rows for each in row.against_baseline]))
+    drifts = iter(holm([row.drift.p_value for row in rows if row.drift]))
     return [
         row.model_copy(
             update={
                 "against_baseline": tuple(
-                    each.model_copy(update={"p_value_holm": next(corrected)}) for each in row.against_baseline
-                )
+                    each.model_copy(update={"p_value_holm": next(exponents)}) for each in row.against_baseline
+                ),
+                "drift": row.drift.model_copy(update={"p_value_holm": next(drifts)}) if row.drift else None,
             }
         )
         for row in rows

@@ -146,6 +146,20 @@ def stretched_interval(estimate: float, draws: Array, degrees: int) -> tuple[flo
     return float(estimate + stretch * (low - estimate)), float(estimate + stretch * (high - estimate))
 
 
+def simultaneous_intervals(
+    estimates: Array, draws: Array, degrees: int
+) -> list[tuple[float, float] | tuple[None, None]]:
+    """95 % intervals of k quantities that hold together: estimates k, draws k × B. The half-width is as many standard
+    errors as the largest deviation of 95 % of the draws, stretched as one interval is; None without degrees."""
+    if degrees < 1 or not np.isfinite(draws).all():
+        return [(None, None)] * len(estimates)
+    spread = np.std(draws, axis=1, ddof=1)
+    deviations = np.abs(draws - estimates[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
+    quantile = float(np.quantile(deviations.max(axis=0), 0.95))
+    half = quantile * t_quantile(degrees, 0.975) / normal_quantile(0.975) * spread
+    return [(float(value - by), float(value + by)) for value, by in zip(estimates, half, strict=True)]
+
+
 def p_value(estimate: float, draws: Array, degrees: int) -> float | None:
     """Two-sided, for the hypothesis that the quantity is zero: a t-test with the bootstrap's standard error."""
     spread = float(np.std(draws, ddof=1)) if draws.size > 1 else 0.0

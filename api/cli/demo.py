@@ -28,11 +28,13 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     from api.cli.demo_run import run
 
     with told_beside(as_json=json):
-        experiment, comparison = run(data, port, slots, fresh)
+        ended = run(data, port, slots, fresh)
+        experiment = ended.experiment
         if not json:
+            print(f"Its page: {ended.page}" + ("" if ended.is_up else " (once `make up` has started the service)"))
             _say_what_next(experiment)
     if json:
-        print_json({"experiment": experiment, "comparison": comparison})
+        print_json({"experiment": experiment, "comparison": ended.comparison})
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         complain("not every run succeeded; `adapm-bench show` says why, --fresh runs the comparison again")
         raise typer.Exit(FAILED)
@@ -40,7 +42,7 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
 
 def _say_what_next(experiment: "ExperimentRecord") -> None:
     out = console()
-    out.print("\nNext, on these results:")
+    out.print("\nNext:")
     for command, purpose in (
         ("make up", "the service and its dashboard"),
         (f"adapm-bench compare {experiment.id} --json", "the figures for a script (while the service is up)"),

@@ -23,6 +23,8 @@ def fit_view(report: FitReport) -> RenderableType:
         ]
     if any(fit.data_efficiency for fit in report.fits):
         parts += [Text("Data efficiency: D_eff / D against the baseline's law", style="bold"), _efficiencies(report)]
+    if any(fit.drift for fit in report.fits):
+        parts += [Text("The law's loss minus the baseline's", style="bold"), _loss_differences(report)]
     said = [(fit.candidate, fit.verdict) for fit in report.fits] + [("note", note) for note in report.notes]
     return Group(*parts, _sentences(said))
 
@@ -80,6 +82,15 @@ def _predictions(report: FitReport) -> Table:
 def size_words(each: Prediction) -> str:
     """How many parameters a named model has."""
     return f"{formats.compact(each.parameters)} parameters"
+
+
+def _loss_differences(report: FitReport) -> Table:
+    table = plain_table("optimizer", "parameters", "tokens", "Δ loss")
+    for fit in report.fits:
+        for each in fit.loss_differences:
+            cells = (formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.difference, 4))
+            table.add_row(*map(Text, (plain(fit.candidate), *cells)))
+    return table
 
 
 def _memory_cells(each: Prediction) -> tuple[str, str]:

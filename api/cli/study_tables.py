@@ -8,7 +8,7 @@ from rich.text import Text
 
 from api.cli.console import plain
 from api.cli.tables import plain_table, text_table
-from dashboards.study_words import estimate_words, figure_text, interval_text, origin
+from dashboards.study_words import estimate_words, figure_text, interval_text, measured_words, origin
 from orchestrator.studies.findings import Answer, Finding
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Study
@@ -20,6 +20,7 @@ STYLES = {
     Answer.UNDECIDED: "yellow",
     Answer.BEYOND: "",
     Answer.MISSING: "dim",
+    Answer.WITHDRAWN: "red",
 }
 
 
@@ -29,7 +30,7 @@ def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> Rende
     for study, findings in rows:
         found = best(findings)
         said = (
-            (found.finding.answer.value, found.finding.measured.value, origin(study, found))
+            (found.finding.answer.value, measured_words(found.finding), origin(study, found))
             if found
             else ("no result yet", "", "")
         )

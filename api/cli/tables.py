@@ -4,6 +4,7 @@ Cells may have two lines (figure, then what it is of), so that the whole leaderb
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -16,6 +17,9 @@ from dashboards import formats
 from dashboards.views import speed_words
 from orchestrator.records import CandidateRow, Comparison, Difference, Interval
 from worker.record import Verdict
+
+CHART_COLUMNS, CHART_LINES = 72, 11
+"""Of the picture of loss against memory: it fits beside its axis into 80 columns."""
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -39,6 +43,71 @@ def leaderboard(comparison: Comparison) -> Table:
         best = position == 0 and row.val_loss is not None
         table.add_row(*_cells(row, baseline), style="bold green" if best and comparison.complete else None)
     return table
+
+
+def loss_memory_chart(comparison: Comparison) -> Text:
+    """Loss (with its 95 % interval) against optimizer state, in characters; empty without two points.
+
+    Below and to the left is better: ● is a mean over the seeds, │ its interval.
+    """
+    rows = [row for row in comparison.rows if row.val_loss is not None and row.optimizer_state_bytes is not None]
+    spots = [_spot(row) for row in rows]
+    if len(spots) < 2:
+        return Text()
+    lowest, highest = min(each.low for each in spots), max(each.high for each in spots)
+    largest = max(each.state_bytes for each in spots)
+    span = (highest - lowest) or 1.0
+    canvas = [[" "] * CHART_COLUMNS for _ in range(CHART_LINES)]
+
+    def line(loss: float) -> int:
+        return round((highest - loss) / span * (CHART_LINES - 1))
+
+    for each in spots:
+        column = round(each.state_bytes / (largest or 1) * (CHART_COLUMNS - 1))
+        for place in range(line(each.high), line(each.low) + 1):
+            canvas[place][column] = "│"
+        canvas[line(each.mean)][column] = "●"
+        _write(canvas[line(each.mean)], column, each.name)
+    width = len(formats.loss(highest))
+    told = {0: highest, CHART_LINES - 1: lowest}
+    lines = [
+        f"{formats.loss(told[place]) if place in told else '':>{width}} {'┤' if place in told else '│'}{''.join(cells)}"
+        for place, cells in enumerate(canvas)
+    ]
+    right = formats.size(largest)
+    lines.append(f"{'':>{width}} └{'─' * CHART_COLUMNS}")
+    lines.append(f"{'':>{width}}  0{right:>{CHART_COLUMNS - 1}}")
+    title = f"{comparison.loss_name} against optimizer state: ● mean over seeds, │ 95 % interval"
+    return Text("\n".join((f"\n{title}", *(each.rstrip() for each in lines))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """One candidate in a chart."""
+
+    name: str
+    state_bytes: int
+    mean: float
+    low: float
+    high: float
+
+
+def _spot(row: CandidateRow) -> Spot:
+    loss = row.val_loss
+    assert loss is not None
+    assert row.optimizer_state_bytes is not None
+    low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
+    return Spot(
+        name=plain(row.candidate)[:24], state_bytes=row.optimizer_state_bytes, mean=loss.mean, low=low, high=high
+    )
+
+
+def _write(cells: list[str], column: int, name: str) -> None:
+    """The name beside its mark: on the right where there is room, else on the left."""
+    start = column + 2 if column + 2 + len(name) <= len(cells) else max(column - 1 - len(name), 0)
+    for place, letter in enumerate(name, start=start):
+        if place < len(cells) and cells[place] == " ":
+            cells[place] = letter
 
 
 def device_hours_heading(device: str | None) -> str:

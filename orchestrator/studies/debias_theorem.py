@@ -112,6 +112,11 @@ def judge(evidence: Evidence) -> Judgement:
     last = STEPS[-1]
     ratio = values[f"plain/{last}"] / (values[f"bias/{last}"] + Z * values[f"error/{last}"])
     removed = f"after {last} steps correction leaves at most 1 / {ratio:.0f} of the bias"
+    open_at = [t for t in STEPS if values[f"bias/{t}"] + Z * values[f"error/{t}"] > bound(values["C"], t)]
+    if not above and open_at:
+        times = ", ".join(map(str, open_at))
+        sentence = f"Not told apart from the bound at t = {times}, by {Z:g} standard errors; {removed}."
+        return Judgement(measured=Answer.UNDECIDED, sentence=sentence, measures=tuple(measures))
     if not above:
         return Judgement(
             measured=Answer.HOLDS, sentence=f"Below the bound at every t; {removed}.", measures=tuple(measures)

@@ -118,6 +118,8 @@ class Evidence(Record):
     fit: FitReport | None = None
     """Scaling laws over the parts, where the study is about them."""
     machines: tuple[Machine, ...] = ()
+    withdrawn: str | None = None
+    """Of a published result: why it may not be relied on until it is run anew; null where it may."""
 
     def part(self, name: str) -> PartEvidence | None:
         """The part of that name."""

@@ -24,6 +24,12 @@ class Answer(StrEnum):
     """The interval leaves both open."""
     BEYOND = "cannot be said at this scale"
     MISSING = "no result yet"
+    WITHDRAWN = "withdrawn"
+    """It was published, and says what is not so."""
+
+    def is_verdict(self) -> bool:
+        """Whether it says something about the claim that still stands."""
+        return self not in (Answer.MISSING, Answer.WITHDRAWN)
 
 
 class Measure(Record):
@@ -62,7 +68,9 @@ class Finding(Record):
 
 
 def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: bool) -> Finding:
-    """What may be said: of a claim about large models nothing, as long as only tiny ones were trained."""
+    """What may be said: of a claim about large models nothing, as long as only tiny ones were trained; of a difference
+    to what was not tuned to its end nothing either."""
+    judgement = _at_most_undecided(judgement, untuned_baselines(evidence))
     tiny = evidence.scale is Scale.TINY and about_large_models
     answer = Answer.BEYOND if tiny and judgement.measured is not Answer.MISSING else judgement.measured
     return Finding(
@@ -73,6 +81,32 @@ def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: boo
         notes=judgement.notes,
         machines=tuple(machine.sentence() for machine in evidence.machines),
     )
+
+
+def withdrawn(evidence: Evidence) -> Finding | None:
+    """Of a result that was taken back: the reason instead of a judgement, and none of its figures; None of others."""
+    if evidence.withdrawn is None:
+        return None
+    machines = tuple(machine.sentence() for machine in evidence.machines)
+    word = Answer.WITHDRAWN
+    return Finding(answer=word, measured=word, sentence=evidence.withdrawn, measures=(), notes=(), machines=machines)
+
+
+def untuned_baselines(evidence: Evidence) -> tuple[str, ...]:
+    """What others are held against, where its best rate is at the edge of its grid: a better one lies beyond."""
+    return tuple(
+        f"{each.title} ({part.name}) is at the edge of its grid, lr {each.best_lr:g}"
+        for part in evidence.parts
+        for each in part.candidates
+        if each.is_baseline and each.edge_of_grid and each.best_lr is not None and len(part.candidates) > 1
+    )
+
+
+def _at_most_undecided(judgement: Judgement, untuned: tuple[str, ...]) -> Judgement:
+    if not untuned or judgement.measured is Answer.MISSING:
+        return judgement
+    notes = (f"Nothing is decided against what is not tuned: {'; '.join(untuned)}.", *judgement.notes)
+    return judgement.model_copy(update={"measured": Answer.UNDECIDED, "notes": notes})
 
 
 def missing(what: str) -> Judgement:

@@ -53,7 +53,10 @@ def _spec(regime: str, steps: int, seeds: tuple[int, ...], dimension: int) -> Co
     return ComparisonSpec(
         name=f"study momentum-theory, {regime}, T = {steps}",
         workload=Workload(
-            task=task, model="linear", budget=Budget(steps=steps), evaluation=Evaluation(every_steps=steps)
+            task=task,
+            model="linear",
+            budget=Budget(steps=steps, batch_sequences=1),
+            evaluation=Evaluation(every_steps=steps, sequences=1),
         ),
         candidates=candidates,
         seeds=seeds,
@@ -149,7 +152,7 @@ STUDY = Study(
     "raises the first, so it helps where a > b and does not where a <= b.",
     source="theorem 1, section 3.1",
     plans={
-        Scale.TINY: _plan((500, 2000, 8000), (1, 2, 3), 1000),
+        Scale.TINY: _plan((500, 2000, 8000), (1, 2, 3, 4, 5), 1000),
         Scale.PAPER: _plan((1000, 4000, 16_000, 64_000), tuple(range(1, 11)), 10_000),
     },
     judge=judge,

@@ -42,12 +42,13 @@ def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
                 published=own is None,
                 finding=said,
                 deviations=both.deviations,
-                compared=both.own is not None and both.published is not None,
+                compared=both.are_compared(),
             )
         )
     return tuple(found)
 
 
 def best(findings: tuple[StoredFinding, ...]) -> StoredFinding | None:
-    """The largest scale's that says something."""
-    return next((each for each in reversed(findings) if each.finding.answer is not Answer.MISSING), None)
+    """The largest scale's that has a verdict; where none has, a withdrawn one."""
+    told = [each for each in reversed(findings) if each.finding.answer is not Answer.MISSING]
+    return next((each for each in told if each.finding.answer.is_verdict()), next(iter(told), None))

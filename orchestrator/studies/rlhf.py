@@ -50,7 +50,7 @@ STUDY = Study(
     judge=judge,
     caveats=(
         "The paper names neither its reward model nor its setting; ours has a reward model of drawn weights, at the "
-        "tiny scale a rule (printable answers).",
+        "tiny scale a rule (printable answers). There both train at one rate, 0.001, that was not tuned.",
     ),
     axis="reward that is lacking against AdamW",
     order=140,

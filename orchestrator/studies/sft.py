@@ -1,8 +1,7 @@
 """`sft`: supervised fine-tuning with AdaPM against AdamW."""
 
 from orchestrator.experiments import Tuning
-from orchestrator.studies import tiny_setting
-from orchestrator.studies.fine_tuning import OPTIMIZERS, Setting, both, plans
+from orchestrator.studies.fine_tuning import Setting, both, plans
 from orchestrator.studies.judges import on_par_with_adamw
 from orchestrator.studies.study import Study
 from worker.tasks.specs import SftTask
@@ -10,7 +9,7 @@ from worker.tasks.specs import SftTask
 PART = "answers"
 TINY = Setting(
     task=SftTask(), length_tokens=64, steps=120, batch_sequences=8, warmup_steps=12, every_steps=40,
-    candidates=tuple(tiny_setting.tuned(name) for name in OPTIMIZERS), tuning=tiny_setting.TUNING,
+    candidates=both((2e-3, 4e-3, 8e-3)), tuning=Tuning(seeds=(0,), extend_grid=1),
 )  # fmt: skip
 PAPER = Setting(
     task=SftTask(), length_tokens=2048, steps=1500, batch_sequences=128, warmup_steps=50, every_steps=100,

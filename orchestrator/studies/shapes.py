@@ -1,6 +1,7 @@
-"""The plans that studies have in common: optimizers over their grids, or variants at one rate, at either scale.
+"""The plans that studies have in common: optimizers over their grids, or variants of one, at either scale.
 
-tuned       optimizers over ×2 grids, then seeds at each winner        ablation    variants at the rate they share
+tuned       optimizers over ×2 grids, then seeds at each winner
+ablation    variants: at the tiny scale tuned likewise, at the paper's at its rate
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,19 +33,25 @@ def tuned(
     model: str,
     part: str = PART,
     seeds: tuple[int, ...] | None = None,
+    baseline: str = "adamw",
+    steps: int = tiny_setting.STEPS,
 ) -> Part:
-    """Optimizers against AdamW at equal tuning. `seeds`: instead of the paper's."""
+    """Optimizers against one of them at equal tuning. `seeds`: instead of the paper's. `steps`: at the tiny scale."""
     if scale is Scale.TINY:
         chosen = [tiny_setting.tuned(each) for each in optimizers]
         spec = tiny_setting.comparison(
-            name, tiny_setting.workload(model=model), chosen, baseline="adamw", tuning=tiny_setting.TUNING
+            name,
+            tiny_setting.workload(model=model, steps=steps),
+            chosen,
+            baseline=baseline,
+            tuning=tiny_setting.TUNING,
         )
     else:
         spec = paper_setting.comparison(
             name,
             paper_setting.workload(model),
             [paper_setting.tuned(model, each) for each in optimizers],
-            baseline="adamw",
+            baseline=baseline,
             seeds=seeds or paper_setting.SEEDS,
             tuning=paper_setting.TUNING,
         )
@@ -63,8 +70,10 @@ def ablation(
 ) -> Part:
     """Variants of AdaPM by their labels. `model` and `seeds`: at the paper's scale; the tiny one has one of each."""
     if scale is Scale.TINY:
-        chosen = [_variant(tiny_setting.candidate("adapm", label), each) for label, each in variants.items()]
-        spec = tiny_setting.comparison(name, tiny_setting.workload(), chosen, baseline=baseline)
+        chosen = [_variant(tiny_setting.tuned("adapm", label), each) for label, each in variants.items()]
+        spec = tiny_setting.comparison(
+            name, tiny_setting.workload(), chosen, baseline=baseline, tuning=tiny_setting.TUNING
+        )
     else:
         chosen = [_variant(paper_setting.candidate(model, "adapm", label), each) for label, each in variants.items()]
         work = paper_setting.workload(model)

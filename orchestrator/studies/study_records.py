@@ -64,8 +64,9 @@ class StudySummary(Record):
     def best(self) -> tuple[Scale, Finding] | None:
         """The finding at the largest scale that has one."""
         found = [(each.scale, best) for each in reversed(self.scales) if (best := each.best()) is not None]
-        judged = [each for each in found if each[1].answer is not Answer.MISSING]
-        return next(iter(judged or found), None)
+        judged = [each for each in found if each[1].answer.is_verdict()]
+        withdrawn = [each for each in found if each[1].answer is Answer.WITHDRAWN]
+        return next(iter(judged or withdrawn or found), None)
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
         """Our experiments of it that have not ended, at any scale."""

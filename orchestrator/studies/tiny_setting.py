@@ -9,7 +9,9 @@ from worker.spec import Budget, DataSpec, Evaluation, Execution, Schedule, Workl
 
 STEPS = 150
 LEARNING_RATE = 4e-3
-"""At which Adam's relatives train best on these models, by the tuned comparisons of `loss-curves`."""
+"""Of runs whose losses are not compared: those that are probed, or timed."""
+RATES = (1e-3, 2e-3, 4e-3)
+"""Around the best rates of Adam's relatives on these models: 1e-3 or below for AdamW, 2e-3 for AdaPM."""
 GRIDS: dict[str, tuple[float, ...]] = {
     "adafactor": (1e-2, 2e-2, 4e-2),
     "galore": (8e-3, 1.6e-2, 3.2e-2),
@@ -19,9 +21,10 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "soap": (4e-3, 8e-3, 1.6e-2),
     "schedule-free-adamw": (4e-3, 8e-3, 1.6e-2),
 }
-"""×2 grids that hold the best rate at this size; all others have `(2e-3, 4e-3, 8e-3)`."""
+"""×2 grids that hold the best rate at this size; all others have `RATES`."""
 SEEDS = (1, 2, 3)
-TUNING = Tuning(seeds=(0,), extend_grid=1)
+TUNING = Tuning(seeds=(0,), extend_grid=3)
+"""As far as to a rate that is worse on either side: at the edge of its grid an optimizer is not tuned."""
 
 
 def workload(
@@ -51,15 +54,15 @@ def candidate(
     rules: Sequence[str] = (),
     learning_rates: tuple[float, ...] = (LEARNING_RATE,),
 ) -> Candidate:
-    """A candidate at the one rate that ablations share, or at others."""
+    """A candidate at one rate, or at others."""
     return Candidate(
         optimizer=optimizer, label=label, options=options or {}, rules=tuple(rules), learning_rates=learning_rates
     )
 
 
-def tuned(optimizer: str) -> Candidate:
+def tuned(optimizer: str, label: str | None = None) -> Candidate:
     """A candidate over its grid."""
-    return candidate(optimizer, learning_rates=GRIDS.get(optimizer, (2e-3, 4e-3, 8e-3)))
+    return candidate(optimizer, label, learning_rates=GRIDS.get(optimizer, RATES))
 
 
 def comparison(

@@ -16,6 +16,7 @@ from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.studies.demo import DEMO
 from tests.integration.api_service import Service, comparison_fields, serving
+from tests.stores import claim, result
 
 LIVE = {"up", "api", "dispatcher", "sweep-driver", "mlflow", "study report"}
 """Verbs that serve, and one that writes a document."""
@@ -76,6 +77,34 @@ def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, 
     assert f"{experiment.id} is complete" in said.stderr
     answer = json.loads(said.stdout)
     assert answer["experiment"]["id"] == answer["comparison"]["experiment_id"] == experiment.id
+
+
+def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
+    """Played to its end, tuned first: it ends with a sentence, a picture and an address, and no rate at an edge."""
+    experiment = service.bench.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}-played").experiment
+    above = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.0}
+    state = {"adamw": 650_000, "adapm": 360_000, "adapm-mini": 45_000}
+    while not service.bench.experiment(experiment.id).counts.done():
+        for lease in claim(service.queue, cpus=8, limit=8):
+            run = service.bench.run(lease.run_id)
+            loss = 2.66 + 10 * abs(run.lr - 4e-3) + above[run.candidate] + 0.01 * (run.seed % 3)
+            loss += {"adamw": 0.0, "adapm": 0.002 * (run.seed % 3), "adapm-mini": 0.01 * (run.seed - 3)}[run.candidate]
+            played = result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[run.candidate]})
+            service.bench.hello(lease.run_id, lease.attempt, lease.token)
+            service.bench.finish(lease.run_id, lease.attempt, lease.token, played)
+    running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
+    monkeypatch.setattr("api.cli.demo_run.service", running)
+    monkeypatch.setattr("api.cli.demo_run.time.time_ns", lambda: "played")
+    said = cli("demo", "--fresh").stdout
+    assert "at edge" not in said
+    (sentence,) = [line for line in " ".join(said.split()).split("Each at its ") if line.startswith("tuned ")]
+    assert sentence.startswith(
+        "tuned learning rate, over 5 fresh seeds: AdaPM with 55 % of its optimizer state ends 0.0"
+    )
+    assert "AdaPM-mini with 6.9 % of its optimizer state is not told apart from AdamW (95 % interval" in sentence
+    assert "● adapm-mini" in said and "adamw ●" in said
+    assert f"/experiments/{experiment.id}" in said.split("Its page: ")[1]
+    assert len(service.bench.all_runs(experiment.id)) == 24
 
 
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.comparison import compare
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.fit_records import CandidateFit, FitReport
+from orchestrator.fit_records import CandidateFit, FitReport, FormName
 from orchestrator.fit_targets import Target
 from orchestrator.fits import FitError, Measured, fit_experiments
 from orchestrator.jobs import RunStatus
@@ -73,7 +73,12 @@ def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested
         assert alpha.low <= planted <= alpha.high
     (difference,) = adapm.against_baseline
     assert difference.p_value_holm is not None and difference.p_value_holm < 0.05
-    assert "alpha is larger than the baseline's" in adapm.verdict
+    assert [each.parameters for each in adapm.loss_differences] == list(SIZES)
+    for each in adapm.loss_differences:
+        planted = power("adapm", each.parameters, 0) - power("adamw", each.parameters, 0)
+        assert each.difference.value == pytest.approx(planted, abs=0.02)
+        assert each.difference.low is not None and each.difference.high is not None
+        assert each.difference.low <= planted <= each.difference.high
     assert adamw.against_baseline == ()
     (predicted,) = adapm.predictions
     assert predicted.tokens == 2 * 10**11
@@ -83,9 +88,43 @@ def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested
     assert "Tokens change with the model: alpha is the exponent of both together." in report.notes
 
 
-def test_equal_exponents_are_not_told_apart() -> None:
-    report = fit_experiments(measured(SIZES, lambda _name, n, _d: 1.8 + 50 * n**-0.25), draws=300)
-    assert "alpha is not told apart from the baseline's" in of(report, "adapm").verdict
+def drifting(first: float, last: float) -> LawOf:
+    """AdaPM's loss above AdamW's by `first` nats at the smallest size, and by `last` at the largest."""
+    smallest, largest = min(SIZES), max(SIZES)
+
+    def law(name: str, n: float, _d: float) -> float:
+        share = np.log(n / smallest) / np.log(largest / smallest)
+        return float(1.8 + 50 * n**-0.25 + (name == "adapm") * (first + share * (last - first)))
+
+    return law
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [(0.0, 0.1, "it loses ground"), (0.1, 0.0, "it gains ground"), (0.05, 0.05, "no drift shown")],
+)
+@pytest.mark.parametrize("form", ["n", "n0"])
+def test_drift_with_size_has_the_sign_of_the_losses(first: float, last: float, words: str, form: FormName) -> None:
+    """In nats, whatever the exponents do: a deficit that grows is lost ground in every form."""
+    found = of(fit_experiments(measured(SIZES, drifting(first, last), noise=0.001), form=form, draws=300), "adapm")
+    assert words in found.verdict
+    assert found.drift is not None
+    assert found.drift.change.value == pytest.approx(last - first, abs=0.03)
+
+
+def test_equal_laws_show_no_drift() -> None:
+    found = of(fit_experiments(measured(SIZES, drifting(0, 0)), draws=300), "adapm")
+    assert "no drift shown" in found.verdict
+    assert all(each.difference.low < 0 < each.difference.high for each in found.loss_differences)  # type: ignore[operator]
+
+
+def test_a_law_of_one_budget_predicts_for_that_budget() -> None:
+    """Not for the largest model's tokens a parameter: the law has no tokens in it, and knows of no other budget."""
+    fixed = dict.fromkeys(SIZES, (10**8,))
+    report = fit_experiments(measured(fixed, power), predict=[(10**10, None), Target(10**10, 10**12)], draws=50)
+    found = of(report, "adapm")
+    assert {each.tokens for each in found.predictions} == {10**8}
+    assert {point.tokens for curve in found.curves for point in curve.points} == {10**8}
 
 
 def test_sizes_times_budgets_give_hoffmanns_form_and_data_efficiency() -> None:
@@ -109,9 +148,36 @@ def test_too_few_sizes_are_a_sentence(count: int, sentence: str) -> None:
     assert (found.coefficients, found.against_baseline, found.held_out) == ({}, (), None)
 
 
-def test_losses_that_do_not_fall_show_no_scaling() -> None:
-    report = fit_experiments(measured(SIZES, lambda _name, _n, _d: 2.5, noise=0.01), form="n0", draws=200)
-    assert "No scaling shown" in of(report, "adamw").verdict
+@pytest.mark.parametrize(
+    ("law", "reason"),
+    [
+        (lambda _name, _n, _d: 2.5, "No law found: the 95 % interval of alpha, "),
+        (lambda _name, n, _d: 0.5 * n**0.05, "No law found: the loss rises with size, alpha = -0.0"),
+    ],
+)
+def test_without_a_law_nothing_is_predicted(law: LawOf, reason: str) -> None:
+    report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=200)
+    for name in ("adamw", "adapm"):
+        found = of(report, name)
+        assert found.verdict.startswith(reason)
+        assert found.verdict.endswith("Nothing is predicted.")
+        assert found.no_law is not None and found.no_law in found.verdict
+        assert (found.predictions, found.curves, found.held_out) == ((), (), None)
+        assert (found.against_baseline, found.loss_differences, found.drift) == ((), (), None)
+
+
+def test_a_law_beside_none_predicts_alone() -> None:
+    """The baseline has none, so there is nothing to hold the other one against."""
+
+    def law(name: str, n: float, _d: float) -> float:
+        return float(3.0 if name == "adamw" else 5 * n**-0.05)
+
+    report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=200)
+    assert of(report, "adamw").predictions == ()
+    found = of(report, "adapm")
+    assert len(found.predictions) == 1
+    assert found.drift is None
+    assert "cannot be held against the baseline's" in found.verdict
 
 
 def test_runs_without_a_trained_model_are_left_out_and_counted() -> None:

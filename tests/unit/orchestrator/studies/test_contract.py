@@ -146,7 +146,8 @@ def test_published_results_are_small_and_of_studies_that_exist() -> None:
         assert path.name == f"{evidence.study}.{evidence.scale.value}.json"
         found = {part.name: part.spec_hash for part in evidence.parts}
         planned = {part.name: part.spec.content_hash() for part in study(evidence.study).plans[evidence.scale].parts}
-        assert found.items() <= planned.items(), f"{path.name} is of another specification: run the study again"
+        is_of_the_plan = found.items() <= planned.items()
+        assert is_of_the_plan or evidence.withdrawn, f"{path.name} is of another specification: run the study again"
 
 
 def test_the_documentation_lists_every_study() -> None:
