@@ -16,7 +16,15 @@ from orchestrator.cells import Measured, one_comparison
 from orchestrator.columns import Columns, columns_of, joined
 from orchestrator.comparison import SECONDS_PER_HOUR
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import CandidateRow, Comparison, Difference, ExperimentRecord, Interval, RunRecord
+from orchestrator.records import (
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    Difference,
+    ExperimentRecord,
+    Interval,
+    RunRecord,
+)
 from orchestrator.service import Bench
 from orchestrator.sweep_records import SweepReport
 from orchestrator.sweep_report import outline
@@ -65,6 +73,7 @@ class BestOf:
     is_baseline: bool
     difference: Difference | None
     """To the baseline's; None for the baseline, and where there is nothing to compare."""
+    conclusion: Conclusion
     state_bytes: int | None
     state_share: float | None
     """Of the baseline's optimizer state."""
@@ -82,6 +91,7 @@ class BestOf:
             val_loss=row.val_loss,
             is_baseline=row.is_baseline,
             difference=row.difference,
+            conclusion=row.conclusion,
             state_bytes=held,
             state_share=held / baseline_bytes if held is not None and baseline_bytes else None,
             run_device_hours=row.run_device_hours,
