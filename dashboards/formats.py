@@ -7,6 +7,7 @@ import math
 import re
 from datetime import UTC, datetime
 
+from orchestrator import verdicts
 from orchestrator.records import Standing
 
 UNKNOWN = "—"
@@ -21,17 +22,17 @@ def loss(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """A difference with its sign: `−0.0290`, `+0.0012`."""
+    """A difference with its sign: `−0.0290`, `+0.0012`; `+0.00002` where four decimals would call it zero."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return ("+" if value > 0 else MINUS if value < 0 else "±") + loss(abs(value))
+    if abs(value) >= 1000 or value == 0:
+        return ("+" if value > 0 else MINUS if value < 0 else "±") + loss(abs(value))
+    return sentence(verdicts.signed(value))
 
 
 def p_value(value: float | None) -> str:
     """`p = 0.034`, `p < 0.001`; empty where it is not defined."""
-    if value is None:
-        return ""
-    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
+    return "" if value is None else verdicts.p_text(value)
 
 
 def size(value: float | None) -> str:

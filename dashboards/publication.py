@@ -156,7 +156,7 @@ def cells(comparison: Comparison, row: CandidateRow) -> Cells:
 
 
 def speed_up(row: CandidateRow) -> str:
-    """`1.25×`; where not every seed reached the baseline's loss, how many did."""
+    """`1.25×`; where no speed-up is shown, how many seeds reached the baseline's loss."""
     found = row.time_to_target
     if found is None or row.is_baseline:
         return formats.UNKNOWN
@@ -182,9 +182,9 @@ def _difference(row: CandidateRow) -> str:
 
 
 def _p(row: CandidateRow) -> str:
-    if row.difference is None or row.difference.p_value_holm is None:
+    if row.difference is None or row.difference.p_value is None:
         return formats.UNKNOWN
-    return formats.p_value(row.difference.p_value_holm).removeprefix("p = ").removeprefix("p ")
+    return formats.p_value(row.difference.p_value).removeprefix("p = ").removeprefix("p ")
 
 
 def _title_of_baseline(comparison: Comparison) -> str:
@@ -203,10 +203,16 @@ def caption(comparison: Comparison) -> str:
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
-        "with its 95 % interval; p of the paired t-test after Holm's correction; "
+        f"with interval and p-value of the paired t-test{_family(comparison)}; "
         f"peak memory: {', '.join(kinds) or 'not measured'}; "
-        f"speed-up: how many times fewer tokens to the baseline's loss.{tuned}{unfinished}"
+        "speed-up: how many times fewer tokens to the baseline's loss where that is shown, else how many seeds reached "
+        f"it.{tuned}{unfinished}"
     )
+
+
+def _family(comparison: Comparison) -> str:
+    comparisons = len(comparison.rows) - 1
+    return f", both for all {comparisons} differences at once (95 %, Bonferroni)" if comparisons > 1 else " (95 %)"
 
 
 def _tex_row(cells: Sequence[str]) -> str:
@@ -246,7 +252,7 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("difference_low", lambda row: row.difference.low if row.difference else None),
     ("difference_high", lambda row: row.difference.high if row.difference else None),
     ("p_value", lambda row: row.difference.p_value if row.difference else None),
-    ("p_value_holm", lambda row: row.difference.p_value_holm if row.difference else None),
+    ("comparisons", lambda row: row.difference.comparisons if row.difference else None),
     ("on_pareto_front", lambda row: row.on_pareto_front),
     ("optimizer_state_bytes", lambda row: row.optimizer_state_bytes),
     ("parameter_bytes", lambda row: row.parameter_bytes),
@@ -266,6 +272,7 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("speed_up", lambda row: _speed(row, "mean")),
     ("speed_up_low", lambda row: _speed(row, "low")),
     ("speed_up_high", lambda row: _speed(row, "high")),
+    ("conclusion", lambda row: row.conclusion.value),
     ("verdict", lambda row: row.verdict),
 )
 

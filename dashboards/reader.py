@@ -20,6 +20,7 @@ from orchestrator.records import (
     AnyExperiment,
     CandidateRow,
     Comparison,
+    Conclusion,
     DamagedExperiment,
     Difference,
     ExperimentRecord,
@@ -74,6 +75,7 @@ class BestOf:
     is_baseline: bool
     difference: Difference | None
     """To the baseline's; None for the baseline, and where there is nothing to compare."""
+    conclusion: Conclusion
     state_bytes: int | None
     state_share: float | None
     """Of the baseline's optimizer state."""
@@ -91,6 +93,7 @@ class BestOf:
             val_loss=row.val_loss,
             is_baseline=row.is_baseline,
             difference=row.difference,
+            conclusion=row.conclusion,
             state_bytes=held,
             state_share=held / baseline_bytes if held is not None and baseline_bytes else None,
             run_device_hours=row.run_device_hours,

@@ -348,7 +348,8 @@ def _tuning(experiment: ExperimentRecord) -> str:
 def _statistics(kind: str) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
-        "p-values corrected over the optimizers by Holm. A mean over the seeds that survived is not a result."
+        "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval leaves zero out where p < "
+        "0.05, and there alone a difference is called one. A mean over the seeds that survived is not a result."
     )
     if kind != "scaling":
         return common

@@ -14,13 +14,12 @@ from orchestrator.records import (
     AnyExperiment,
     CandidateRow,
     Comparison,
+    Conclusion,
     DamagedExperiment,
-    Difference,
     RunRecord,
     StateCounts,
 )
 from orchestrator.scaling_spec import ScalingSpec
-from orchestrator.verdicts import SIGNIFICANCE
 from worker.record import Verdict
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -162,7 +161,8 @@ def rate_words(row: CandidateRow) -> str:
 
 
 def speed_words(row: CandidateRow) -> str:
-    """How much sooner the baseline's loss was reached: `1.25× fewer tokens`; empty for the baseline."""
+    """How much sooner the baseline's loss was reached: `1.25× fewer tokens`; where that is not decided, by how many
+    seeds it was. Empty for the baseline."""
     found = row.time_to_target
     if found is None or row.is_baseline:
         return ""
@@ -172,18 +172,15 @@ def speed_words(row: CandidateRow) -> str:
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
-def sureness(difference: Difference) -> float | None:
-    """The p-value that decides, corrected where the difference is one of several."""
-    return difference.p_value_holm if difference.p_value_holm is not None else difference.p_value
-
-
-def told_apart(difference: Difference) -> Literal["better", "worse", ""]:
-    """Whether a difference is more than chance, by the p-value that decides."""
-    p_value = sureness(difference)
-    sure = p_value is not None and p_value < SIGNIFICANCE
-    if not sure or difference.mean == 0:
-        return ""
-    return "better" if difference.mean < 0 else "worse"
+def told_apart(conclusion: Conclusion) -> Literal["better", "worse", ""]:
+    """The colour of a difference: that of the verdict, and none where nothing is decided."""
+    match conclusion:
+        case Conclusion.BETTER:
+            return "better"
+        case Conclusion.WORSE:
+            return "worse"
+        case _:
+            return ""
 
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
@@ -218,7 +215,7 @@ def headline(comparison: Comparison) -> str:
     if not comparison.complete:
         return f"is first so far, with a {comparison.loss_name} of {measured}. Runs are still to end: this may change."
     if first.is_baseline:
-        alike = [row.title for row in comparison.rows if row.verdict.startswith("No difference")]
+        alike = [row.title for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED]
         doubt = f" No difference shown to {', '.join(alike)}." if alike else ""
         return f"ranks first, and it is the baseline: {comparison.loss_name} {measured}.{doubt}"
     baseline = next((row for row in comparison.rows if row.is_baseline), None)

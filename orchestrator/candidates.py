@@ -66,6 +66,10 @@ class CandidateSummary:
         grid = tuple(run for rate in self.rates for run in rate.runs)
         return grid if self.final is None else (*grid, *self.final.runs)
 
+    def planned_rates(self) -> int:
+        """The size of the grid before its edge was followed: that rule is the same for all and favours nobody."""
+        return len(self.candidate.learning_rates)
+
     def overtaken_by(self) -> float | None:
         """The rate that leads the grid now, where runs that were retried have changed it since phase 2 began."""
         moved = self.final is not None and self.chosen.standing is not Standing.EMPTY

@@ -7,7 +7,7 @@ from orchestrator.fit_records import CandidateFit, Estimate, ScalingPoint
 from orchestrator.fit_targets import Target
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling import MAX_EXPONENT, Form
-from orchestrator.verdicts import SIGNIFICANCE
+from orchestrator.statistics import SIGNIFICANCE
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""

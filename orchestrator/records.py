@@ -3,7 +3,10 @@
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
-from pydantic import Field, field_validator
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
 
 from orchestrator.annotations import Note
 from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
@@ -282,16 +285,58 @@ class Interval(Record):
 
 
 class Difference(Record):
-    """A paired difference to the baseline over common seeds; negative is better."""
+    """A paired difference to the baseline over common seeds; negative is better.
+
+    Interval and p-value are of one test among several: the interval leaves zero out exactly where p < 0.05.
+    """
 
     mean: float
     low: float | None
+    """Of the simultaneous 95 % interval; null where there is no test."""
     high: float | None
     n: int
     p_value: float | None
-    """Two-sided paired t-test; null where it is not defined."""
-    p_value_holm: float | None
-    """Corrected over the comparison's candidates by Holm's method."""
+    """Two-sided paired t-test, times `comparisons` (Bonferroni); null where there is no test."""
+    comparisons: int = Field(default=1, ge=1)
+    """The candidates of the comparison besides the baseline: with 95 % all of their intervals hold at once."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_words(cls, fields: Any) -> Any:
+        """Evidence that was kept before had two p-values, of which Holm's was the one that counted."""
+        if isinstance(fields, dict) and "p_value_holm" in fields:
+            rest = {name: value for name, value in fields.items() if name != "p_value_holm"}
+            return rest | {"p_value": fields["p_value_holm"]}
+        return fields
+
+    @property
+    def p_value_holm(self) -> float | None:
+        """The p-value that decides, by the name that judges of studies have for it."""
+        return self.p_value
+
+    def decides(self) -> bool:
+        """Whether the difference is shown to be more than chance: its interval leaves zero out."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+class Conclusion(StrEnum):
+    """What a comparison says of a candidate: the verdict as data."""
+
+    BASELINE = "baseline"
+    BETTER = "better"
+    """The interval of the difference lies below zero."""
+    WORSE = "worse"
+    """It lies above."""
+    UNDECIDED = "undecided"
+    """It holds zero, or there is none: no difference is shown, nor that there is none."""
+    UNEQUALLY_TUNED = "unequally_tuned"
+    """One of the two had more learning rates to choose from: no test of them is fair."""
+    UNSTABLE = "unstable"
+    """A seed diverged or ran out of memory at the best rate."""
+    NOT_COMPARED = "not_compared"
+    """The baseline has nothing to hold it against."""
+    NO_LOSS = "no_loss"
+    """No run that counts has ended with a finite loss."""
 
 
 class LearningRateRow(Record):
@@ -320,8 +365,8 @@ class TimeToTarget(Record):
     device_hours: float | None
     """The run's device-hours, in proportion to its steps."""
     speed_up: Interval | None
-    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its 95 % interval; null
-    unless every seed reached it."""
+    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its simultaneous 95 %
+    interval. Null unless that is decided: every seed got there, the candidate is better, the interval leaves 1 out."""
 
 
 class CandidateRow(Record):
@@ -350,7 +395,8 @@ class CandidateRow(Record):
     device_hours: float
     """Every attempt of every run of this candidate, the whole grid included."""
     verdict: str
-    """One sentence."""
+    """What `conclusion` and `difference` say, in a sentence."""
+    conclusion: Conclusion
     learning_rates: tuple[LearningRateRow, ...]
     """Where it was tuned first: over the seeds of phase 1."""
     verdicts: dict[Verdict, int]

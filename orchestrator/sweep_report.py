@@ -13,7 +13,15 @@ from optim.catalog import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, Interval, LearningRateRow, RunRecord
+from orchestrator.records import (
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    ExperimentRecord,
+    Interval,
+    LearningRateRow,
+    RunRecord,
+)
 from orchestrator.spaces import Choice, Range, share_of
 from orchestrator.sweep_records import Finding, Importance, SweepReport, TrialRow
 from orchestrator.sweeps import LR, Searched, SweepSpec
@@ -275,6 +283,7 @@ def _outline_row(finding: Finding, trials: Sequence[TrialRow]) -> CandidateRow:
         tokens_per_second=None,
         device_hours=sum(trial.device_seconds for trial in mine) / SECONDS_PER_HOUR,
         verdict="the best trial of one seed",
+        conclusion=Conclusion.NO_LOSS if loss is None else Conclusion.NOT_COMPARED,
         learning_rates=(tried,),
         verdicts={},
     )

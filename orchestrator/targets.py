@@ -38,11 +38,12 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
     return float(x[here - 1] + share * (x[here] - x[here - 1]))
 
 
-def geometric_mean(ratios: Sequence[float]) -> Interval | None:
-    """The geometric mean of positive ratios with the 95 % t-interval of their logarithms; None for anything else."""
+def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
+    """The geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together with
+    those of all `comparisons`; None for anything else."""
     if not ratios or min(ratios) <= 0:
         return None
-    logs = mean_interval(np.log(ratios).tolist())
+    logs = mean_interval(np.log(ratios).tolist(), comparisons)
     if logs is None:
         return None
     with np.errstate(over="ignore"):
@@ -51,6 +52,11 @@ def geometric_mean(ratios: Sequence[float]) -> Interval | None:
         return None
     bounded = high is not None and bool(np.isfinite(high))
     return Interval(mean=mean, low=low if bounded else None, high=high if bounded else None, n=logs.n)
+
+
+def leaves_out_one(ratio: Interval) -> bool:
+    """Whether a ratio is shown to be another than 1."""
+    return ratio.low is not None and ratio.high is not None and (ratio.low > 1 or ratio.high < 1)
 
 
 def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ...]:

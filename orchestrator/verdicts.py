@@ -1,38 +1,75 @@
-"""The words of a comparison: one verdict a candidate, and notes on what a fair reader must know.
+"""The words of a comparison: a conclusion on each candidate, its sentence, and notes on what a fair reader must know.
 
-A verdict never says more than the interval supports: without a corrected p-value below 0.05 no difference is shown.
+A conclusion never says more than the interval supports: better or worse is who has an interval without zero. Sentences
+are made of it last, and nobody reads them back; numbers in them are rounded to the side on which they lie.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.records import CandidateRow, Difference, LearningRateRow, RunRecord
+from orchestrator.records import CandidateRow, Conclusion, Difference, LearningRateRow, RunRecord
+from orchestrator.statistics import SIGNIFICANCE
 from worker.record import Result, Verdict
 
-SIGNIFICANCE = 0.05
-"""For the p-value corrected over the candidates; the counterpart of the 95 % intervals."""
 FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
 TINY_PARAMETERS = 10_000_000
 """Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
 
 
-def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """One sentence on a candidate, held against the baseline; `unit` follows a loss: " nats", or nothing."""
+def conclusion(row: CandidateRow, baseline: CandidateRow) -> Conclusion:
+    """What the figures of a candidate say, held against the baseline's."""
     best = row.best()
     if best is None or row.val_loss is None:
-        return _no_loss(row)
-    if lost := _lost_seeds(best):
-        return f"No stable learning rate: at the best one, {best.lr:g}, {lost}."
+        return Conclusion.NO_LOSS
+    if _lost_seeds(best):
+        return Conclusion.UNSTABLE
     if row.is_baseline:
-        return f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
+        return Conclusion.BASELINE
     if row.difference is None:
-        return _not_compared(baseline)
-    rates, baseline_rates = _planned_rates(row), _planned_rates(baseline)
-    if rates != baseline_rates:
-        return _unequal(row.difference, baseline.title, rates, baseline_rates, unit)
-    return _difference(row.difference, baseline.title, unit)
+        return Conclusion.NOT_COMPARED
+    if _planned_rates(row) != _planned_rates(baseline):
+        return Conclusion.UNEQUALLY_TUNED
+    if not row.difference.decides():
+        return Conclusion.UNDECIDED
+    return Conclusion.BETTER if row.difference.mean < 0 else Conclusion.WORSE
+
+
+def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
+    """The conclusion on a candidate as a sentence; `unit` follows a loss: " nats", or nothing."""
+    best, found = row.best(), row.difference
+    match row.conclusion:
+        case Conclusion.UNSTABLE if best is not None:
+            return f"No stable learning rate: at the best one, {best.lr:g}, {_lost_seeds(best)}."
+        case Conclusion.BASELINE if best is not None:
+            return f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
+        case Conclusion.UNEQUALLY_TUNED if found is not None:
+            return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
+        case Conclusion.BETTER | Conclusion.WORSE | Conclusion.UNDECIDED if found is not None:
+            return _difference(found, baseline.title, unit)
+        case Conclusion.NOT_COMPARED:
+            return _not_compared(baseline)
+    return _no_loss(row)
+
+
+def signed(value: float) -> str:
+    """A difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
+    digits = 4
+    if value and abs(value) < 0.5e-4:
+        digits = math.ceil(-math.log10(abs(value)))
+    return f"{value:+.{digits}f}" if digits <= 9 else f"{value:+.0e}"
+
+
+def p_text(value: float) -> str:
+    """`p = 0.034`, `p < 0.001`; with as many digits as it takes to see on which side of 0.05 it lies."""
+    if value < 0.001:
+        return "p < 0.001"
+    digits = 2
+    while (float(f"{value:.{digits}g}") < SIGNIFICANCE) != (value < SIGNIFICANCE):
+        digits += 1
+    return f"p = {value:.{digits}g}"
 
 
 def notes(
@@ -102,19 +139,20 @@ def _not_compared(baseline: CandidateRow) -> str:
 
 
 def _difference(found: Difference, baseline: str, unit: str) -> str:
-    gap = f"{abs(found.mean):.4f}{unit}"
+    gap = f"{signed(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
-    if found.p_value_holm is None or found.low is None or found.high is None:
+    if found.p_value is None or found.low is None or found.high is None:
         return _untested(found, f"{gap} {side} {baseline}")
-    evidence = f"95 % interval {found.low:+.4f} to {found.high:+.4f}, n = {found.n}, p = {_p(found.p_value_holm)}"
-    if found.p_value_holm < SIGNIFICANCE:
+    interval = "95 % interval" if found.comparisons == 1 else "simultaneous 95 % interval"
+    evidence = f"{interval} {signed(found.low)} to {signed(found.high)}, n = {found.n}, {p_text(found.p_value)}"
+    if found.decides():
         return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap} ({evidence})."
     return f"No difference to {baseline} shown: {gap} {side} it on average ({evidence})."
 
 
 def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, unit: str) -> str:
     """More tries find a lower minimum by chance alone, so that no test of the two minima is fair."""
-    gap = f"{abs(found.mean):.4f}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
+    gap = f"{signed(abs(found.mean))[1:]}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
@@ -131,10 +169,6 @@ def _loss(row: CandidateRow, unit: str) -> str:
     half = row.val_loss.half_width()
     spread = "" if half is None else f" ± {half:.4f}"
     return f"{row.val_loss.mean:.4f}{spread}{unit} (n = {row.val_loss.n})"
-
-
-def _p(value: float) -> str:
-    return "below 0.0001" if value < 0.0001 else f"{value:.2g}"
 
 
 # Notes
@@ -186,9 +220,12 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
             continue
         if row.difference.n < max(row.val_loss.n, baseline.val_loss.n):
             yield f"{row.title} and {baseline.title} are paired over {_plural(row.difference.n, 'common seed')} only."
-    tested = sum(row.difference is not None and row.difference.p_value is not None for row in rows)
-    if tested > 1:
-        yield f"p-values are corrected over {tested} candidates by Holm's method."
+    comparisons = len(rows) - 1
+    if comparisons > 1 and any(row.difference is not None and row.difference.p_value is not None for row in rows):
+        yield (
+            f"The intervals of all {comparisons} differences hold together with 95 %; p-values are corrected alike "
+            "(Bonferroni)."
+        )
 
 
 def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from api.cli.console import plain
 from dashboards import formats
 from dashboards.views import speed_words
-from orchestrator.records import CandidateRow, Comparison, Difference, Interval
+from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
 from worker.record import Verdict
 
 CHART_COLUMNS, CHART_LINES = 72, 11
@@ -40,8 +40,9 @@ def leaderboard(comparison: Comparison) -> Table:
     table.add_column("runs", overflow="fold")
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     for position, row in enumerate(comparison.rows):
-        best = position == 0 and row.val_loss is not None
-        table.add_row(*_cells(row, baseline), style="bold green" if best and comparison.complete else None)
+        first = position == 0 and row.val_loss is not None and comparison.complete
+        green = " green" if row.conclusion is Conclusion.BETTER else ""
+        table.add_row(*_cells(row, baseline), style=f"bold{green}" if first else None)
     return table
 
 
@@ -174,19 +175,14 @@ def _difference(row: CandidateRow) -> str:
     difference = row.difference
     if difference is None:
         return formats.UNKNOWN
-    lines = (f"{formats.signed(difference.mean)}  {_p(difference)}".rstrip(), _bounds(difference), speed_words(row))
-    return "\n".join(filter(None, lines))
+    figure = f"{formats.signed(difference.mean)}  {formats.p_value(difference.p_value)}".rstrip()
+    return "\n".join(filter(None, (figure, _bounds(difference), speed_words(row))))
 
 
 def _bounds(difference: Difference) -> str:
     if difference.low is None or difference.high is None:
         return ""
     return f"[{formats.signed(difference.low)}, {formats.signed(difference.high)}]"
-
-
-def _p(difference: Difference) -> str:
-    holm = difference.p_value_holm
-    return formats.p_value(difference.p_value if holm is None else holm)
 
 
 def _state(row: CandidateRow, baseline: CandidateRow | None) -> str:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from api.cli.console import console
 from api.cli.tables import comparison_table, loss_memory_chart
-from orchestrator.records import CandidateRow, Comparison, Difference, Interval
+from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
 from worker.record import Verdict
 
 
@@ -20,7 +20,7 @@ def row(candidate: str, **changes: object) -> CandidateRow:
         "best_lr": 0.004,
         "edge_of_grid": False,
         "val_loss": Interval(mean=2.33712, low=2.30, high=2.37424, n=3),
-        "difference": Difference(mean=-0.0123, low=-0.0456, high=0.021, n=3, p_value=0.2, p_value_holm=0.4),
+        "difference": Difference(mean=-0.0123, low=-0.0456, high=0.021, n=3, p_value=0.4),
         "optimizer_state_bytes": 460_000,
         "parameter_bytes": 3_400_000,
         "peak_memory_bytes": 612_345_678,
@@ -30,6 +30,7 @@ def row(candidate: str, **changes: object) -> CandidateRow:
         "tokens_per_second": 12345.0,
         "device_hours": 0.0234,
         "verdict": f"{candidate} is not told apart from the baseline.",
+        "conclusion": Conclusion.UNDECIDED,
         "learning_rates": (),
         "verdicts": {Verdict.CONVERGED: 6},
     }

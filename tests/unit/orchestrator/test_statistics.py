@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from orchestrator.records import Difference
 from orchestrator.statistics import holm, mean_interval, median, paired_difference
 from tests.reference import statistics as reference
 
@@ -104,6 +105,11 @@ def test_differences_that_are_equal_up_to_rounding_have_no_p_value() -> None:
     assert found is not None
     assert found.mean == pytest.approx(0.1)
     assert (found.low, found.high, found.p_value) == (None, None, None)
+
+
+def test_evidence_of_before_is_read_with_the_p_value_that_decided() -> None:
+    kept = {"mean": -0.1, "low": -0.3, "high": 0.1, "n": 3, "p_value": 0.04, "p_value_holm": 0.08}
+    assert Difference.model_validate(kept).p_value == 0.08
 
 
 def test_pairs_of_different_lengths_are_refused() -> None:

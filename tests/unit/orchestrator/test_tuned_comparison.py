@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.comparison import Curves, ValidationCurve, compare, compared_runs
 from orchestrator.experiments import ComparisonSpec, Tuning, expand, planned_run
-from orchestrator.records import CandidateRow, Comparison
+from orchestrator.records import CandidateRow, Comparison, Conclusion
 from tests.reference.made_comparison import Outcome, falling, records, second_phase
 from tests.stores import comparison_spec, result
 from worker.record import Result, Verdict
@@ -117,6 +117,19 @@ def test_time_to_target_is_paired_with_the_baselines_own_loss() -> None:
     assert target.speed_up is not None
     assert target.speed_up.mean == pytest.approx(10 / expected, rel=1e-3)
     assert baseline.steps == 10
+
+
+def test_a_speed_up_is_told_only_where_the_loss_is_shown_to_be_better() -> None:
+    """Every seed gets there sooner, but the losses do not tell the two apart: the ratio would be chance's."""
+
+    def near(name: str, lr: float, seed: int) -> float:
+        return bowl("adamw", lr, seed) - (0.001, 0.3, 0.002)[seed - 1] * (name == "adapm")
+
+    experiment, runs = records(spec(), near, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    adapm = row(compare(experiment, runs, {run.id: falling(run) for run in runs}), "adapm")
+    assert adapm.conclusion is Conclusion.UNDECIDED
+    assert adapm.time_to_target is not None
+    assert (adapm.time_to_target.reached, adapm.time_to_target.n, adapm.time_to_target.speed_up) == (3, 3, None)
 
 
 def test_a_seed_that_never_reaches_the_target_is_later_than_all_others() -> None:

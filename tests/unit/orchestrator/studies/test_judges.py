@@ -92,7 +92,7 @@ def test_the_partition_of_table_1() -> None:
 def test_ranks_and_intervals_overlap_or_not() -> None:
     plan = study("rank-and-interval").plans[Scale.TINY].parts[0].spec
     assert isinstance(plan, ComparisonSpec)
-    ends = {each.name(): near(0.005 * place) for place, each in enumerate(plan.candidates)}
+    ends = {each.name(): near(0.004 * place) for place, each in enumerate(plan.candidates)}
     ends["r = 5 %, T = 100"] = BASE
     assert judged("rank-and-interval", ends).measured is Answer.HOLDS
     assert judged("rank-and-interval", ends | {"r = 2 %": near(0.3)}).measured is Answer.IN_PART
