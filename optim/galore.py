@@ -147,11 +147,12 @@ class Fira(GaLore):
 
 
 def norm_ratio(of: Tensor, to: Tensor, *, whole: bool = False) -> Tensor:
-    """||of_j|| / ||to_j|| for each column j, 1 × n, or of the whole matrices, a scalar; 0 where both are zero."""
+    """||of_j|| / ||to_j|| for each column j, 1 × n, or of the whole matrices, a scalar; 0 where `to` is zero."""
     dim = None if whole else 0
     numerator: Tensor = torch.linalg.vector_norm(of, dim=dim, keepdim=not whole)
     denominator: Tensor = torch.linalg.vector_norm(to, dim=dim, keepdim=not whole)
-    return numerator.div_(denominator.clamp_min_(torch.finfo(of.dtype).tiny))
+    # Where the gradient is zero Adam's direction need not be, and a quotient by the least number would not be finite.
+    return torch.where(denominator == 0.0, 0.0, numerator / denominator)
 
 
 def limit_growth(direction: Tensor, last_norm: Tensor, growth: float) -> None:

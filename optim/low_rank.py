@@ -265,15 +265,20 @@ def _divided(rows: Tensor, lower: Tensor) -> Tensor:
 def _shifted(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
     """Cholesky QR without a decision of the host: the Gram matrices of bad blocks get a small multiple of 1 added.
 
-    Their rows then come out orthonormal only where they are independent, and shorter where they are not: Q Q^T ≤ 1,
-    with which R = Q^T M only takes up less of M in directions that were rounding noise. Zero rows give zero, so that
-    the next step starts from a sketch. (Fukaya et al., "Shifted Cholesky QR", 2020, for the shift.)
+    What is left of rows that depend on each other, rounding and as much noise, is brought to length 1 between the two
+    passes, so that it becomes directions at random, as Householder's QR has them: zero and dependent rows do not stay
+    so. (Fukaya et al., "Shifted Cholesky QR", 2020, for the shift.)
     """
     rank = unit.shape[-2]
-    shift = torch.where(bad, 11.0 * rank * torch.finfo(unit.dtype).eps, 0.0)[..., 0].to(unit.dtype)
-    gram.diagonal(dim1=-2, dim2=-1).add_(shift)
+    shift = torch.where(bad, 11.0 * rank * torch.finfo(unit.dtype).eps, 0.0).to(unit.dtype)
+    noise = gaussian_sketch(0, 0, "noise", unit if unit.ndim == 2 else unit[0])
+    noisy = torch.where(bad, unit + shift * noise * unit.shape[-1] ** -0.5, unit)
+    gram = torch.where(bad, noisy @ noisy.mT, gram)
+    gram.diagonal(dim1=-2, dim2=-1).add_(shift[..., 0])
     lower, _ = torch.linalg.cholesky_ex(gram)
-    return _again(_divided(unit, lower), shift)
+    basis = _divided(noisy, lower)
+    length = torch.linalg.vector_norm(basis, dim=-1, keepdim=True)
+    return _again(torch.where(bad, basis / length, basis), shift[..., 0])
 
 
 def _least(dtype: torch.dtype) -> float:

@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,15 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: no garbage collection has to look at its million objects again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", params=["cpu", "accelerator"])
+def branch(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The ways that optimizers take on a CPU, and then those that they take on an accelerator, on the CPU."""
+    from optim import accelerators
+
+    with accelerators.simulated() if request.param == "accelerator" else nullcontext():
+        yield request.param
 
 
 @pytest.fixture(scope="session")
