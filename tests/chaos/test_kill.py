@@ -132,9 +132,9 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
     assert {(each["id"], each["outcome"], each["counts"]["total"]) for each in told} == {
         (each, "succeeded", 1) for each in experiments
     }
-    (expected,) = undisturbed_courses(runs, tmp_path / "alone", folder / "datasets").values()
-    assert [step for step, *_ in expected.points] == list(range(201))
-    assert courses == {run.id: expected for run in runs}
+    expected = undisturbed_courses(runs, tmp_path / "alone", folder / "datasets")
+    assert {tuple(point[0] for point in each.points) for each in expected.values()} == {tuple(range(201))}
+    assert courses == expected
     _assert_books_are_right(folder / "bench.sqlite3", len(runs))
 
 

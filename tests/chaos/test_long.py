@@ -125,9 +125,7 @@ def _report_and_judge(
     known = undisturbed_courses(runs, folder / "undisturbed", folder / "data" / "datasets")
     # A result without its points is unequal, too.
     unequal = [
-        run.id
-        for run in runs
-        if run.result is None or course_of(bench.points(run.id), run.result) != known[run.spec.content_hash()]
+        run.id for run in runs if run.result is None or course_of(bench.points(run.id), run.result) != known[run.id]
     ]
     resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
     print(f"\n{len(runs)} runs, kills for {MINUTES:g} min, all ended after {seconds / 60:.1f} min; seed {SEED}")

@@ -8,7 +8,6 @@ from orchestrator.records import RunRecord
 from worker.record import Point, Result
 from worker.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import RunSpec
 
 PointValues = tuple[int, int, float | None, float | None, float | None, float | None]
 
@@ -34,11 +33,15 @@ def course_of(points: Sequence[Point], result: Result) -> Course:
 
 
 def undisturbed_courses(runs: Iterable[RunRecord], folder: Path, datasets: Path) -> dict[str, Course]:
-    """By the hash of its specification: the course of each different training, in this process, one after another."""
-    different: dict[str, RunSpec] = {each.spec.content_hash(): each.spec for each in runs}
+    """By the id of the run: its course with nobody in the way, in this process; equal trainings are carried out once."""
+    known: dict[str, Course] = {}
     courses = {}
-    for name, spec in different.items():
-        reporter = MemoryReporter()
-        result = run(spec, reporter, Folders(run_folder=folder / name, dataset_folder=datasets))
-        courses[name] = course_of(reporter.points, result)
+    for each in runs:
+        assert each.spec is not None, f"the specification of {each.id} is damaged"
+        name = each.spec.content_hash()
+        if name not in known:
+            reporter = MemoryReporter()
+            result = run(each.spec, reporter, Folders(run_folder=folder / name, dataset_folder=datasets))
+            known[name] = course_of(reporter.points, result)
+        courses[each.id] = known[name]
     return courses

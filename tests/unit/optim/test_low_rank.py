@@ -182,9 +182,7 @@ def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
     torch.testing.assert_close(product[1], (1 - BETA1) * gradient[1], rtol=0.0, atol=1e-5)
     assert not product[2].any()
     assert not product[3].isfinite().all()
-    torch.testing.assert_close(
-        found.left[:3].mT @ found.left[:3], torch.eye(5).expand(3, 5, 5), rtol=0.0, atol=1e-4
-    )
+    torch.testing.assert_close(found.left[:3].mT @ found.left[:3], torch.eye(5).expand(3, 5, 5), rtol=0.0, atol=1e-4)
 
 
 HARD = {
@@ -224,7 +222,11 @@ def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows):
 def test_carried_factors_of_any_size_are_taken_up_or_dropped_but_never_spoil_a_block(solver, scale):
     """An idle block's momentum before its gradient comes back; and one that shrinks or has exploded."""
     carried = Factors(draw(1, 40, 4).float(), scale * draw(2, 4, 30).float())
-    for gradient in (torch.zeros(40, 30), scale * draw(3, 40, 30).float(), draw(4, 40, 4).float() @ draw(5, 4, 30).float()):
+    for gradient in (
+        torch.zeros(40, 30),
+        scale * draw(3, 40, 30).float(),
+        draw(4, 40, 4).float() @ draw(5, 4, 30).float(),
+    ):
         found = solve(solver, gradient, carried, iterations=5)
         size = momentum(gradient, carried).abs().max()
         assert (found.left @ found.right).abs().max() <= 2.0 * size
