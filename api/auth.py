@@ -45,6 +45,7 @@ class Doors:
         self.callers, self.leases = callers, leases
         self.requests = Throttle(requests_a_second, requests_a_second * BURST_SECONDS)
         self.failures = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
+        self.strange_workers = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
 
 
 class Guard:
@@ -118,15 +119,15 @@ class Guard:
         """Let a worker in by its lease's token, before anything of its body is read. Raises `RefusedError`."""
         secret, attempt = shown(Headers(scope=scope)), ATTEMPT.match(scope["path"])
         if secret is None or secret.by_cookie:
-            _refuse_flood(self._doors.failures.take(address))
+            _refuse_flood(self._doors.strange_workers.take(address))
             headers = {"WWW-Authenticate": "Bearer"}
             raise RefusedError(401, "token-missing", "Send the lease's token: Authorization: Bearer <token>.", headers)
         if attempt is None:
-            _refuse_flood(self._doors.failures.take(address))
+            _refuse_flood(self._doors.strange_workers.take(address))
             raise RefusedError(404, "not-found", "There is nothing at this address.")
         if not await self._doors.leases.know(attempt["run"], int(attempt["attempt"]), secret.secret):
             # Asked first, counted then: guesses from a worker's own address do not hold the worker up.
-            _refuse_flood(self._doors.failures.take(address))
+            _refuse_flood(self._doors.strange_workers.take(address))
             raise RefusedError(409, "lease-lost", str(LeaseLostError()))
         scope["bench.body_bytes"] = WORKER_BODY_BYTES
 

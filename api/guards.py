@@ -99,9 +99,12 @@ class BodyLimit:
         self._room_bytes = dict(ROOM_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
         headers = Headers(scope=scope)
         declared = headers.get("content-length", "0")
-        if scope["type"] != "http" or (declared == "0" and "transfer-encoding" not in headers):
+        if declared == "0" and "transfer-encoding" not in headers:
             await self.app(scope, receive, send)
             return
         limit = scope.get("bench.body_bytes", USER_BODY_BYTES)  # the guard has found out who sends it

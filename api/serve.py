@@ -1,13 +1,16 @@
 """The api process: its composition root. It loads no torch, ray or mlflow and holds no run's state in memory."""
 
 import gc
+import resource
 import socket
 import time
 from threading import Thread
 
 import uvicorn
+from fastapi import FastAPI
 
 from api.app import create_app
+from api.connections import MOST_CONNECTIONS, BoundedProtocol
 from api.lifetime import stop_with_parent
 from api.open_door import require_keys
 from dashboards.assets import PLOTLY, asset
@@ -18,6 +21,7 @@ from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from worker import tracing
 
+_OPEN_FILES = resource.RLIMIT_NOFILE
 GRACEFUL_SECONDS = 3
 """Open event streams are cut after this when the process is asked to end."""
 
@@ -53,14 +57,8 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     gc.collect()
     gc.freeze()
     gc.enable()
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACEFUL_SECONDS,
-    )
-    server = uvicorn.Server(config)
+    BoundedProtocol.most_connections = min(MOST_CONNECTIONS, _open_files(2 * MOST_CONNECTIONS) // 2)
+    server = uvicorn.Server(server_config(app))
 
     def stop() -> None:
         server.should_exit = True
@@ -70,6 +68,26 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     Thread(target=lambda: _compress_plotly(server), daemon=True).start()
     server.run(sockets=[listener])
     tracing.stop()
+
+
+def server_config(app: FastAPI) -> uvicorn.Config:
+    """How the api process serves `app`."""
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+
+
+def _open_files(wanted: int) -> int:
+    """How many this process may have open: as many as `wanted` where the system lets us; most begin with 1,024."""
+    soft, hard = (wanted if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(_OPEN_FILES))
+    if soft < wanted:
+        resource.setrlimit(_OPEN_FILES, (min(wanted, hard), resource.getrlimit(_OPEN_FILES)[1]))
+    return max(soft, min(wanted, hard))
 
 
 def _compress_plotly(server: uvicorn.Server) -> None:

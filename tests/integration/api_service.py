@@ -11,6 +11,7 @@ from typing import Any
 import uvicorn
 
 from api.app import create_app
+from api.serve import server_config
 from orchestrator.jobs import LeasePolicy
 from orchestrator.remote import NOWHERE, Remote
 from orchestrator.service import Bench
@@ -42,7 +43,7 @@ def serving(
     listener.listen(128)
     stopping = threading.Event()
     app = create_app(bench, stopping=stopping.is_set)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3))
+    server = uvicorn.Server(server_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.scopes import PLACES, Access, place_of
+from api.throttle import Throttle
 from orchestrator.key_records import KeyRequest, Scope
 from orchestrator.service import Bench
 from orchestrator.store.tables import keys
@@ -68,7 +69,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
         # Streams end at once; nobody is throttled.
         app = create_app(bench, stopping=lambda: True, requests_a_second=1e6)
-        app.state.doors.failures.burst = 1e6
+        app.state.doors.failures.burst = app.state.doors.strange_workers.burst = 1e6
         with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
             yield House(client=client, app=app, headers=headers, names=names, sign_in_again=refresh)
 
@@ -171,3 +172,16 @@ def test_a_route_that_nobody_placed_opens_to_admins_alone(tmp_path: Path):
             }
             assert client.get("/v1/new").status_code == 401
     assert [answers[scope].status_code for scope in Scope] == [404, 404, 200]
+
+
+def test_workers_without_a_known_token_are_throttled_and_hold_up_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(house.app.state.doors, "strange_workers", Throttle(2.0, 30.0, lambda: 0.0))
+    path = f"/v1/attempts/{house.names['run_id']}/1/points"
+    strange = [house.client.post(path, headers={"Authorization": f"Bearer {number}"}) for number in range(40)]
+    assert [answer.status_code for answer in strange] == [409] * 30 + [429] * 10
+    assert strange[-1].headers["Retry-After"] == "1"
+    assert house.client.post(path).status_code == 429
+    assert house.client.post(path, headers=house.headers["lease"]).status_code == 422, "an empty batch, which was read"
+    assert house.client.get("/v1/runs", headers=house.headers["viewer"]).status_code == 200

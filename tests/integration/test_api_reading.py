@@ -2,7 +2,10 @@
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from threading import Event, Semaphore
+from typing import Any
 
 import httpx2
 import pyarrow.csv
@@ -12,9 +15,10 @@ import pytest
 from api.app import NOUNS
 from api.client import Client
 from api.queries import LIKE_PAGES, known_queries
-from api.routes import attempts
+from api.routes import attempts, exports
 from api.scopes import ROUTES, Access
 from orchestrator.experiments import Candidate
+from orchestrator.exports import write_results
 from orchestrator.jobs import Lease
 from tests.integration.api_service import Service, serving
 from tests.stores import batch, claim, comparison_spec, result
@@ -153,6 +157,38 @@ def test_an_export_has_every_run_and_every_point(
     assert series["run_id"][0] == leases[0].run_id
     assert series["train_loss"] == [3.0] * 8_000
     assert series["host_rss_bytes"][0] is None or series["host_rss_bytes"][0] == ""
+
+
+def test_many_exports_at_once_hold_up_no_heartbeat(
+    service: Service, leases: tuple[Lease, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked for them: two are at work, some wait without a thread, the others are told to come again."""
+    experiment, at_work, may_end = service.bench.run(leases[0].run_id).experiment_id, Semaphore(0), Event()
+
+    def write_slowly(*arguments: Any) -> None:
+        at_work.release()
+        may_end.wait()
+        write_results(*arguments)
+
+    monkeypatch.setattr(exports, "write_results", write_slowly)
+    path = f"/v1/experiments/{experiment}/exports/results.csv"
+    with ThreadPoolExecutor(45) as callers, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
+        try:
+            asked = [callers.submit(http.get, path) for _ in range(45)]
+            assert at_work.acquire(timeout=60) and at_work.acquire(timeout=60)
+            assert next(as_completed(asked)).result().status_code == 429
+            beat = {"step": 1, "device_seconds": 0.5}
+            token = {"Authorization": f"Bearer {leases[1].token}"}
+            heard = http.post(f"/v1/attempts/{leases[1].run_id}/1/heartbeat", json=beat, headers=token)
+            assert heard.json() == {"command": "continue"}
+            assert http.get("/v1/runs").status_code == 200
+            assert not at_work.acquire(blocking=False)
+        finally:
+            may_end.set()
+        answers = [answer.result() for answer in asked]
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert {(answer.status_code, answer.headers["Retry-After"]) for answer in refused} == {(429, "2")}
+    assert len(answers) - len(refused) >= 16
 
 
 def test_a_csv_has_no_formula(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:

@@ -1,5 +1,6 @@
 """The workers' protocol over the real service: a token opens one attempt; a run goes from lease to leaderboard."""
 
+import socket
 from typing import Any
 
 import httpx2
@@ -171,6 +172,21 @@ def test_no_verb_works_without_the_token_or_with_another_one(service: Service, h
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
     assert service.bench.run(lease.run_id).status is RunStatus.LEASED
     assert service.bench.points(lease.run_id) == ()
+
+
+@pytest.mark.parametrize("verb", ["points", "heartbeat", "finish"])
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_nothing_of_a_strangers_body_is_waited_for(service: Service, verb: str, token: str | None):
+    """The answer comes though not one byte of the promised 10 MiB has."""
+    _, (lease,) = claim(service)
+    address = httpx2.URL(service.url)
+    with socket.create_connection((address.host, address.port), timeout=60) as stranger:
+        shown = f"Authorization: Bearer {token}\r\n" if token else ""
+        head = (
+            f"POST {path(lease, verb)} HTTP/1.1\r\nHost: {address.host}\r\n{shown}Content-Length: {10 * 2**20}\r\n\r\n"
+        )
+        stranger.sendall(head.encode())
+        assert stranger.recv(65536).startswith(b"HTTP/1.1 409" if token else b"HTTP/1.1 401")
 
 
 def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Client):

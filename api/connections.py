@@ -1,0 +1,129 @@
+"""Connections of the api process: how many there may be, and how long each may keep us waiting.
+
+uvicorn waits for ever for the rest of a request's head, whose size it does not bound, and for whoever does not read an
+answer. Here a connection that says too little is closed, and the one that has said nothing for the longest time makes
+room for a new one: who only holds connections holds up nobody.
+"""
+
+import asyncio
+from ipaddress import ip_address
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 10.0
+"""Until a request's head is whole, from the connection's begin or the answer before; bodies: `guards.py`."""
+HEAD_BYTES = 64 * 2**10
+"""Browsers and proxies send a few KiB."""
+UNREAD_SECONDS = 60.0
+"""For an answer of which the other side takes nothing."""
+MOST_CONNECTIONS = 2_048
+"""Two hundred pages and a thousand workers; at 64 KiB that the server reads ahead, 128 MiB."""
+MOST_OF_ONE_ADDRESS = 256
+"""But of this machine and of trusted proxies, who speak for many."""
+
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with an end to all waiting."""
+
+    most_connections = MOST_CONNECTIONS
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._in_message = False
+
+    @property
+    def quiet_since(self) -> float | None:
+        """Since when the head of its next request is waited for, on the loop's clock; None while one is answered."""
+        return self._head_timer.when() - HEAD_SECONDS if self._head_timer is not None else None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait, or refuse where there are too many."""
+        super().connection_made(transport)  # type: ignore[arg-type]  # a transport of asyncio's streams
+        if self._is_one_too_many():
+            self.transport.write(FULL)
+            self.transport.close()
+            return
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._stop_waiting()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless the head has become too large."""
+        super().data_received(data)
+        if self._head_timer is None or self._in_message:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._stop_waiting()
+        self._in_message = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self._in_message = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next head, and for the rest of a body that nobody wanted to read."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._wait_for_head()
+
+    def pause_writing(self) -> None:
+        """The other side does not read: for a while."""
+        super().pause_writing()
+        self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        super().resume_writing()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+
+    def _wait_for_head(self) -> None:
+        self._stop_waiting()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _is_one_too_many(self) -> bool:
+        others = [each for each in self.connections if isinstance(each, BoundedProtocol) and each is not self]
+        if not self._speaks_for_many() and self.client is not None:
+            address = self.client[0]
+            if sum(each.client is not None and each.client[0] == address for each in others) >= MOST_OF_ONE_ADDRESS:
+                return True
+        if len(others) < self.most_connections:
+            return False
+        quiet = [each for each in others if each.quiet_since is not None and not each.transport.is_closing()]
+        if not quiet:
+            return True
+        min(quiet, key=lambda each: each.quiet_since or 0.0).transport.abort()
+        return False
+
+    def _speaks_for_many(self) -> bool:
+        if self.client is None:
+            return True  # a Unix socket
+        proxies = self.config.forwarded_allow_ips or ""
+        trusted = proxies.split(",") if isinstance(proxies, str) else list(proxies)
+        return ip_address(self.client[0]).is_loopback or self.client[0] in trusted or "*" in trusted
