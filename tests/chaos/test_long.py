@@ -126,7 +126,7 @@ def _report_and_judge(
     lost = [run.id for run in runs if run.status is not RunStatus.SUCCEEDED or recorded[run.id] != 1]
     doubled = [run.id for run in runs if recorded[run.id] > 1 or ends[run.id] > 1]
     known = _undisturbed(runs, folder / "undisturbed", folder / "data" / "datasets")
-    unequal = [run.id for run in runs if _losses(run) != known[run.spec.content_hash()]]
+    unequal = [run.id for run in runs if run.spec is None or _losses(run) != known[run.spec.content_hash()]]
     resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
     print(f"\n{len(runs)} runs, kills for {MINUTES:g} min, all ended after {seconds / 60:.1f} min; seed {SEED}")
     print(f"kills     {sum(rampage.kills.values())}: {_listed(rampage.kills)}")
@@ -152,7 +152,7 @@ def _losses(each: RunRecord) -> Losses | None:
 
 def _undisturbed(runs: list[RunRecord], folder: Path, datasets: Path) -> dict[str, Losses]:
     """The losses of each different training, in this process, with nobody in the way."""
-    different: dict[str, RunSpec] = {each.spec.content_hash(): each.spec for each in runs}
+    different: dict[str, RunSpec] = {each.spec.content_hash(): each.spec for each in runs if each.spec}
     found = {}
     for name, spec in different.items():
         result = run(spec, MemoryReporter(), Folders(run_folder=folder / name, dataset_folder=datasets))

@@ -16,26 +16,26 @@ import pytest
 
 from api.client import Client, ClientError
 from api.data_folder import read_note
-from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
 from tests.integration.small_disk import SmallDisk, small_disk
-from worker.spec import Budget, Evaluation, Workload
-from worker.tasks.specs import RegressionTask
 
 Found = TypeVar("Found")
 
 
 def regression(name: str, steps: int) -> ComparisonSpec:
     """One run that needs no data: every megabyte of the disk is the service's own."""
-    return ComparisonSpec(
-        name=name,
-        workload=Workload(
-            task=RegressionTask(kind="regression", dimension=30),
-            budget=Budget(steps=steps, batch_sequences=1),
-            evaluation=Evaluation(every_steps=1_000),
-        ),
-        candidates=(Candidate(optimizer="sgd", learning_rates=(0.01,)),),
-        seeds=(1,),
+    return ComparisonSpec.model_validate(
+        {
+            "name": name,
+            "workload": {
+                "task": {"kind": "regression", "dimension": 30},
+                "budget": {"steps": steps},
+                "evaluation": {"every_steps": 1_000},
+            },
+            "candidates": [{"optimizer": "sgd", "learning_rates": [0.01]}],
+            "seeds": [1],
+        }
     )
 
 
