@@ -7,8 +7,10 @@ however they end.
 import fcntl
 import json
 import os
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -48,6 +50,26 @@ def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
         time.sleep(0.2)
     _sign(descriptor)
     return descriptor
+
+
+def keep_private(folder: Path, umask: int) -> None:
+    """Make the folder if there is none, and take from it and from what lies directly in it what `umask` forbids: an
+    earlier version, or another umask, may have left it open. What is not ours stays as it is."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o777 & ~umask)
+    for path in (folder, *folder.iterdir()):
+        with suppress(OSError):  # gone meanwhile, or somebody else's
+            if not path.is_symlink() and path.stat().st_mode & umask:
+                path.chmod(stat.S_IMODE(path.stat().st_mode) & ~umask)
+
+
+@contextmanager
+def umask_of(bits: int) -> Iterator[None]:
+    """Within, new files of this process have no more rights than that leaves."""
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def write_note(folder: Path, url: str) -> None:

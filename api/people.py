@@ -20,6 +20,7 @@ HEADINGS = {
     429: "Too much at once",
     500: "Something broke",
     503: "Not reachable for a moment",
+    507: "No room",
 }
 
 

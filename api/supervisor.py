@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from api.data_folder import lock_data_folder, remove_note, write_note
+from api.data_folder import keep_private, lock_data_folder, remove_note, umask_of, write_note
 from api.health import answers
 from api.log_files import cap
 from api.open_door import require_keys
@@ -78,9 +78,14 @@ class Supervisor:
         self.url = ""
 
     def __enter__(self) -> Self:
+        with umask_of(self._settings.umask_bits()):
+            return self._begin()
+
+    def _begin(self) -> Self:
         self._wait_for_room()
         self._lock = lock_data_folder(self._folder, self._say)
         try:
+            keep_private(self._folder, self._settings.umask_bits())
             self._prepare_database()
             end_leftovers(self._folder)
             self._socket = listen(self._settings.host, self._settings.port)

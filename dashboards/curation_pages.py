@@ -22,7 +22,7 @@ from dashboards.submitting import Pairs, sent_pairs
 from dashboards.visitor import visitor
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.service import Bench
 
 MOST_DELETED = 200
@@ -57,7 +57,7 @@ def lost_page(bench: Bench, error: NotFoundError) -> HTMLResponse:
     return page("deleted.html", status=404, experiments=[found], alone=True)
 
 
-def lost_experiment(bench: Bench, error: NotFoundError) -> ExperimentRecord | None:
+def lost_experiment(bench: Bench, error: NotFoundError) -> AnyExperiment | None:
     """The deleted experiment because of which something was not found; None where that is not why."""
     try:
         return bench.deleted_experiment(error.experiment_id) if isinstance(error, DeletedError) else None
@@ -65,7 +65,7 @@ def lost_experiment(bench: Bench, error: NotFoundError) -> ExperimentRecord | No
         return None
 
 
-def undoable(bench: Bench, experiment_id: str | None) -> ExperimentRecord | None:
+def undoable(bench: Bench, experiment_id: str | None) -> AnyExperiment | None:
     """The experiment that has just been deleted, to be offered back; None where there is none."""
     try:
         found = bench.deleted_experiment(experiment_id) if experiment_id else None

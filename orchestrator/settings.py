@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     """CPUs that runs may occupy at once; default: all of them."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
     """While the data folder's disk has less free space, no waiting run is begun; 0 begins them all."""
+    umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
+    """What nobody else may do with the data folder and what the service writes, as `umask` has it: by default nothing.
+    `027` lets the group of the service's user read."""
     keep_checkpoints: Literal["best", "last", "none"] = "last"
     """What ended runs keep. `last`: the last checkpoint of those that failed or were cancelled. `best`: that, and of
     every run the checkpoint with its lowest validation loss, which is written at each new lowest. `none`: nothing."""
@@ -127,6 +130,10 @@ class Settings(BaseSettings):
     def resolved_mlflow_uri(self) -> str:
         """The MLflow store in use."""
         return self.mlflow_uri or f"sqlite:///{self.data_folder.resolve() / 'mlflow.sqlite3'}"
+
+    def umask_bits(self) -> int:
+        """The umask of the service's processes."""
+        return int(self.umask, 8)
 
     def folders_on_disk(self) -> tuple[Path, ...]:
         """Where the service and an embedded Ray write; these may be several disks."""

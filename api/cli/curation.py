@@ -12,7 +12,7 @@ from api.cli.look import Id
 from api.cli.service import BAD_INPUT, Json, Url, connected
 
 if TYPE_CHECKING:
-    from orchestrator.records import ExperimentRecord
+    from orchestrator.records import AnyExperiment
 
 
 class LabelAct(StrEnum):
@@ -118,7 +118,7 @@ def _read(file: Path) -> str:
         raise typer.Exit(BAD_INPUT) from None
 
 
-def _print_note(experiment: "ExperimentRecord") -> None:
+def _print_note(experiment: "AnyExperiment") -> None:
     from dashboards import formats
 
     if experiment.note is None:
@@ -135,7 +135,7 @@ def _print_note(experiment: "ExperimentRecord") -> None:
     complain(plain(f"({edited})"))
 
 
-def _ask(experiment: "ExperimentRecord") -> None:
+def _ask(experiment: "AnyExperiment") -> None:
     """End the command unless somebody at a terminal agrees."""
     question = plain(f"Delete experiment {experiment.id}, {experiment.name!r}, {experiment.counts.total} runs?")
     if not sys.stdin.isatty():
@@ -144,7 +144,7 @@ def _ask(experiment: "ExperimentRecord") -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def _way_back(experiment: "ExperimentRecord") -> str:
+def _way_back(experiment: "AnyExperiment") -> str:
     from dashboards import formats
 
     if experiment.undo_until is None:

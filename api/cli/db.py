@@ -30,8 +30,7 @@ def upgrade(data: Data = None, json: Json = False) -> None:
     from orchestrator.store import maintenance
 
     settings = read_settings(data=data)
-    settings.data_folder.mkdir(parents=True, exist_ok=True)
-    with opened(settings) as database:
+    with private(settings), opened(settings) as database:
         before, newest = maintenance.revision(database)
         database.migrate()
     if json:
@@ -89,6 +88,16 @@ def vacuum(data: Data = None, json: Json = False) -> None:
         print_json({"done": True})
     else:
         print("done")
+
+
+@contextmanager
+def private(settings: Settings) -> Iterator[None]:
+    """Make the data folder where there is none; nobody else reads it, nor what is written within."""
+    from api.data_folder import keep_private, umask_of
+
+    with umask_of(settings.umask_bits()):
+        keep_private(settings.data_folder, settings.umask_bits())
+        yield
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from api.cli.console import complain, console, plain, print_json
-from api.cli.db import opened
+from api.cli.db import opened, private
 from api.cli.service import BAD_INPUT, URL_VARIABLE, Json, Url, connected
 from api.cli.up import Data, read_settings
 from orchestrator.key_records import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
@@ -151,8 +151,7 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
             yield client
         return
     settings = read_settings(data=data)
-    settings.data_folder.mkdir(parents=True, exist_ok=True)
-    with opened(settings) as database:
+    with private(settings), opened(settings) as database:
         from api.cli.keys_here import KeysHere
 
         database.migrate()

@@ -1,6 +1,7 @@
 """`adapm-bench up`: the whole service on this machine; `api` and `dispatcher`: its two processes."""
 
 import gc
+import os
 import socket
 import threading
 from pathlib import Path
@@ -74,6 +75,7 @@ def api_process(
     from api.supervisor import listen
 
     settings = read_settings(data=data, host=host, port=port)
+    os.umask(settings.umask_bits())
     try:
         listener = socket.socket(fileno=descriptor) if descriptor is not None else listen(settings.host, settings.port)
         serve(settings, listener, watch_stdin=watch_stdin)
@@ -96,6 +98,7 @@ def dispatcher_process(
 
     try:
         settings = read_settings(data=data, slots=slots, ray_address=ray_address)
+        os.umask(settings.umask_bits())
         dispatch(settings, service_url, name=name, watch_stdin=watch_stdin)
     except (OrchestratorError, TracingError) as error:
         complain(f"error: {error}")

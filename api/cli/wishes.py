@@ -11,7 +11,7 @@ from orchestrator.jobs import Wish
 
 if TYPE_CHECKING:
     from api.client import Client
-    from orchestrator.records import ExperimentRecord, RunRecord
+    from orchestrator.records import AnyExperiment, RunRecord
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +55,7 @@ def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
         print(f"experiment {record.id}: {counts_text(record.counts)}")
 
 
-def _ask(client: "Client", id: str, wish: Wish) -> "ExperimentRecord | RunRecord":
+def _ask(client: "Client", id: str, wish: Wish) -> "AnyExperiment | RunRecord":
     from api.client import ClientError
 
     try:

@@ -128,7 +128,7 @@ def latest(columns: Columns) -> dict[str, object]:
 def damaged_points(connection: Connection, run_id: str) -> int:
     """How many points of a run lie in chunks that cannot be read."""
     rows = connection.execute(sa.select(chunks).where(chunks.c.run_id == run_id)).all()
-    return sum(row.points for row in rows) - sum(row.points for row in _intact(rows, FIELDS))
+    return int(sum(row.points for row in rows) - sum(row.points for row in _intact(rows, FIELDS)))
 
 
 def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:

@@ -61,9 +61,8 @@ def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypa
     with store.database.writing() as connection:
         query = sa.select(run_specs.c.spec).where(run_specs.c.run_id == f"{lost}-0000")
         text = connection.execute(query).scalar_one().replace('"signum"', '"adamw"')
-        connection.execute(
-            sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000").values(written(run_specs, text))
-        )
+        mine = sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000")
+        connection.execute(mine.values(written(run_specs, text)))
     store.pass_time(REFUSED_SECONDS + 1)
     (lease,) = store.claim(cpus=4, limit=4)
     assert store.bench.run(lease.run_id).reason is None

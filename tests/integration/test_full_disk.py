@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -16,26 +17,26 @@ import pytest
 
 from api.client import Client, ClientError
 from api.data_folder import read_note
-from orchestrator.experiments import Candidate, ComparisonSpec
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus
 from tests.integration.small_disk import SmallDisk, small_disk
-from worker.spec import Budget, Evaluation, Workload
-from worker.tasks.specs import RegressionTask
 
 Found = TypeVar("Found")
 
 
 def regression(name: str, steps: int) -> ComparisonSpec:
     """One run that needs no data: every megabyte of the disk is the service's own."""
-    return ComparisonSpec(
-        name=name,
-        workload=Workload(
-            task=RegressionTask(kind="regression", dimension=30),
-            budget=Budget(steps=steps, batch_sequences=1),
-            evaluation=Evaluation(every_steps=1_000),
-        ),
-        candidates=(Candidate(optimizer="sgd", learning_rates=(0.01,)),),
-        seeds=(1,),
+    return ComparisonSpec.model_validate(
+        {
+            "name": name,
+            "workload": {
+                "task": {"kind": "regression", "dimension": 30},
+                "budget": {"steps": steps},
+                "evaluation": {"every_steps": 1_000},
+            },
+            "candidates": [{"optimizer": "sgd", "learning_rates": [0.01]}],
+            "seeds": [1],
+        }
     )
 
 
@@ -74,6 +75,7 @@ def dispatchers(supervisor: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
 def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
+    """Its data folder is nobody else's, too: this service has written everything that one writes."""
     disk, log = small_disk(tmp_path / "disk", 64), tmp_path / "up.log"
     with running(disk, log) as (url, supervisor), Client(url) as client:
         long = client.submit(regression("long", 100_000_000)).experiment.id
@@ -112,6 +114,13 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
             until(lambda id=each: client.experiment(id).counts.done(), f"{each} has ended")  # type: ignore[misc]
             assert client.experiment(each).counts.by_status == {RunStatus.SUCCEEDED: 1}
         assert supervisor.is_running()
+        assert open_to_others(disk.path() / "data") == []
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What below the folder, itself included, anybody but its owner may read, write or enter."""
+    found = [path for path in (folder, *folder.rglob("*")) if not path.is_symlink() and path.lstat().st_mode & 0o077]
+    return [f"{path} {stat.filemode(path.lstat().st_mode)}" for path in found]
 
 
 def refusal(client: Client, spec: ComparisonSpec) -> ClientError | None:

@@ -1,13 +1,14 @@
 """One service a data folder, whatever way the earlier one ended."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from api.data_folder import lock_data_folder, read_note, remove_note, write_note
+from api.data_folder import keep_private, lock_data_folder, read_note, remove_note, write_note
 from orchestrator.errors import DataFolderError
 
 HOLD = "import sys; from pathlib import Path; from api.data_folder import *; lock_data_folder(Path(sys.argv[1]), print)"
@@ -31,6 +32,26 @@ def test_lock_lasts_as_long_as_any_process_of_the_service(tmp_path: Path) -> Non
     said: list[str] = []
     os.close(lock_data_folder(tmp_path, said.append))
     assert said == [f"waiting for the processes of an earlier service on {tmp_path} to end"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o700), (0o027, 0o750)])
+def test_a_folder_that_was_open_is_closed(tmp_path: Path, umask: int, mode: int) -> None:
+    folder = tmp_path / "data"
+    (folder / "runs").mkdir(parents=True)
+    (folder / "bench.sqlite3").touch()
+    (folder / "elsewhere").symlink_to(tmp_path / "other")
+    (tmp_path / "other").touch(0o644)
+    for path in (folder, folder / "runs", folder / "bench.sqlite3"):
+        path.chmod(0o777)
+    keep_private(folder, umask)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "runs", folder / "bench.sqlite3")] == [
+        mode,
+        mode,
+        mode,
+    ]
+    assert (tmp_path / "other").stat().st_mode & 0o044, "what a link leads to is not ours"
+    keep_private(tmp_path / "new", umask)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
 
 
 def test_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:

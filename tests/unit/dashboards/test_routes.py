@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from fastapi.testclient import TestClient
 
+from api.app import create_app
 from dashboards import formats
 from dashboards.assets import PLOTLY
 from orchestrator.experiments import Tuning
@@ -221,3 +223,68 @@ def test_a_page_weighs_little_without_plotly(client, finished):
     weight = len(page.content) + sum(len(client.get(f"/static/{name}").content) for name in names)
     assert len(names) == 12
     assert weight <= 150_000
+
+
+def test_damaged_rows_are_marked_and_everything_else_is_shown(bench, player):
+    """A result, the specification of a run, points, and the specification of an experiment."""
+    client = TestClient(create_app(bench, allowed_hosts=("testserver",)))
+    experiment = bench.submit(DEMO).experiment
+    broken = bench.submit(DEMO.model_copy(update={"name": "broken"})).experiment
+    player.finish()
+    first, second, third, whole = [run.id for run in bench.all_runs(experiment.id)][:4]
+    with bench.keyring._database.writing() as connection:
+        for statement in (
+            f"UPDATE results SET result = '{{' WHERE run_id = '{first}'",
+            f"UPDATE run_specs SET spec = 'nonsense' WHERE run_id = '{second}'",
+            f"UPDATE chunks SET data = x'00' WHERE run_id = '{third}'",
+            f"UPDATE experiments SET spec = 'null' WHERE id = '{broken.id}'",
+        ):
+            assert connection.exec_driver_sql(statement).rowcount > 0
+    home = client.get("/")
+    assert home.status_code == 200
+    assert f"the stored specification of experiment {broken.id}" in home.text
+    assert client.get("/?q=broken").text.count(">damaged<") == 1
+    page = client.get(f"/experiments/{experiment.id}")
+    assert page.status_code == 200
+    assert "2 runs cannot be read in full" in page.text
+    assert page.text.count(">damaged<") == 2
+    for id, words in (
+        (first, "the stored result of run"),
+        (second, "the stored specification of run"),
+        (third, "points of its series cannot be read"),
+    ):
+        shown = client.get(f"/runs/{id}")
+        assert shown.status_code == 200
+        assert words in shown.text
+    refused = client.get(f"/experiments/{broken.id}", headers={"accept": "text/html"})
+    assert refused.status_code == 500
+    assert f"he stored specification of experiment {broken.id}" in refused.text
+    for path in (
+        "/queue",
+        "/deleted",
+        f"/compare?runs={first}&runs={second}&runs={third}&runs={whole}",
+        f"/compare/figure.json?runs={second}&runs={whole}",
+        f"/experiments/{experiment.id}/figures/curves.json",
+        f"/experiments/{experiment.id}/figures/curves.json?group=seed",
+        f"/experiments/{experiment.id}/report.html",
+        f"/runs/{third}/figures/series.json",
+        f"/v1/runs?experiment_id={experiment.id}",
+        f"/v1/runs/{first}",
+        f"/v1/runs/{second}",
+        f"/v1/runs/{third}/points",
+        "/v1/experiments",
+        f"/v1/experiments/{experiment.id}/comparison",
+        f"/v1/experiments/{experiment.id}/exports/results.csv",
+        f"/v1/experiments/{experiment.id}/exports/series.csv",
+        f"/v1/experiments/{experiment.id}/provenance",
+        f"/v1/runs/{second}/events",
+    ):
+        answer = client.get(path)
+        assert answer.status_code in (200, 404), (path, answer.text[:300])
+        assert answer.status_code == 200 or "nothing at" in answer.text, path
+    listed = client.get("/v1/experiments").json()["items"]
+    assert [one["spec"] is None for one in listed] == [True, False]
+    assert f"the stored specification of experiment {broken.id}" in listed[0]["damaged"]
+    problem = client.get(f"/v1/experiments/{broken.id}")
+    assert (problem.status_code, problem.json()["type"]) == (500, "urn:adapm-bench:problem:damaged")
+    assert client.get(f"/v1/runs/{first}").json()["result"] is None
