@@ -1,6 +1,9 @@
 # One image for every process of the bench: `docker build --target cpu .`, or `--target cuda` for machines with NVIDIA GPUs.
 
-FROM python:3.11.13-slim-bookworm AS base
+# Of the image that everything begins with: `docker build --build-arg PYTHON_DIGEST=sha256:…`; docs/deployment.md has how
+# it is found. There is no default: a tag alone names other bytes tomorrow.
+ARG PYTHON_DIGEST
+FROM python:3.11.13-slim-bookworm@${PYTHON_DIGEST} AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH
 # g++: torch.compile writes C++ for CPUs. libgomp1: torch's threads.
 RUN apt-get update \

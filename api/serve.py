@@ -40,6 +40,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         free_bytes=settings.free_bytes,
         keep_checkpoints=settings.keep_checkpoints,
         remote=settings.remote(),
+        most_waiting=settings.waiting_runs,
     )
     server: uvicorn.Server
     require_keys(settings, bench.keyring)

@@ -101,12 +101,15 @@ class Bench(CurationVerbs, SeriesVerbs):
         free_bytes: int = 0,
         keep_checkpoints: Keep = "last",
         remote: Remote = NOWHERE,
+        most_waiting: int | None = None,
     ) -> None:
-        """`free_bytes`: with less free space no run is begun. `keep_checkpoints`: what is kept of ended runs."""
+        """`free_bytes`: with less free space no run is begun. `keep_checkpoints`: what is kept of ended runs.
+        `most_waiting`: runs of one key that may wait to be begun."""
         self._database, self._policy = database, policy
         self._runs_folder, self._datasets_folder, self._remote = runs_folder, datasets_folder, remote
         self._free_bytes, self._keep_checkpoints = free_bytes, keep_checkpoints
         self._queue = Queue(database, policy)
+        self._queue.most_waiting = most_waiting
         self._leases = Leases(database, policy)
         self.keyring = Keyring(database)
         self.audit = AuditLog(database)

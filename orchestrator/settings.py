@@ -48,6 +48,8 @@ class Settings(BaseSettings):
     """Further names, with commas between them, that the service is called by: those of a reverse proxy."""
     requests_a_second: float = Field(default=100.0, gt=0, le=1e6)
     """What one key may ask for in the long run; three times as many at once."""
+    waiting_runs: int = Field(default=20_000, ge=0, le=2**31 - 1)
+    """Runs of one key's experiments that may wait to be begun when it submits more."""
     audit_days: float = Field(default=365.0, gt=0, le=36_500)
     """How long the audit log remembers."""
     undo_days: float = Field(default=7.0, ge=0, le=3650)

@@ -63,6 +63,8 @@ class Queue:
     def __init__(self, database: Database, policy: LeasePolicy) -> None:
         self._database = database
         self._policy = policy
+        self.most_waiting: int | None = None
+        """Runs of one key that may wait to be begun when it submits more; None is no limit."""
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
         self._due = self._waiting()
@@ -73,7 +75,9 @@ class Queue:
         """Queue experiments in one transaction; see `submission.submit_together`. The answer of each, or what refuses
         it; a fault that nobody foresaw refuses the guilty one alone."""
         try:
-            return list(submission.submit_together(self._database, submittals)) if submittals else []
+            if not submittals:
+                return []
+            return list(submission.submit_together(self._database, submittals, self.most_waiting))
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - its answer

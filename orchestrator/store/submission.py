@@ -10,7 +10,7 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import IdempotencyError, OrchestratorError
+from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError
 from orchestrator.experiments import ComparisonSpec, PlannedRun
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds import planned_runs, will_grow
@@ -33,6 +33,7 @@ from orchestrator.store.tables import (
     events,
     experiments,
     is_claimable,
+    keys,
     outbox,
     run_specs,
     runs,
@@ -93,11 +94,15 @@ Submitted = tuple[ExperimentId, ExperimentRecord | None]
 """The experiment's id, and its record where it is new."""
 
 
-def submit_together(database: Database, submittals: Sequence[Submittal]) -> list[Submitted | OrchestratorError]:
+def submit_together(
+    database: Database, submittals: Sequence[Submittal], most_waiting: int | None = None
+) -> list[Submitted | OrchestratorError]:
     """Store the experiments and their runs; returns the id of each, or what refuses it.
 
     The same `key` with the same specification is answered with the experiment that it made the first time; with
-    another one `IdempotencyError` is the answer. When this returns, nothing short of a lost disk loses an experiment.
+    another one `IdempotencyError` is the answer. One that would leave its caller's key with more than `most_waiting`
+    runs that wait to be begun is answered with `ConflictError`. When this returns, nothing short of a lost disk loses
+    an experiment.
     """
     answers: dict[int, Submitted | OrchestratorError] = {}
     new: list[ExperimentId] = []
@@ -105,6 +110,8 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
     turns: dict[int, int] = {}
     with database.writing() as connection:
         now = database.read_clock(connection)
+        key_ids, runs_planned = {each.by for each in submittals if each.by}, sum(len(s.planned) for s in submittals)
+        room = _room(connection, key_ids, runs_planned, most_waiting)
         # In the order of the keys: two processes that lock several must take them in the same order.
         ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
         ids = [_new_id() for _ in ordered]
@@ -114,6 +121,16 @@ def submit_together(database: Database, submittals: Sequence[Submittal]) -> list
             if number is None:
                 answers[position] = _earlier(connection, each)
                 continue
+            if each.by in room and len(each.planned) > room[each.by]:
+                connection.execute(sa.delete(experiments).where(experiments.c.number == number))
+                answers[position] = ConflictError(
+                    f"this key may have {most_waiting:,} runs that wait to be begun, and has room for "
+                    f"{room[each.by]:,} more; this experiment has {len(each.planned):,}: wait until some have begun, "
+                    "or cancel some"
+                )
+                continue
+            if each.by in room:
+                room[each.by] -= len(each.planned)
             rank = -each.spec.priority
             if rank not in turns:  # the same for all of them: what joins a turn does not end it
                 turns[rank] = _turn(connection, rank)
@@ -178,6 +195,22 @@ def _insert_experiments(
         for experiment_id, each in zip(ids, submittals, strict=True)
     ]
     return {row.id: row.number for row in connection.execute(_INSERT_EXPERIMENTS[connection.dialect.name], rows)}
+
+
+def _room(
+    connection: Connection, key_ids: Collection[str], planned: int, most_waiting: int | None
+) -> dict[str | None, int]:
+    """How many more runs of each key may wait, where so many that are `planned` might be too many; locks the keys, so
+    that two submissions cannot pass together."""
+    if most_waiting is None or not key_ids:
+        return {}
+    connection.execute(_LOCK_KEYS, {"ids": sorted(key_ids)})
+    # Whose they are is looked at where all that wait could be too many for one: it takes twenty times as long.
+    of_all = connection.execute(_SOME_WAITING, {"most": most_waiting}).scalar_one()
+    if of_all < most_waiting and of_all + planned <= most_waiting:
+        return {}
+    waiting = {row.key_id: int(row.runs) for row in connection.execute(_WAITING, {"ids": sorted(key_ids)})}
+    return {key_id: max(most_waiting - waiting.get(key_id, 0), 0) for key_id in key_ids}
 
 
 def _earlier(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
@@ -309,6 +342,28 @@ _SERVED = (
     .where(is_claimable & (runs.c.rank == sa.bindparam("rank")) & (runs.c.attempt == 0) & runs.c.schedulable)
     .order_by(*QUEUE_ORDER)
     .limit(1)
+)
+_LOCK_KEYS = (
+    sa.select(keys.c.id)
+    .where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(keys.c.id)
+    .with_for_update(key_share=True)
+)
+_SOME_WAITING = sa.select(sa.func.count()).select_from(
+    sa.select(runs.c.position).where(is_claimable).limit(sa.bindparam("most")).subquery()
+)
+# By the index of the runs that wait, which is as long as the queue; the runs of a key are as many as ever were.
+_QUEUED = (
+    sa.select(runs.c.experiment_number, sa.func.count().label("runs"))
+    .where(is_claimable)
+    .group_by(runs.c.experiment_number)
+    .subquery()
+)
+_WAITING = (
+    sa.select(experiments.c.key_id, sa.func.sum(_QUEUED.c.runs).label("runs"))
+    .select_from(_QUEUED.join(experiments, experiments.c.number == _QUEUED.c.experiment_number))
+    .where(experiments.c.key_id.in_(sa.bindparam("ids", expanding=True)))
+    .group_by(experiments.c.key_id)
 )
 _LAST_TURN = sa.select(sa.func.max(runs.c.turn)).where(runs.c.rank == sa.bindparam("rank"))
 _INSERT_RUNS, _INSERT_SPECS, _INSERT_EVENTS = sa.insert(runs), sa.insert(run_specs), sa.insert(events)

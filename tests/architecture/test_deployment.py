@@ -3,21 +3,36 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import psycopg
 import pytest
 import yaml
 from typer.main import get_command
 
 from api.cli.app import main
+from orchestrator.jobs import LeasePolicy
+from orchestrator.key_records import KeyRequest
+from orchestrator.service import Bench
 from orchestrator.settings import Settings, unknown_variables
+from orchestrator.store import maintenance
+from orchestrator.store.database import Database
+from orchestrator.store.queue import Queue
+from tests.stores import PostgresqlServer, claim, comparison_spec, result
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+DOCUMENT = (ROOT / "docs" / "deployment.md").read_text()
+ROLES = ROOT / "docs" / "compose" / "roles.sql"
+PINNED = re.compile(r"(?P<image>[a-z/-]+:v?\d+\.\d+[\w.-]*)@\$\{(?P<variable>[A-Z]+_DIGEST):\?[^}]+\}")
+"""An image by its tag, for people, and its digest, which has to be given."""
 SCHEMA = ROOT / "tests" / "reference" / "compose-spec.json"
 """Of the Compose specification, github.com/compose-spec/compose-spec, Apache-2.0."""
 
@@ -60,13 +75,159 @@ def test_the_addresses_of_storage_are_taken(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_is_pinned_bounded_and_watched(name: str):
     service = SERVICES[name]
-    assert re.fullmatch(r"[a-z/-]+:(v?\d+\.\d+[\w.-]*|cpu|cuda)", service["image"])
+    ours = re.fullmatch(r"adapm-bench:(cpu|cuda)", service["image"])
+    assert bool(ours) == ("build" in service)
+    assert ours or PINNED.fullmatch(service["image"])
     if service["restart"] == "no":  # it ends by itself
         assert name in ("migrate", "prepare")
     else:
         assert "test" in service["healthcheck"]
-        assert service["deploy"]["resources"]["limits"]["memory"]
         assert service["restart"] == "unless-stopped"
+    limits = service["deploy"]["resources"]["limits"]
+    assert limits["memory"]
+    assert 0 < limits["pids"] <= 65_536
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_gains_anything_or_writes_to_its_root(name: str):
+    """Processes keep what they begin with; files go to volumes, and to memory that ends with the container."""
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service.get("cap_add", []) == (["NET_BIND_SERVICE"] if name == "proxy" else [])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not service.get("privileged")
+    places = {place.partition(":")[0]: place for place in service["tmpfs"]}
+    assert "/tmp" in places
+    assert all("size=" in place for place in places.values()), "memory that is written to is bounded"
+    if service["image"].startswith("adapm-bench"):
+        assert "exec" in places["/tmp"], "torch.compile loads what it compiles there"
+        assert "/home/bench" in places
+
+
+def test_digests_are_asked_for_and_the_documents_steps_find_those_of_the_same_images():
+    """None is made up here: what a tag names today is looked up once, kept in .env, and has to be there."""
+    wanted = {found["variable"]: found["image"] for each in SERVICES.values() if (found := PINNED.match(each["image"]))}
+    (base,) = re.findall(r"^FROM (\S+:\S+)@\$\{PYTHON_DIGEST\} AS base$", DOCKERFILE, flags=re.MULTILINE)
+    assert re.search(r"^ARG PYTHON_DIGEST$", DOCKERFILE, flags=re.MULTILINE), "without a default"
+    for service in SERVICES.values():
+        if "build" in service:
+            assert re.fullmatch(r"\$\{PYTHON_DIGEST:\?[^}]+\}", service["build"]["args"]["PYTHON_DIGEST"])
+    told = re.search(r"^for image in (.*?); do$.*?> \.env$", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+    assert told
+    listed = dict(each.split("=") for each in told[1].replace("\\\n", " ").split())
+    assert {f"{name}_DIGEST": image for name, image in listed.items()} == wanted | {"PYTHON_DIGEST": base}
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert not re.search(r"@sha256:", "".join((DOCKERFILE, (ROOT / "docker-compose.yml").read_text())))
+
+
+KNOWS = {
+    "api": {"adapm_bench_database_url"},
+    "migrate": {"adapm_bench_database_url"},
+    "dispatcher": {"adapm_bench_database_url", "ray_token"},
+    "ray-head": {"ray_token"},
+    "worker-cpu": {"ray_token"},
+    "worker-gpu": {"ray_token"},
+    "mlflow": {"mlflow_database_url"},
+    "postgres": {"postgres_password", "bench_password", "mlflow_password"},
+    "prometheus": {"prometheus_key"},
+    "grafana": {"grafana_password"},
+}
+"""What each service is told; the others nothing."""
+
+
+def test_what_trains_or_fetches_knows_no_database_and_mlflow_only_its_own():
+    assert {name: set(service.get("secrets", ())) for name, service in SERVICES.items()} == {
+        name: KNOWS.get(name, set()) for name in SERVICES
+    }
+    for name, service in SERVICES.items():
+        if "adapm_bench_database_url" not in KNOWS.get(name, ()):
+            assert "database_url" not in words(service).replace("mlflow_database_url", "")
+            assert not [each for each in service.get("environment", {}) if "DATABASE" in each or "PG" in each]
+    volumes = {
+        name: {each.partition(":")[0] for each in service.get("volumes", ())} for name, service in SERVICES.items()
+    }
+    assert volumes["mlflow"] == {"artifacts"}
+    assert {name for name in volumes if "database" in volumes[name]} == {"postgres"}
+
+
+@pytest.fixture
+def roles(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """What docs/compose/roles.sql makes, on a real server: the URL of each role's database, and of the other's as that
+    role. It is undone at the end."""
+    for name in ("bench", "mlflow"):
+        (tmp_path / f"{name}_password").write_text(f"of {name}'s own")
+    # The server of the tests has a role `bench` already, its superuser: ours get names of their own here.
+    script = ROLES.read_text().replace("/run/secrets", str(tmp_path))
+    script = re.sub(r"\b(bench|mlflow)\b", r"trial_\1", script)
+    socket_folder = str(postgresql._socket_folder)
+    psql = [str(shutil.which("psql")), "-h", socket_folder, "-U", "bench", "-d", "postgres", "-X", "-q"]
+    try:
+        subprocess.run([*psql, "-f", "-"], input=script, text=True, check=True, capture_output=True)
+        urls = {
+            f"{role} {database}": f"postgresql://trial_{role}@/trial_{database}?host={socket_folder}"
+            for role in ("bench", "mlflow")
+            for database in ("bench", "mlflow")
+        }
+        yield urls
+    finally:
+        undo = "".join(f"DROP DATABASE IF EXISTS trial_{name};" for name in ("bench", "mlflow"))
+        undo += "".join(f"DROP ROLE IF EXISTS trial_{name};" for name in ("bench", "mlflow"))
+        for statement in undo.split(";"):
+            subprocess.run([*psql, "-c", statement], check=True, capture_output=True)
+        grant = "GRANT CONNECT, TEMPORARY ON DATABASE postgres TO PUBLIC; GRANT CONNECT ON DATABASE template1 TO PUBLIC"
+        subprocess.run([*psql, "-c", grant], check=True, capture_output=True)
+
+
+@pytest.mark.postgres
+def test_the_bench_works_with_a_role_that_may_nothing_else(roles: dict[str, str], tmp_path: Path):
+    """All that the service does, from the first migration on; not MLflow's database, nor the server's files."""
+    database = Database(roles["bench bench"])
+    try:
+        database.migrate()
+        bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
+        bench.keyring.create(KeyRequest(label="Ada"))
+        experiment_id = bench.submit(comparison_spec()).experiment.id
+        (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
+        bench.hello(lease.run_id, lease.attempt, lease.token)
+        bench.finish(lease.run_id, lease.attempt, lease.token, result())
+        assert bench.experiment(experiment_id).counts.by_status["succeeded"] == 1
+        assert maintenance.faults(database) == ()
+        maintenance.vacuum(database)
+    finally:
+        database.close()
+    for forbidden in (
+        "CREATE ROLE another",
+        "CREATE DATABASE another",
+        "COPY (SELECT 1) TO PROGRAM 'id'",
+        "SELECT pg_read_file('/etc/passwd')",
+        "SELECT * FROM pg_authid",
+        "ALTER ROLE CURRENT_USER SUPERUSER",
+    ):
+        with (
+            psycopg.connect(roles["bench bench"], autocommit=True) as connection,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            connection.execute(forbidden.encode())
+    with psycopg.connect(roles["mlflow mlflow"], autocommit=True) as connection:
+        connection.execute("CREATE TABLE experiments (id int)")
+    for stranger in ("bench mlflow", "mlflow bench"):
+        with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+            psycopg.connect(roles[stranger])
+
+
+def test_the_superuser_is_nobodys_role():
+    """The image's default superuser is `postgres`; URLs of the document are of the two roles that the script makes."""
+    assert set(SERVICES["postgres"]["environment"]) == {"POSTGRES_PASSWORD_FILE"}
+    assert SERVICES["postgres"]["user"] == "postgres", "the system's, so that no capability is needed"
+    assert {each["source"]: each["target"] for each in SERVICES["postgres"]["configs"]} == {
+        "roles": "/docker-entrypoint-initdb.d/roles.sql"
+    }
+    assert COMPOSE["configs"]["roles"] == {"file": "./docs/compose/roles.sql"}
+    users = re.findall(r"postgresql(?:\+psycopg)?://(\w+):", DOCUMENT)
+    assert set(users) == {"bench", "mlflow"}
+    read = set(re.findall(r"/run/secrets/(\w+)", ROLES.read_text()))
+    assert read | {"postgres_password"} == set(SERVICES["postgres"]["secrets"])
 
 
 def test_the_proxy_alone_is_reached_from_outside():
@@ -122,7 +283,7 @@ def test_images_run_as_a_user_and_have_the_stages_that_compose_names():
     assert len(re.findall(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)) == len(stages), "every stage has a name"
     assert re.search(r"^USER bench$", DOCKERFILE, flags=re.MULTILINE)
     for name in re.findall(r"--from=(\S+)", DOCKERFILE) + re.findall(r"^FROM (\S+) AS", DOCKERFILE, flags=re.MULTILINE):
-        assert name in stages or re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm", name)
+        assert name in stages or re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm@\$\{PYTHON_DIGEST\}", name)
 
 
 def test_what_the_image_copies_is_not_left_out_of_its_context():

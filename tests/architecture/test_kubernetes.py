@@ -17,12 +17,14 @@ import yaml
 from ray.scripts.scripts import cli as ray_commands
 
 from orchestrator.settings import unknown_variables
-from tests.architecture.test_deployment import SERVICES
+from tests.architecture.test_deployment import DOCUMENT, KNOWS, ROLES, SERVICES
 from tests.architecture.test_documented_commands import refusal
 
 ROOT = Path(__file__).parents[2]
 NEWEST, OLDEST = "1.37", "1.25"
 """Versions of Kubernetes whose schemas the checker has."""
+PINNED = re.compile(r"(registry\.example/adapm-bench:(cpu|cuda)|[a-z]+:\d[\w.-]+)@(?P<digest>\$\{[A-Z]+_DIGEST\})")
+"""An image by its tag, for people, and its digest, which has to be put in."""
 SCRIPT = ROOT / "docs" / "slurm" / "workers.sbatch"
 CLUSTER_SCHEMA = json.loads((ROOT / "tests" / "reference" / "raycluster-crd.json").read_text())
 SLURM_OPTIONS = {"job-name", "nodes", "ntasks-per-node", "exclusive", "gpus-per-node", "time", "signal", "requeue"}
@@ -113,9 +115,130 @@ def test_every_pod_is_bounded_unprivileged_and_knows_nothing_of_the_cluster(name
     mounted = {volume["name"] for volume in spec["volumes"]}
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
         assert container["resources"]["limits"]["memory"]
-        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
         assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
-        assert re.fullmatch(r"registry\.example/adapm-bench:(cpu|cuda)|[a-z]+:\d[\w.-]+", container["image"])
+        written = {mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "scratch"}
+        assert "/tmp" in written
+        if "adapm-bench" in container["image"]:
+            assert "/home/bench" in written
+        assert PINNED.fullmatch(container["image"])
+    assert all(volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume)
+
+
+def test_digests_are_asked_for_and_found_by_the_documents_steps():
+    """None is made up: the steps look each up, and put it where the manifests want it."""
+    wanted = {PINNED.fullmatch(each["image"])["digest"] for each in containers()}
+    applied = re.search(r"envsubst '([^']+)' < \"\$each\" \| kubectl apply", DOCUMENT)
+    assert applied
+    assert (
+        {f"${{{name[1:]}}}" for name in applied[1].split()}
+        == wanted
+        == {
+            "${CPU_DIGEST}",
+            "${CUDA_DIGEST}",
+            "${POSTGRES_DIGEST}",
+        }
+    )
+    for name in wanted:
+        assert f"{name[2:-1]}=$(digest " in DOCUMENT
+    assert SERVICES["postgres"]["image"].partition("@")[0] in {each["image"].partition("@")[0] for each in containers()}
+    assert "@sha256:" not in "".join(path.read_text() for path in (ROOT / "docs" / "kubernetes").glob("*.yaml"))
+
+
+def secrets_of(spec: dict[str, Any]) -> set[str]:
+    """The secrets that are mounted into a pod."""
+    found = set()
+    for volume in spec["volumes"]:
+        found |= {volume["secret"]["secretName"]} if "secret" in volume else set()
+        found |= {each["secret"]["name"] for each in volume.get("projected", {}).get("sources", ())}
+    return found
+
+
+def test_each_pod_is_told_what_it_needs():
+    """What trains knows no database; MLflow, and PostgreSQL's own password, are nobody else's."""
+    assert {name.rpartition(" ")[2]: secrets_of(spec) for name, spec in PODS.items()} == {
+        "api": {"bench-database"},
+        "dispatcher": {"bench-database", "ray"},
+        "mlflow": {"mlflow-database"},
+        "tools": {"bench-database"},
+        "postgres": {"postgres"},
+        "head": {"ray"},
+        "cpu": {"ray"},
+        "gpu": {"ray"},
+    }
+    made = dict(re.findall(r"kubectl create secret generic ([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", DOCUMENT))
+    told = {name: set(re.findall(r"--from-literal=(\w+)=", text)) for name, text in made.items()}
+    assert told == {
+        "postgres": KNOWS["postgres"],
+        "bench-database": KNOWS["api"],
+        "mlflow-database": KNOWS["mlflow"],
+        "ray": KNOWS["worker-cpu"],
+        "storage": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
+    }
+    for container in containers():
+        assert {name for each in container.get("envFrom", ()) for name in reference(each)} <= {"bench", "storage"}
+    settings = MANIFESTS["bench ConfigMap bench"]["data"]
+    assert not [name for name in settings if "DATABASE" in name or "PASSWORD" in name]
+
+
+def reference(source: dict[str, Any]) -> Iterator[str]:
+    """The names of what an environment comes from."""
+    yield from (each["name"] for each in source.values())
+
+
+def test_the_roles_are_those_of_compose():
+    assert MANIFESTS["postgresql ConfigMap roles"]["data"]["roles.sql"] == ROLES.read_text()
+    names = {each["name"] for each in PODS["postgresql StatefulSet postgres"]["containers"][0]["env"]}
+    assert names == {"POSTGRES_PASSWORD_FILE", "PGDATA"}, "the superuser is the image's own, postgres"
+
+
+def labels_of_pods() -> Iterator[tuple[str, dict[str, str]]]:
+    """(name, labels) of all pods, with those that KubeRay gives its own."""
+    for name, manifest in MANIFESTS.items():
+        if manifest["kind"] == "Pod":
+            yield name.rpartition(" ")[2], manifest["metadata"]["labels"]
+        elif manifest["kind"] == "RayCluster":
+            yield "ray", {"ray.io/cluster": manifest["metadata"]["name"]}
+        elif "template" in manifest.get("spec", {}):
+            yield name.rpartition(" ")[2], manifest["spec"]["template"]["metadata"]["labels"]
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    assert set(selector) <= {"matchLabels"}
+    return all(labels.get(name) == value for name, value in selector.get("matchLabels", {}).items())
+
+
+def test_policies_say_whom_they_let_in_and_that_is_who_has_to():
+    """Who reaches whom, at which ports; from other namespaces by name, and nobody from nowhere in particular."""
+    pods = dict(labels_of_pods())
+    policies = [each["spec"] for each in MANIFESTS.values() if each["kind"] == "NetworkPolicy"]
+    assert all(policy["policyTypes"] == ["Ingress"] for policy in policies)
+    assert {"podSelector": {}, "policyTypes": ["Ingress"]} in policies, "who is not spoken of is reached by nobody"
+    found: dict[str, set[tuple[str, int | None]]] = {name: set() for name in pods}
+    for policy in policies:
+        for rule in policy.get("ingress", ()):
+            assert rule["from"], "without it, everybody"
+            ports = [port["port"] for port in rule.get("ports", ())] or [None]
+            for peer in rule["from"]:
+                assert set(peer) <= {"podSelector", "namespaceSelector"} and peer["podSelector"]["matchLabels"]
+                namespace = peer.get("namespaceSelector", {}).get("matchLabels", {}).get("kubernetes.io/metadata.name")
+                assert ("namespaceSelector" in peer) == (namespace is not None)
+                near = [name for name, labels in pods.items() if selects(peer["podSelector"], labels)]
+                for target, labels in pods.items():
+                    if selects(policy["podSelector"], labels):
+                        found[target] |= {(who, port) for who in ([namespace] if namespace else near) for port in ports}
+    assert found == {
+        "api": {(who, 8321) for who in ("ingress-nginx", "monitoring", "ray", "dispatcher", "tools")},
+        "dispatcher": {("ray", None), ("dispatcher", None)},
+        "ray": {("ray", None), ("dispatcher", None)},
+        "mlflow": {("dispatcher", 5000)},
+        "postgres": {(who, 5432) for who in ("api", "dispatcher", "mlflow", "tools")},
+        "tools": set(),
+    }
 
 
 def test_commands_of_the_bench_and_of_ray_exist_with_their_flags():
@@ -142,12 +265,11 @@ def test_what_is_named_is_there():
             claim, maps = volume.get("persistentVolumeClaim", {}), volume.get("configMap", {})
             assert {claim.get("claimName", "data")} <= told["PersistentVolumeClaim"]
             assert {maps.get("name", "bench")} <= told["ConfigMap"]
-            assert volume.get("secret", {}).get("secretName", "bench") == "bench"
-    text = "\n".join(command_lines())
+        text = "\n".join(command_lines())
     places = set(re.findall(r"https?://([a-z-]+):\d+", text)) | set(re.findall(r"[= ]([a-z-]+)-head-svc:6379", text))
     assert places <= told["Service"] | told["RayCluster"]
     settings = MANIFESTS["bench ConfigMap bench"]["data"]
-    compose = SERVICES["api"]["environment"]
+    compose = SERVICES["dispatcher"]["environment"]
     assert unknown_variables(settings) == ()
     assert {name for name in settings if settings[name] != compose[name]} == {"ADAPM_BENCH_ALLOWED_HOSTS"}
 
@@ -156,15 +278,19 @@ def test_the_batch_job_has_a_node_join_with_the_token(tmp_path: Path):
     """The script itself, with programs in place of `srun` and `ray` that tell what they were given."""
     programs = tmp_path / "venv" / "bin"
     programs.mkdir(parents=True)
-    for name, text in {"srun": 'shift; exec "$@"', "ray": 'echo "$RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH $*"'}.items():
+    tell = 'echo "$RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH $*"; env > "$SHARED/environment"'
+    for name, text in {"srun": 'shift; exec "$@"', "ray": tell}.items():
         (programs / name).write_text(f"#!/bin/bash\n{text}\n")
         (programs / name).chmod(0o755)
     environment = os.environ | {"RAY_HEAD": "head:6379", "SHARED": str(tmp_path)}
+    secret = {"ADAPM_BENCH_DATABASE_URL": "postgresql://bench:secret@db/bench", "ADAPM_BENCH_KEY": "adapm_secret"}
+    environment |= secret | {"PGPASSWORD": "secret", "MLFLOW_BACKEND_STORE_URI": "postgresql://mlflow:secret@db/mlflow"}
     done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
     mode, token, verb, *flags = done.stdout.split()
     assert (mode, token, verb) == ("token", f"{tmp_path}/secrets/ray_token", "start")
     assert "--address=head:6379" in flags
     assert {flag.partition("=")[0] for flag in flags} <= options(["start"])
+    assert "secret" not in (tmp_path / "environment").read_text().replace(token, ""), "what trains knows no database"
     del environment["RAY_HEAD"]
     refused = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode != 0

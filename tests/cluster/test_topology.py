@@ -81,7 +81,10 @@ class Machine:
         """Start a container with the command of that service, at the places of this machine."""
         command = [str(PROGRAMS / word) if word in ("ray", "adapm-bench", "mlflow") else word
                    for word in shlex.split(self._placed(service, places))]  # fmt: skip
-        container = Container(name, command, self.environment, self.folder / f"{name}.log")
+        environment = dict(self.environment)
+        if "adapm_bench_database_url" not in SERVICES[service]["secrets"]:  # as there, it knows no database
+            del environment["ADAPM_BENCH_DATABASE_URL"]
+        container = Container(name, command, environment, self.folder / f"{name}.log")
         container.start()
         self.containers[name] = container
         return container

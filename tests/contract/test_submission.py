@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from orchestrator.errors import IdempotencyError, MissingDataError, StoreError
+from orchestrator.errors import ConflictError, IdempotencyError, MissingDataError, StoreError
 from orchestrator.experiments import expand
 from orchestrator.jobs import LeasePolicy
+from orchestrator.key_records import KeyRequest
 from orchestrator.records import RunFilter, Submission
 from orchestrator.remote import Remote
 from orchestrator.scaling_spec import ScalingSpec, Size, TokenBudget
@@ -87,7 +88,7 @@ def test_what_is_wrong_with_one_of_a_group_refuses_no_other(store: Store) -> Non
 def test_a_store_that_is_away_refuses_all_of_a_group_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def away(_database: Database, submittals: Sequence[Submittal]) -> None:
+    def away(_database: Database, submittals: Sequence[Submittal], _most_waiting: int | None) -> None:
         asked.append(len(submittals))
         raise StoreError("away")
 
@@ -155,3 +156,45 @@ def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest
         alone = {id: list(series.read(connection, id, ("train_loss",)).points()) for id in asked}
     assert found == {id: points for id, points in alone.items() if points}
     assert len(found) == 3
+
+
+def key_of(store: Store, label: str) -> str:
+    return store.bench.keyring.create(KeyRequest(label=label)).key.id
+
+
+def proposal(by: str | None, runs: int) -> Proposal:
+    return Proposal(spec=comparison_spec(seeds=range(runs)), by=by)
+
+
+def outcome(answer: Submission | Exception) -> str:
+    return str(answer) if isinstance(answer, Exception) else "taken"
+
+
+def test_a_key_has_so_many_waiting_runs_and_no_more(store: Store) -> None:
+    """What is refused leaves nothing behind; what began, was answered before, or is another's takes no room."""
+    ada, bob = key_of(store, "Ada"), key_of(store, "Bob")
+    store.bench._queue.most_waiting = 5
+    made = store.bench.submit(comparison_spec(seeds=range(3)), "first", by=ada)
+    proposals = [proposal(ada, 3), proposal(ada, 2), proposal(bob, 5), proposal(None, 9)]
+    refused, *others = store.bench.submit_together(proposals)
+    assert [outcome(each) for each in others] == ["taken"] * 3
+    assert isinstance(refused, ConflictError)
+    assert "may have 5 runs that wait to be begun, and has room for 2 more; this experiment has 3" in str(refused)
+    assert len(store.bench.experiments(limit=9)) == 4
+    again = store.bench.submit(comparison_spec(seeds=range(3)), "first", by=ada)
+    assert again.experiment.id == made.experiment.id
+    with pytest.raises(ConflictError, match="room for 0 more"):
+        store.bench.submit(comparison_spec(seeds=(1,)), by=ada)
+    begun = store.claim(cpus=1, limit=1)[0].run_id
+    assert begun.startswith(made.experiment.id)
+    store.bench.submit(comparison_spec(seeds=(1,)), by=ada)
+    store.bench.cancel_experiment(made.experiment.id)
+    store.bench.submit(comparison_spec(seeds=(1, 2)), by=ada)
+
+
+def test_submissions_at_once_do_not_pass_the_limit_together(store: Store) -> None:
+    ada = key_of(store, "Ada")
+    store.bench._queue.most_waiting = 10
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: store.bench.submit_together([proposal(ada, 3)])[0], range(8)))
+    assert sum(isinstance(each, Submission) for each in answers) == 3
