@@ -68,7 +68,7 @@ def _validated(text: "SpecText") -> "RunSpec":
     try:
         return RunSpec.model_validate(text.fields)
     except ValidationError as error:
-        faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields)
+        faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields, RunSpec)
         text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
 
 
