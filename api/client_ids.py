@@ -23,7 +23,7 @@ class NoSuchId(BaseModel):
 class ShortIds(httpx2.Auth):
     """Takes the beginning of an id for the id, as git does, and `BEGINNING-NUMBER` for a run's.
 
-    It is for people, who see what came of it. Such a request changed nothing: the service answered that there is nothing of that name.
+    It is for people, who see what came of it. Such a request changed nothing: there was nothing of that name.
     """
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:

@@ -46,6 +46,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
         refuse(f"{folder} has {what}; --again replaces it, --out FOLDER trains into another folder")
     result = None if again else _finished(folder, spec)
     if result is None:
+        _require_data(spec, settings)
         result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
         print("finished before; --again trains it anew")
@@ -70,6 +71,17 @@ def _validated(text: "SpecText") -> "RunSpec":
     except ValidationError as error:
         faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields, RunSpec)
         text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
+
+
+def _require_data(spec: "RunSpec", settings: "Settings") -> None:
+    """End the command where data or weights are missing that only a person can bring: before torch is imported."""
+    from worker.data.prepared import missing
+
+    found = missing(spec.workload, settings.datasets_folder(), settings.dataset_url)
+    for sentence in found:
+        complain(plain(sentence))
+    if found:
+        raise typer.Exit(FAILED)
 
 
 def _finished(folder: Path, spec: "RunSpec") -> "Result | None":

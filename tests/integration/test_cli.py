@@ -379,3 +379,20 @@ def test_run_trains_without_any_service(tmp_path: Path):
     again = json.loads(repeated("--again", "--json"))
     assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
     assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]
+
+
+def test_a_run_without_its_data_says_so_before_torch_is_imported(tmp_path: Path):
+    workload = {"model": "gpt2-tiny", "data": {"dataset": "own/nothing"}, "budget": {"steps": 1}}
+    fields = {"workload": workload, "optimizer": {"name": "adamw", "lr": 0.001}, "seed": 1}
+    program = f"""
+import sys
+from typer.testing import CliRunner
+from api.cli import main
+result = CliRunner().invoke(main, ["run", {str(written(tmp_path, fields))!r}])
+print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(sys.modules)))
+"""
+    environment = os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("1 the dataset 'own/nothing' is not prepared as 'byte' tokens in ")
+    assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in told.stdout
+    assert told.stdout.endswith(" []\n")
