@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     from api.cli.specs import read_spec, refuse
-    from dashboards import measured
+    from dashboards import formats, measured
 
     text = read_spec(file)
     if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
@@ -53,9 +53,11 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     if json:
         print_json(result)
         return
-    print(f"{result.verdict.value}: {result.verdict_reason}")
-    for name, value in measured.lines(result, spec):
-        print(f"{name:<20}{value}")
+    print(f"{result.verdict.value}: {formats.sentence(result.verdict_reason)}")
+    lines = measured.lines(result, spec)
+    width = max((len(name) for name, _ in lines), default=0) + 2
+    for name, value in lines:
+        print(f"{name:<{width}}{value}")
     print(f"result: {folder / 'result.json'}")
 
 
