@@ -20,6 +20,7 @@ from api.client_answers import InputError as InputError
 from api.client_answers import fault_text as fault_text
 from api.client_curation import CurationVerbs
 from api.client_frames import NotebookVerbs
+from api.client_ids import ShortIds
 from api.client_streams import Line, changes
 from api.client_values import listed, segment, several, written
 from api.client_webhooks import WebhookVerbs
@@ -70,9 +71,16 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
     """
 
     def __init__(
-        self, url: str, *, key: str | None = None, timeout_seconds: float = 30.0, retries: int = RETRIES
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout_seconds: float = 30.0,
+        retries: int = RETRIES,
+        short_ids: bool = False,
     ) -> None:
-        """`key`: default is that of the environment, $ADAPM_BENCH_KEY or the file $ADAPM_BENCH_KEY_FILE."""
+        """`key`: default is that of the environment, $ADAPM_BENCH_KEY or the file $ADAPM_BENCH_KEY_FILE. `short_ids`:
+        take the beginning of an id for the id, where it is of only one."""
         key = checked(key, "key") if key is not None else own_key()
         self.url = url.rstrip("/")
         self._retries = retries
@@ -86,8 +94,9 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
         local, headers = base.host in LOOPBACK, {"Authorization": f"Bearer {key}"} if key else {}
         https = base.scheme == "https"  # else certificates, which take a while to read, are of no use
         self._http = httpx2.Client(
-            base_url=base, timeout=timeout_seconds, trust_env=not local, headers=headers, verify=https
-        )
+            base_url=base, timeout=timeout_seconds, trust_env=not local, headers=headers, verify=https,
+            auth=ShortIds() if short_ids else None,
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         return self

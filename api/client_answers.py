@@ -19,7 +19,13 @@ class ClientError(Exception):
     """The service refused a request, or could not be reached; the message is made for people."""
 
     def __init__(
-        self, message: str, *, status: int | None, faults: tuple[Fault, ...] = (), kind: str | None = None
+        self,
+        message: str,
+        *,
+        status: int | None,
+        faults: tuple[Fault, ...] = (),
+        kind: str | None = None,
+        near: tuple[str, ...] = (),
     ) -> None:
         super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
         self.status = status
@@ -28,6 +34,8 @@ class ClientError(Exception):
         """Every fault of the request, where it was invalid."""
         self.kind = kind
         """The problem's `type`: its name for programs; None where there was no answer of ours."""
+        self.near = near
+        """Where there is nothing of an id: ids that may have been meant."""
 
 
 class InputError(ClientError):
@@ -73,7 +81,8 @@ def refusal(response: httpx2.Response) -> ClientError:
     except ValidationError:
         message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
         return ClientError(message, status=response.status_code)
-    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type)
+    near = tuple(map(str, (problem.model_extra or {}).get("near", ())))
+    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type, near=near)
 
 
 def unreached(url: str, error: Exception) -> ClientError:

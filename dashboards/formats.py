@@ -18,7 +18,7 @@ def loss(value: float | None) -> str:
     """A loss in nats per token: `2.2921`; very large ones as `1.2e+05`; minus a reward as `−0.4121`."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return sentence(f"{value:.4f}") if abs(value) < 1000 else f"{value:.1e}"
+    return sentence(f"{value:.4f}" if abs(value) < 1000 else f"{value:.1e}")
 
 
 def signed(value: float | None) -> str:
@@ -112,7 +112,7 @@ def rate(value: float | None) -> str:
 
 def short(value: float | None) -> str:
     """Any number in four significant digits."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.4g}"
+    return UNKNOWN if value is None or not math.isfinite(value) else sentence(f"{value:.4g}")
 
 
 def option_value(value: bool | int | float | str | None) -> str:

@@ -81,8 +81,8 @@ def markdown(comparison: Comparison) -> str:
     heads = head(comparison)
     rows = [_md_row(heads), "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|"]
     rows += [_md_row(cells(comparison, row)) for row in comparison.rows]
-    verdicts = [f"* **{md(row.title)}**: {md(row.verdict)}" for row in comparison.rows]
-    notes = [f"* {md(note)}" for note in comparison.notes]
+    verdicts = [f"* **{md(row.title)}**: {md(formats.sentence(row.verdict))}" for row in comparison.rows]
+    notes = [f"* {md(formats.sentence(note))}" for note in comparison.notes]
     return "\n".join([*rows, "", md(caption(comparison)), "", *verdicts, *notes]) + "\n"
 
 

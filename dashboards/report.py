@@ -193,7 +193,7 @@ def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
     )
     sentence = views.headline(comparison)
     first = views.best(comparison)
-    answer = Sentences(lines=(("", f"{first.title} {sentence}"),) if first and sentence else ())
+    answer = Sentences(lines=(("", f"{first.title} {formats.sentence(sentence)}"),) if first and sentence else ())
     verdicts = _verdicts([(row.title, row.verdict) for row in comparison.rows], comparison.notes)
     title = comparison.name if cell else "Answer"
     return Section(title=title, blocks=(answer, table, verdicts), level=level)
@@ -279,7 +279,8 @@ def _estimate(one: Estimate | None, digits: int = 3) -> str:
 
 
 def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:
-    return Sentences(lines=(*verdicts, *(("Note", note) for note in notes)))
+    lines = (*verdicts, *(("Note", note) for note in notes))
+    return Sentences(lines=tuple((name, formats.sentence(text)) for name, text in lines))
 
 
 def _runs(subject: Subject) -> Section:

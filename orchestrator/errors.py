@@ -11,6 +11,22 @@ class OrchestratorError(Exception):
 class NotFoundError(OrchestratorError):
     """There is no such thing in the store."""
 
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        asked: str | None = None,
+        near: tuple[str, ...] = (),
+        meant: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.asked = asked
+        """The id that there is none of."""
+        self.near = near
+        """Ids that may have been meant."""
+        self.meant = meant
+        """The only id that it abbreviates."""
+
 
 class DeletedError(NotFoundError):
     """It was deleted, and can be restored for a while."""

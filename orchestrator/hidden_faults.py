@@ -48,9 +48,12 @@ FOLLOWING: Final[tuple[tuple[str, str], ...]] = (
 """(pointers that were replaced by something nobody meant, pointers that then say nothing)."""
 
 
-def with_hidden_faults(found: tuple[Fault, ...], fields: Any) -> tuple[Fault, ...]:
-    """`found`, and what else is wrong with the same specification of an experiment or of a run."""
-    model = _model_of(fields)
+def with_hidden_faults(
+    found: tuple[Fault, ...], fields: Any, model: type[BaseModel] | None = None
+) -> tuple[Fault, ...]:
+    """`found`, and what else is wrong with the same specification; of which kind it should have been says `model`, or
+    the fields themselves."""
+    model = model or _model_of(fields)
     if not found or model is None:
         return found
     repair = _Repair(fields)

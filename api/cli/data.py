@@ -26,7 +26,9 @@ TokenizerFile = Annotated[
 ]
 From = Annotated[
     list[str] | None,
-    typer.Option("--from", help="File, folder or pattern: .txt, .jsonl, .parquet, .gz; repeatable.", metavar="PATH"),
+    typer.Option(
+        "--from", help="File, folder or pattern: .txt, .md, .jsonl, .parquet, .gz; repeatable.", metavar="PATH"
+    ),
 ]
 Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, that holds the text.")]
 Tokens = Annotated[str | None, typer.Option(help="End with so many training tokens: 500000, 10M, 1.5B.", metavar="N")]
@@ -218,12 +220,15 @@ def _count(option: str, text: str | None) -> int | None:
 
 def _carried_out(order: "Order", paths: list[str], column: str, *, quiet: bool) -> "Manifest":
     from api.cli.preparing import PreparationProgress
+    from worker.data.files import READERS
     from worker.data.preparation import prepare_once
     from worker.data.sources import source_of
     from worker.errors import WorkerError
 
     try:
         source = source_of(order.dataset, paths, column)
+        if passed_over := getattr(source, "passed_over", ""):
+            complain(f"passed over: {passed_over}; accepted are {', '.join(READERS)}, and .gz of all but Parquet")
         with PreparationProgress(source.total_bytes, order, quiet=quiet) as progress:
             return prepare_once(source, order, environment_settings().datasets_folder(), progress.update, complain)
     except KeyboardInterrupt:

@@ -123,9 +123,9 @@ def _sentences(lines: list[tuple[str, str]]) -> RenderableType:
     table.add_column(overflow="fold", max_width=24)
     table.add_column(overflow="fold")
     for name, sentence in lines:
-        table.add_row(Text(plain(name), style="bold"), Text(plain(sentence)))
+        table.add_row(Text(plain(name), style="bold"), Text(plain(formats.sentence(sentence))))
     return Padding(table, (1, 0, 0, 0))
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.2e}"
+    return formats.sentence(f"{value:.{digits}f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.2e}")

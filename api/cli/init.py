@@ -50,7 +50,7 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
         print_json({"kind": kind, "file": path})
         return
     print(f"wrote {path}")
-    print(f"next: adapm-bench {'run' if kind == 'run' else 'submit'} {path}")
+    print(f"next: adapm-bench {'run' if kind == 'run' else 'validate'} {path}")
 
 
 def example(kind: str) -> str:

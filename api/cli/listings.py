@@ -160,7 +160,7 @@ def run_view(
 
 def _result_facts(result: Result, spec: RunSpec | None) -> tuple[tuple[str, str], ...]:
     return (
-        ("verdict", f"{result.verdict.value}: {result.verdict_reason}"),
+        ("verdict", f"{result.verdict.value}: {formats.sentence(result.verdict_reason)}"),
         ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
         *((_within_a_line(name), value) for name, value in (measured.lines(result, spec) if spec else ())),
     )
@@ -172,8 +172,9 @@ def _within_a_line(name: str) -> str:
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
-    lines = [f"{name:<18}{plain(value)}" for name, value in facts]
-    return Text("\n".join(lines))
+    every = tuple(facts)
+    width = max((len(name) for name, _ in every), default=0) + 2
+    return Text("\n".join(f"{name:<{width}}{plain(value)}" for name, value in every))
 
 
 def _attempts(attempts: tuple[AttemptRecord, ...]) -> RenderableType:

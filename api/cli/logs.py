@@ -7,7 +7,7 @@ import typer
 from api.cli.console import complain, plain, print_json
 from api.cli.service import FAILED, Json, Url, connected
 
-RunId = Annotated[str, typer.Argument(help="A run's id.", metavar="RUN")]
+RunId = Annotated[str, typer.Argument(help="A run's id, or its beginning.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="Which attempt; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines from the end.")]
 
@@ -23,7 +23,8 @@ def register(app: typer.Typer) -> None:
 def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
     """Show the end of what an attempt of a run printed."""
     with connected(url) as client:
-        newest = client.run(run).attempt
+        record = client.run(run)
+        run, newest = record.id, record.attempt
         if newest == 0:
             complain(f"run {run} has not begun: nothing was printed yet")
             raise typer.Exit(FAILED)

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import complain, console, print_json
-from api.cli.service import BAD_INPUT, DELETED, Json, Url, connected
+from api.cli.service import BAD_INPUT, Json, Url, connected
 from orchestrator.jobs import RunStatus
 
 if TYPE_CHECKING:
     from api.client import Client
     from dashboards.publication import TableFormat
+    from orchestrator.records import ExperimentRecord, RunRecord
 
-AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run.", metavar="ID")]
-Id = Annotated[str, typer.Argument(help="An experiment's id.", metavar="ID")]
+AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run, or its beginning.", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="An experiment's id, or its beginning.", metavar="ID")]
 Ids = Annotated[
     list[str],
     typer.Argument(
@@ -92,23 +93,23 @@ def ls(
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Show an experiment with its runs, or a run with its result and history."""
     from api.cli.listings import experiment_view, run_view
-    from api.client import ClientError
+    from orchestrator.records import ExperimentRecord
 
     with connected(url) as client:
-        try:
-            experiment = client.experiment(id)
-        except ClientError as error:
-            if error.status != 404 or error.kind == DELETED:
-                raise
-        else:
-            runs = client.runs(experiment_id=id)
-            view = {"experiment": experiment, "runs": runs}
-            print_json(view) if json else console().print(experiment_view(experiment, runs))
+        found = identified(client, id)
+        if isinstance(found, ExperimentRecord):
+            runs = client.runs(experiment_id=found.id)
+            view = {"experiment": found, "runs": runs}
+            print_json(view) if json else console().print(experiment_view(found, runs))
             return
-        run = client.run(id)
-        attempts, events, standing = client.attempts(id), client.events(id), client.standing(id)
-        story = {"run": run, "attempts": attempts, "events": events, "standing": standing}
-        print_json(story) if json else console().print(run_view(run, attempts, events, standing))
+        attempts, events, standing = client.attempts(found.id), client.events(found.id), client.standing(found.id)
+        story = {"run": found, "attempts": attempts, "events": events, "standing": standing}
+        print_json(story) if json else console().print(run_view(found, attempts, events, standing))
+
+
+def identified(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
+    """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
+    return client.run(id) if "-" in id else client.experiment(id)
 
 
 def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = None, json: Json = False) -> None:

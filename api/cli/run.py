@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     from api.cli.specs import read_spec, refuse
-    from dashboards import measured
+    from dashboards import formats, measured
 
     text = read_spec(file)
     if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
@@ -46,15 +46,18 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
         refuse(f"{folder} has {what}; --again replaces it, --out FOLDER trains into another folder")
     result = None if again else _finished(folder, spec)
     if result is None:
+        _require_data(spec, settings)
         result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
         print("finished before; --again trains it anew")
     if json:
         print_json(result)
         return
-    print(f"{result.verdict.value}: {result.verdict_reason}")
-    for name, value in measured.lines(result, spec):
-        print(f"{name:<20}{value}")
+    print(f"{result.verdict.value}: {formats.sentence(result.verdict_reason)}")
+    lines = measured.lines(result, spec)
+    width = max((len(name) for name, _ in lines), default=0) + 2
+    for name, value in lines:
+        print(f"{name:<{width}}{value}")
     print(f"result: {folder / 'result.json'}")
 
 
@@ -68,8 +71,19 @@ def _validated(text: "SpecText") -> "RunSpec":
     try:
         return RunSpec.model_validate(text.fields)
     except ValidationError as error:
-        faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields)
+        faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields, RunSpec)
         text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
+
+
+def _require_data(spec: "RunSpec", settings: "Settings") -> None:
+    """End the command where data or weights are missing that only a person can bring: before torch is imported."""
+    from worker.data.prepared import missing
+
+    found = missing(spec.workload, settings.datasets_folder(), settings.dataset_url)
+    for sentence in found:
+        complain(plain(sentence))
+    if found:
+        raise typer.Exit(FAILED)
 
 
 def _finished(folder: Path, spec: "RunSpec") -> "Result | None":

@@ -96,7 +96,7 @@ def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     from api.client import Client, ClientError
 
     try:
-        with Client(service_url(url), retries=retries) as client:
+        with Client(service_url(url), retries=retries, short_ids=True) as client:
             yield client
     except ClientError as error:
         fail(error)

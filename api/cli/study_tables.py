@@ -8,6 +8,7 @@ from rich.text import Text
 
 from api.cli.console import plain
 from api.cli.tables import plain_table, text_table
+from dashboards import formats
 from dashboards.study_words import estimate_words, figure_text, interval_text, measured_words, origin
 from orchestrator.studies.findings import Answer, Finding
 from orchestrator.studies.results import StoredFinding, best
@@ -70,11 +71,11 @@ def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
     head.append(finding.answer.value, style=STYLES[finding.answer])
     if finding.answer is Answer.BEYOND:
         head.append(f" (on what was run: {finding.measured.value})")
-    lines: list[RenderableType] = [head, Text(plain(finding.sentence))]
+    lines: list[RenderableType] = [head, Text(plain(formats.sentence(finding.sentence)))]
     if finding.measures:
         lines.append(Padding(_measures(finding, study.axis), (1, 0)))
-    lines += [Text(f"Note: {plain(each)}") for each in finding.notes]
-    lines += [Text(f"Deviates: {plain(each)}") for each in stored.deviations]
+    lines += [Text(f"Note: {plain(formats.sentence(each))}") for each in finding.notes]
+    lines += [Text(f"Deviates: {plain(formats.sentence(each))}") for each in stored.deviations]
     if stored.compared and not stored.deviations and finding.answer is not Answer.MISSING:
         lines.append(Text("All of it lies within the published intervals."))
     lines += [Text(f"Measured on {plain(each)}", style="dim") for each in finding.machines]
@@ -86,5 +87,6 @@ def _measures(finding: Finding, axis: str) -> RenderableType:
     table.add_column("", overflow="fold")
     for each in finding.measures:
         cells = (plain(each.name), figure_text(each.value), interval_text(each), str(each.n or ""))
-        table.add_row(*map(Text, (*cells, figure_text(each.claimed) if each.claimed is not None else "", each.note)))
+        cells += (figure_text(each.claimed) if each.claimed is not None else "", each.note)
+        table.add_row(*(Text(formats.sentence(cell)) for cell in cells))
     return table

@@ -213,7 +213,7 @@ def _sentences(comparison: Comparison) -> RenderableType:
     lines.add_column(overflow="fold", max_width=24)
     lines.add_column(overflow="fold")
     for row in comparison.rows:
-        lines.add_row(Text(plain(row.candidate), style="bold"), Text(plain(row.verdict)))
+        lines.add_row(Text(plain(row.candidate), style="bold"), Text(plain(formats.sentence(row.verdict))))
     for note in comparison.notes:
-        lines.add_row(Text("note", style="dim"), Text(plain(note), style="dim"))
+        lines.add_row(Text("note", style="dim"), Text(plain(formats.sentence(note)), style="dim"))
     return Padding(lines, (1, 0, 0, 0))

@@ -42,6 +42,8 @@ def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
         complain(plain(sentence))
     if found.missing:
         raise typer.Exit(FAILED)
+    if not json and str(file) != "-":
+        print(f"next:         adapm-bench submit {plain(str(file))}")
 
 
 def _looked_at(fields: dict[str, Any], url: str | None) -> "Preview":

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from api.cli.console import print_json
-from api.cli.look import AnyId
-from api.cli.service import DELETED, Json, Url, connected
+from api.cli.look import AnyId, identified
+from api.cli.service import Json, Url, connected
 from orchestrator.jobs import Wish
 
 if TYPE_CHECKING:
@@ -56,11 +56,7 @@ def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
 
 
 def _ask(client: "Client", id: str, wish: Wish) -> "AnyExperiment | RunRecord":
-    from api.client import ClientError
+    from orchestrator.records import RunRecord
 
-    try:
-        return client.wish_experiment(id, wish)
-    except ClientError as error:
-        if error.status != 404 or error.kind == DELETED:
-            raise
-    return client.wish_run(id, wish)
+    found = identified(client, id)
+    return client.wish_run(found.id, wish) if isinstance(found, RunRecord) else client.wish_experiment(found.id, wish)

@@ -8,9 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.annotations import AnnotationChange, Note, in_order
-from orchestrator.errors import ChangedMeanwhileError, DeletedError, NotFoundError
+from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
 from orchestrator.store.moves import count_change, known_id
+from orchestrator.store.near_ids import no_experiment
 from orchestrator.store.tables import experiments, keys, labels
 
 
@@ -67,7 +68,7 @@ def _locked(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     mine = query.where(experiments.c.id == known_id(experiment_id)).with_for_update(key_share=True)
     row = connection.execute(mine).one_or_none()
     if row is None:
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise no_experiment(connection, experiment_id)
     if row.deleted_at is not None:
         told = f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing"
         raise DeletedError(told, row.id)

@@ -17,6 +17,7 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.database import Database
 from orchestrator.store.moves import count_change, known_id
+from orchestrator.store.near_ids import no_experiment
 from orchestrator.store.quotas import DAY_SECONDS
 from orchestrator.store.tables import (
     attempts,
@@ -166,7 +167,7 @@ def _number(connection: Connection, experiment_id: str) -> int:
     query = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
     number = connection.execute(query).scalar_one_or_none()
     if number is None:
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise no_experiment(connection, experiment_id, deleted_too=True)
     return int(number)
 
 

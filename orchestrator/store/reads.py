@@ -23,6 +23,7 @@ from orchestrator.records import (
 )
 from orchestrator.store import annotations, integrity
 from orchestrator.store.moves import known_id
+from orchestrator.store.near_ids import no_experiment, no_such_run
 from orchestrator.store.tables import (
     attempts,
     change_counters,
@@ -53,7 +54,7 @@ def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: b
     wanted, too."""
     row = connection.execute(_EXPERIMENT, {"this": known_id(experiment_id)}).one_or_none()
     if row is None:
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise no_experiment(connection, experiment_id)
     if row.deleted_at is not None and not deleted_too:
         raise deleted_error(row.id, row.undo_until)
     return _experiment_records(connection, [row])[0]
@@ -92,8 +93,17 @@ def run(connection: Connection, run_id: str) -> RunRecord:
     """One run. Raises `NotFoundError`."""
     row = connection.execute(_RUN, {"this": known_id(run_id)}).one_or_none()
     if row is None:
-        raise _no_run(connection, run_id)
+        raise no_run(connection, run_id)
     return _run_record(row)
+
+
+def no_run(connection: Connection, run_id: str) -> NotFoundError:
+    """Why there is no such run: it never was, or its experiment is deleted."""
+    query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
+    deleted = connection.execute(query.where(runs.c.id == known_id(run_id), is_deleted)).one_or_none()
+    if deleted is not None:
+        return deleted_error(deleted.id, deleted.undo_until)
+    return no_such_run(connection, run_id)
 
 
 def run_page(
@@ -181,7 +191,7 @@ def require_experiment(connection: Connection, experiment_id: str) -> None:
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
     if connection.execute(_THERE, {"this": known_id(run_id)}).first() is None:
-        raise _no_run(connection, run_id)
+        raise no_run(connection, run_id)
 
 
 def require_kept(connection: Connection, experiment_id: str) -> None:
@@ -207,19 +217,10 @@ def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     """Number and revision of one that is not deleted. Raises `NotFoundError`."""
     row = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).one_or_none()
     if row is None:
-        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+        raise no_experiment(connection, experiment_id)
     if row.deleted_at is not None:
         raise deleted_error(experiment_id, row.undo_until)
     return row
-
-
-def _no_run(connection: Connection, run_id: str) -> NotFoundError:
-    """Why there is no such run: it never was, or its experiment is deleted."""
-    query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
-    deleted = connection.execute(query.where(runs.c.id == known_id(run_id), is_deleted)).one_or_none()
-    if deleted is not None:
-        return deleted_error(deleted.id, deleted.undo_until)
-    return NotFoundError(f"there is no run {run_id!r}")
 
 
 def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:

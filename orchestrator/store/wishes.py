@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError
 from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
 from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.limits import with_time_anew
 from orchestrator.store.moves import RunRow, known_id, lock, lock_run, move, select_runs
+from orchestrator.store.near_ids import no_experiment
 from orchestrator.store.tables import attempts, experiments, runs
 
 
@@ -36,7 +37,7 @@ def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
-            raise NotFoundError(f"there is no run {run_id!r}")
+            raise reads.no_run(connection, run_id)
         run, now = found
         reads.require_kept(connection, run.experiment_id)
         after = _after(connection, [run], wish, policy, now)[0]
@@ -52,7 +53,7 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
         known = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
         if number is None:
-            raise NotFoundError(f"there is no experiment {experiment_id!r}")
+            raise no_experiment(connection, experiment_id)
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
         locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))

@@ -1,5 +1,6 @@
 """The submit form in a real browser: checked while it is written, submitted, followed to the end."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_the_form_has_its_model_counted(eyes, site):
     """What candidates keep in memory is there without a visit to the planner."""
     watched = eyes.look()
     page = watched.open(site.url + "/new")
-    expect(page.locator("#preview")).to_contain_text("adapm-mini 7.", timeout=60_000)
+    expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"), timeout=60_000)
     assert site.bench.footprints.known(Question(model="gpt2-nano")) is not None
     assert watched.complaints == []
 

@@ -48,6 +48,47 @@ def pure_json(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
+def unique_beginning(id: str, service: Service) -> str:
+    """The shortest beginning that no other experiment's id has."""
+    others = {one.id for one in service.bench.experiments(limit=500)} - {id}
+    return next(id[:length] for length in range(1, len(id)) if not any(o.startswith(id[:length]) for o in others))
+
+
+def test_the_beginning_of_an_id_stands_for_it_wherever_an_id_is_asked_for(cli, experiment_id: str, service: Service):
+    short = unique_beginning(experiment_id, service)
+    run = service.bench.runs(experiment_id=experiment_id)[2]
+    assert run.id == f"{experiment_id}-0002"
+    assert pure_json(cli("show", short, "--json"))["experiment"]["id"] == experiment_id
+    assert pure_json(cli("show", f"{short}-2", "--json"))["run"]["id"] == run.id
+    assert pure_json(cli("compare", short, "--json"))["experiment_id"] == experiment_id
+    assert pure_json(cli("compare", short, short[:9], "--json"))["experiments"] == [experiment_id]
+    assert len(pure_json(cli("ls", "--experiment", short, "--json"))) == 4
+    assert pure_json(cli("label", short, "add", "paper", "--json"))["labels"] == ["paper"]
+    assert cli("cancel", f"{short}-0002").stdout == f"run {run.id}: cancelled\n"
+    assert cli("cancel", short).stdout.startswith(f"experiment {experiment_id}: ")
+    assert cli("show", experiment_id).stdout == cli("show", short).stdout
+
+
+def test_an_id_that_is_none_says_which_may_have_been_meant(cli, experiment_id: str, service: Service):
+    wrong = experiment_id[:4] + ("0" if experiment_id[4] != "0" else "1") + experiment_id[5:]
+    for id, meant in ((wrong, experiment_id), (f"{wrong}-0001", f"{experiment_id}-0001")):
+        result = cli("show", id)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "did you mean" in result.stderr and meant in result.stderr
+    while len({one.id[0] for one in service.bench.experiments(limit=500)}) == len(service.bench.experiments(limit=500)):
+        fields = comparison_fields(name=f"number {len(service.bench.experiments(limit=500))}")
+        service.bench.submit(ComparisonSpec.model_validate(fields))
+    firsts = [one.id[0] for one in service.bench.experiments(limit=500)]
+    common = next(letter for letter in firsts if firsts.count(letter) > 1)
+    before = [run.status for run in service.bench.runs()]
+    for verb in ("show", "cancel"):
+        result = cli(verb, common)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"there is no experiment '{common}'; several begin with it: " in result.stderr
+    assert [run.status for run in service.bench.runs()] == before
+    assert cli("show", "nothing/like it").exit_code == 1
+
+
 def test_submit_says_the_id_and_what_is_next(cli, tmp_path: Path, service: Service):
     result = cli("submit", written(tmp_path, comparison_fields()))
     newest = service.bench.experiments(limit=1)[0]
@@ -338,3 +379,20 @@ def test_run_trains_without_any_service(tmp_path: Path):
     again = json.loads(repeated("--again", "--json"))
     assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
     assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]
+
+
+def test_a_run_without_its_data_says_so_before_torch_is_imported(tmp_path: Path):
+    workload = {"model": "gpt2-tiny", "data": {"dataset": "own/nothing"}, "budget": {"steps": 1}}
+    fields = {"workload": workload, "optimizer": {"name": "adamw", "lr": 0.001}, "seed": 1}
+    program = f"""
+import sys
+from typer.testing import CliRunner
+from api.cli import main
+result = CliRunner().invoke(main, ["run", {str(written(tmp_path, fields))!r}])
+print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(sys.modules)))
+"""
+    environment = os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("1 the dataset 'own/nothing' is not prepared as 'byte' tokens in ")
+    assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in told.stdout
+    assert told.stdout.endswith(" []\n")

@@ -1,6 +1,6 @@
-"""A user's own files as a dataset: `.txt`, `.jsonl` and `.parquet`, the first two also gzipped.
+"""A user's own files as a dataset: `.txt`, `.md`, `.jsonl` and `.parquet`, all but the last also gzipped.
 
-paths, folders, patterns ──found()──► files in a fixed order ──READERS──► texts ──► documents
+paths, folders, patterns ──find_files()──► files in a fixed order ──READERS──► texts ──► documents
 """
 
 import glob
@@ -8,7 +8,8 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ from typing import Any, Final
 from worker.data.documents import Document, LocalSource, named_by_content
 from worker.errors import DataError
 
+MOST_KINDS: Final = 5
+"""So many kinds of files that were passed over are named."""
 PIECE_BYTES: Final = 4096
 """A text file is cut at line ends into documents of at least so many bytes, so that one long file has both splits."""
 
@@ -25,7 +28,8 @@ class OwnFiles(LocalSource):
 
     def __init__(self, paths: Sequence[str], column: str = "text") -> None:
         """Read files, folders (all known files below) and patterns; raises `DataError` where one gives nothing."""
-        self.files = found(paths)
+        self.files, self.passed_over = find_files(paths)
+        """`passed_over`: a word on the files below folders that are of no known kind; empty where there are none."""
         self.column = column
         self.total_bytes = sum(path.stat().st_size for path in self.files)
         self.version = f"{len(self.files)} files, {self.total_bytes} bytes, SHA-256 {_hash_all(self.files, column)}"
@@ -41,26 +45,39 @@ class OwnFiles(LocalSource):
                         self.skipped_documents += 1
 
 
-def found(paths: Sequence[str]) -> tuple[Path, ...]:
-    """The files that are meant, sorted by path, none twice."""
+def find_files(paths: Sequence[str]) -> tuple[tuple[Path, ...], str]:
+    """(the files that are meant, sorted by path and none twice; what was passed over, in words)."""
     files: set[Path] = set()
+    others: set[Path] = set()
     for given in paths:
         matches = [Path(match) for match in glob.glob(str(Path(given).expanduser()), recursive=True)]
         here = {path for match in matches for path in _files_of(match)}
+        others |= (strangers := {path for path in here if _kind(path) not in READERS})
         if not here:
-            raise DataError(f"{given!r} names no file. Give files, folders or patterns of {', '.join(READERS)} files.")
-        files |= here
-    return tuple(sorted(files))
+            what = "is an empty folder" if any(map(Path.is_dir, matches)) else "names no file"
+            raise DataError(f"{given!r} {what}. {ACCEPTED}")
+        if here == strangers:
+            raise DataError(f"{given!r} has no file that can be read: passed over {_kinds(strangers)}. {ACCEPTED}")
+        files |= here - strangers
+    return tuple(sorted(files)), _kinds(others)
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """A file itself, if it is of a known kind; all files of known kinds below a folder."""
+    """A file itself, if it is of a known kind; all files below a folder."""
     if path.is_dir():
-        yield from (file for file in path.rglob("*") if file.is_file() and _kind(file) in READERS)
+        yield from (file for file in path.rglob("*") if file.is_file())
     elif path.is_file():
         if _kind(path) not in READERS:
-            raise DataError(f"{path} is of no known kind. Known are {', '.join(READERS)}, and all but Parquet as .gz.")
+            raise DataError(f"{path} is of no known kind. {ACCEPTED}")
         yield path
+
+
+def _kinds(files: Iterable[Path]) -> str:
+    """`3 .pdf, 1 without an ending`, the most frequent first."""
+    counted = Counter(path.suffix or "without an ending" for path in files).most_common()
+    some = [f"{count} {kind}" for kind, count in counted[:MOST_KINDS]]
+    rest = sum(count for _, count in counted[MOST_KINDS:])
+    return ", ".join(some + ([f"{rest} of other kinds"] if rest else []))
 
 
 def _kind(path: Path) -> str:
@@ -163,7 +180,9 @@ def _parquet(path: Path, column: str) -> Iterator[str | None]:
 
 READERS: Final[dict[str, Callable[[Path, str], Iterator[str | None]]]] = {
     ".txt": _pieces,
+    ".md": _pieces,
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
 """By the ending of the file's name."""
+ACCEPTED: Final = f"Accepted are files, folders and patterns of {', '.join(READERS)}, all but Parquet also as .gz."

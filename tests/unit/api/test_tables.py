@@ -1,13 +1,21 @@
 """The comparison's table: every figure with its unit and kind, 120 columns, readable in a plain log."""
 
 import io
+import re
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from api.cli.console import console
+from api.cli.listings import run_view
 from api.cli.tables import comparison_table, loss_memory_chart
-from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
+from dashboards import formats
+from dashboards.publication import markdown, table_csv
+from orchestrator.experiments import expand
+from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, Standing
+from orchestrator.studies.demo import DEMO
+from tests.reference.made_comparison import made_comparison, run_record
+from tests.stores import result
 from worker.record import Verdict
 
 
@@ -154,3 +162,26 @@ def test_a_log_is_120_columns_wide_without_colours(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     out = console(io.StringIO())
     assert (out.width, out.is_terminal) == (120, False)
+
+
+def seen(view: RenderableType) -> str:
+    """What people see of it, wide enough for every word."""
+    out = io.StringIO()
+    Console(file=out, width=400).print(view)
+    return out.getvalue()
+
+
+def test_there_is_one_minus_for_people_and_ascii_for_programs():
+    comparison = made_comparison()
+    hyphen = re.compile(r"(?<![\w.-])-(?=\d)")
+    assert hyphen.search(comparison.model_dump_json()) and hyphen.search(table_csv(comparison))
+    people = (seen(comparison_table(comparison)), markdown(comparison), formats.loss(-2e5), formats.short(-0.5))
+    for shown in people:
+        assert "\N{MINUS SIGN}" in shown and not hyphen.search(shown), shown
+    assert "\N{MINUS SIGN}" not in comparison.model_dump_json() + table_csv(comparison)
+
+
+def test_no_name_of_a_figure_touches_its_value():
+    run = run_record(expand(DEMO)[0], 0, result(final_val_loss=2.0))
+    view = seen(run_view(run, (), (), Standing(position=None, waiting=0, starts_in_seconds=None)))
+    assert re.search(r"^device-hours \(cpu\) +\d", view, re.MULTILINE), view

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("kind", SPECS)
 def test_what_init_writes_is_valid_and_commented(folder: Path, kind: str):
     result = cli("init", kind)
-    verb = "run" if kind == "run" else "submit"
+    verb = "run" if kind == "run" else "validate"
     assert result.stdout == f"wrote {kind}.yaml\nnext: adapm-bench {verb} {kind}.yaml\n"
     text = (folder / f"{kind}.yaml").read_text()
     fields = parse(text, kind, TextForm.YAML)

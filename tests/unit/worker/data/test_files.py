@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "below" / "c.jsonl.gz").write_bytes(gzip.compress(json_lines([TEXTS[2]])))
     (tmp_path / "below" / "d.txt.gz").write_bytes(gzip.compress(b"fourth"))
     pq.write_table(pa.table({"text": ["fifth", None], "n": [1, 2]}), tmp_path / "e.parquet")
-    (tmp_path / "notes.md").write_text("of no known kind, so a folder passes over it")
+    (tmp_path / "notes.docx").write_text("of no known kind, so a folder passes over it")
     return tmp_path
 
 
@@ -40,6 +40,7 @@ def test_a_folder_gives_the_documents_of_all_known_files_sorted_by_path(folder: 
     source = OwnFiles([str(folder)])
     assert [d.text for d in source.documents()] == [TEXTS[0], TEXTS[1], TEXTS[2], "fourth", "fifth"]
     assert source.skipped_documents == 3, "without text: null, blanks, null"
+    assert source.passed_over == "1 .docx"
 
 
 def test_files_and_patterns_may_be_mixed_and_no_file_counts_twice(folder: Path) -> None:
@@ -128,11 +129,26 @@ def test_a_parquet_column_must_be_there_and_hold_text(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("*.txt.zip", "names no file. Give files, folders or patterns of .txt, .jsonl"), ("notes.md", "of no known kind")],
+    [
+        ("*.txt.zip", "names no file. Accepted are files, folders and patterns of .txt, .md, .jsonl, .parquet"),
+        ("notes.docx", "of no known kind. Accepted are"),
+        ("strange", "has no file that can be read: passed over 2 .pdf, 1 without an ending. Accepted are"),
+        ("empty", "is an empty folder. Accepted are"),
+    ],
 )
 def test_what_gives_no_file_is_refused(folder: Path, path: str, said: str) -> None:
+    for name in ("strange/a.pdf", "strange/below/b.pdf", "strange/below/LICENCE"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "empty").mkdir()
     with pytest.raises(DataError, match=said):
         texts_of(folder / path)
+
+
+def test_markdown_is_text(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# Heading\n")
+    (tmp_path / "b.md.gz").write_bytes(gzip.compress(b"*two*"))
+    assert texts_of(tmp_path) == ["# Heading\n", "*two*"]
 
 
 def test_a_document_knows_its_bytes() -> None:
