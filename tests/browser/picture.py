@@ -1,7 +1,7 @@
 """The pictures of the documentation, taken from a page of a running service:
 
-    adapm-bench demo && adapm-bench up &
-    python -m tests.browser.picture http://127.0.0.1:8321/experiments/ID docs/images/experiment.png
+adapm-bench demo && adapm-bench up &
+python -m tests.browser.picture http://127.0.0.1:8321/experiments/ID docs/images/experiment.png
 """
 
 import sys
