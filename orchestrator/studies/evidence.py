@@ -1,5 +1,6 @@
 """Evidence: what a study measured at one scale, as a small record that can be kept, compared and judged anywhere."""
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -96,13 +97,25 @@ class Machine(Record):
     driver: str | None = None
     commit: str | None = None
 
-    def sentence(self) -> str:
-        """One line for people."""
+    def sentence(self, commits: Sequence[str] = ()) -> str:
+        """One line for people. `commits`: of the code that was measured, where it was more than this one."""
+        commits = commits or ([self.commit] if self.commit else [])
         parts = [f"{self.device_name} ({self.device})", f"{self.threads} threads a run", f"Python {self.python}"]
         parts += [f"torch {self.torch}", f"transformers {self.transformers}"]
         parts += [f"driver {self.driver}"] if self.driver else []
-        parts += [f"commit {self.commit[:12]}"] if self.commit else []
+        parts += (
+            [f"commit{'s' if len(commits) > 1 else ''} {' '.join(each[:12] for each in commits)}"] if commits else []
+        )
         return ", ".join(parts)
+
+
+def machine_sentences(machines: Iterable[Machine]) -> tuple[str, ...]:
+    """A line a machine, with all commits that were measured on it."""
+    commits: dict[Machine, list[str]] = {}
+    for each in machines:
+        found = commits.setdefault(each.model_copy(update={"commit": None}), [])
+        found += [each.commit] if each.commit else []
+    return tuple(machine.sentence(measured) for machine, measured in commits.items())
 
 
 class Evidence(Record):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from orchestrator.records import Difference, Interval
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale, machine_sentences
 from worker.record import Finite, Record, Verdict
 
 MARGIN_NATS = 0.035
@@ -79,7 +79,7 @@ def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: boo
         sentence=f"{judgement.sentence} {TINY_WORDS}" if answer is Answer.BEYOND else judgement.sentence,
         measures=judgement.measures,
         notes=judgement.notes,
-        machines=tuple(machine.sentence() for machine in evidence.machines),
+        machines=machine_sentences(evidence.machines),
     )
 
 
@@ -87,8 +87,7 @@ def withdrawn(evidence: Evidence) -> Finding | None:
     """Of a result that was taken back: the reason instead of a judgement, and none of its figures; None of others."""
     if evidence.withdrawn is None:
         return None
-    machines = tuple(machine.sentence() for machine in evidence.machines)
-    word = Answer.WITHDRAWN
+    word, machines = Answer.WITHDRAWN, machine_sentences(evidence.machines)
     return Finding(answer=word, measured=word, sentence=evidence.withdrawn, measures=(), notes=(), machines=machines)
 
 

@@ -10,12 +10,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from orchestrator.experiments import Candidate, ComparisonSpec
 from orchestrator.jobs import Lease
 from orchestrator.service import Bench
 from orchestrator.store.queue import Queue
 from tests.stores import claim
 from worker.protocol import Failure, FailureKind, Heartbeat, PointsBatch
 from worker.record import Environment, MemoryBreakdown, Observation, PeakMemory, Point, Result, Verdict
+from worker.spec import Budget, DataSpec, Evaluation, Schedule, Workload
 
 PARAMETERS = 837_632
 """Parameters of a GPT-2 with 4 layers of width 128, 256 positions and a byte vocabulary."""
@@ -31,6 +33,20 @@ OBSERVED = {
 UNTRAINED = 5.57
 DIVERGES_AT = 1.0
 """Learning rate from which a played run diverges."""
+DEMO = ComparisonSpec(
+    name="AdaPM and AdaPM-mini against AdamW",
+    workload=Workload(
+        model="gpt2-tiny",
+        data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=128),
+        budget=Budget(steps=240, batch_sequences=8),
+        schedule=Schedule(warmup_steps=24, final_lr_ratio=0.1),
+        evaluation=Evaluation(every_steps=60, sequences=128),
+    ),
+    candidates=tuple(Candidate(optimizer=name, learning_rates=(2e-3, 4e-3)) for name in FLOORS),
+    seeds=(1, 2),
+    baseline="adamw",
+)
+"""What is played: twelve runs of one phase."""
 
 
 @dataclass

@@ -8,12 +8,12 @@ from orchestrator.footprints import Question
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store import trials
 from orchestrator.store.queue import Queue
-from orchestrator.studies.demo import DEMO
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.registry import study
 from orchestrator.sweeps import SweepSpec
 from orchestrator.trials import planned, trial_run
 from tests.browser.conftest import Eyes
+from tests.browser.playing import DEMO
 from tests.browser.serving import Site
 from tests.reference.made_scaling import scaling_spec
 from tests.reference.made_sweep import sweep_spec

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.experiments import Candidate
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.footprints import Question
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 
 pytestmark = pytest.mark.browser
 FIGURES = 7

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.footprints import Question
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 from worker.footprint_records import Footprint, OptimizerFootprint
 from worker.probes.specs import Probes
 from worker.spec import RunSpec

@@ -81,11 +81,29 @@ def test_the_published_answer_stays_while_an_own_run_is_under_way(client: Client
     made = client.submit(planned.spec, key=planned.key).experiment
     page = look(f"{service.url}/studies/loss-curves").text
     answer = page[page.index('class="lede answer"') : page.index("The claim")]
-    assert "cannot be said at this scale" in answer and "No result yet" not in answer
+    assert "withdrawn" in answer and "No result yet" not in answer
     assert "An own run has not ended; the answer above is the published one" in answer
     assert f'href="/experiments/{made.id}"' in answer
     client.cancel_experiment(made.id)
     assert "An own run has not ended" not in look(f"{service.url}/studies/loss-curves").text
+
+
+def test_withdrawn_results_say_so_and_why(client: Client, service: Service) -> None:
+    """In the list, on the study's own page and over REST: the reason, and no figure of it."""
+    withdrawn = {
+        "scaling-law", "field", "loss-curves", "adapm-mini", "bias-correction", "block-partition", "rank-and-interval",
+        "solver", "partition-search",
+    }  # fmt: skip
+    found = {one.name: one.scale(Scale.TINY).published for one in client.studies()}
+    assert {name for name, each in found.items() if each and each.answer is Answer.WITHDRAWN} >= withdrawn
+    listing = look(f"{service.url}/studies").text
+    for name in withdrawn:
+        published = found[name]
+        assert published is not None and not published.measures
+        page = look(f"{service.url}/studies/{name}").text
+        for text in (listing, page):
+            assert published.sentence.split(",")[0].replace("'", "&#39;") in text
+        assert "study-figure" not in page
 
 
 def test_what_says_nothing_is_called_no_result(

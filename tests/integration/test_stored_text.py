@@ -16,7 +16,7 @@ from dashboards.experiment_figures import FigureName
 from orchestrator.annotations import AnnotationChange
 from orchestrator.experiments import Candidate
 from orchestrator.key_records import KeyRequest, Scope
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 from tests.browser.serving import opened_bench
 
 CORPUS = (

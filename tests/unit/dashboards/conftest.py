@@ -10,8 +10,7 @@ from fastapi.testclient import TestClient
 
 from orchestrator.experiments import Candidate
 from orchestrator.service import Bench
-from orchestrator.studies.demo import DEMO
-from tests.browser.playing import Player
+from tests.browser.playing import DEMO, Player
 from tests.browser.serving import application, opened_bench
 
 HOSTILE = "<script>alert(1)</script> <b>&amp;\"'"

@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 
 from dashboards.formats import moment
 from orchestrator.annotations import AnnotationChange
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 
 
 @pytest.fixture

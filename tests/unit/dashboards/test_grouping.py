@@ -7,7 +7,7 @@ import pytest
 from dashboards import grouping
 from dashboards.palette import style
 from orchestrator.experiments import Candidate
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 
 CANDIDATES = (
     Candidate(optimizer="adamw", learning_rates=(2e-3, 4e-3)),

@@ -9,7 +9,7 @@ from dashboards.vector import FigureError
 from dashboards.viewstate import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import Wish
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 
 
 def test_a_retried_run_is_read_anew(bench, player):

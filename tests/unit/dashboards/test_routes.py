@@ -10,8 +10,7 @@ from dashboards import formats
 from dashboards.assets import PLOTLY
 from orchestrator.experiments import Tuning
 from orchestrator.jobs import RunStatus
-from orchestrator.studies.demo import DEMO
-from tests.browser.playing import STATE_BYTES
+from tests.browser.playing import DEMO, STATE_BYTES
 from tests.stores import claim
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.kinds import spec_of
 from orchestrator.spec_text import parse
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
 
 DOCS = Path(__file__).parents[3] / "docs"

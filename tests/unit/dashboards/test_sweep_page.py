@@ -18,8 +18,8 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.store import trials
 from orchestrator.store.queue import Queue
-from orchestrator.studies.demo import DEMO
 from orchestrator.trials import planned, trial_run
+from tests.browser.playing import DEMO
 from tests.reference.made_sweep import RATES, sweep_spec
 from tests.stores import claim, result
 from tests.unit.dashboards.conftest import HOSTILE

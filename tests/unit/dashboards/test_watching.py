@@ -11,7 +11,7 @@ from dashboards.planner import bars
 from dashboards.search import Search, found
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 from worker.footprint_records import Footprint, OptimizerFootprint
 
 

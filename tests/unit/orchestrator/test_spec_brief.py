@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.kinds import spec_of
 from orchestrator.spec_brief import brief
 from orchestrator.spec_text import parse, written
-from orchestrator.studies.demo import DEMO
+from tests.browser.playing import DEMO
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXPERIMENTS = ("example.yaml", "example-scaling.yaml", "example-sweep.yaml")

@@ -10,9 +10,10 @@ from api.cli import main
 from orchestrator.studies.deviations import deviations
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.evidence_files import EvidenceError, evidence_path, read_evidence, write_evidence
+from orchestrator.studies.findings import Answer
 from orchestrator.studies.judging import judged
 from orchestrator.studies.registry import study
-from orchestrator.studies.results import stored_findings
+from orchestrator.studies.results import StoredFinding, best, stored_findings
 from tests.reference.made_comparison import Outcome
 from tests.reference.made_evidence import DIVERGED, made_evidence
 
@@ -96,3 +97,37 @@ def test_a_re_run_says_whether_it_agrees(tmp_path: Path, monkeypatch: pytest.Mon
     assert "All of it lies within the published intervals." in told(ENDS["adapm-mini"])
     deviating = told((3.0, 3.0, 3.1))
     assert "own result, deviates" in deviating and "Deviates: The verdict on what was run" in deviating
+
+
+def test_a_withdrawn_result_has_its_reason_and_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its runs would be judged: in the list, on its own, in the report; and no re-run is held against it."""
+    published, reason = tmp_path / "published", "The baseline was not tuned."
+    monkeypatch.setattr("orchestrator.studies.results.PUBLISHED", published)
+    write_evidence(published, evidence().model_copy(update={"withdrawn": reason}))
+    (stored,) = stored_findings(study("adapm-mini"), tmp_path / "studies")
+    assert (stored.finding.answer, stored.finding.measured) == (Answer.WITHDRAWN, Answer.WITHDRAWN)
+    assert (stored.finding.sentence, stored.finding.measures) == (reason, ())
+
+    def told(*words: str) -> str:
+        return " ".join(CliRunner().invoke(main, ["study", *words, "--data", str(tmp_path)]).stdout.split())
+
+    assert "adapm-mini, tiny scale, published: withdrawn The baseline was not tuned." in told("show", "adapm-mini")
+    assert "withdrawn" in told("ls")
+    assert "**Tiny scale: withdrawn.** The baseline was not tuned." in told("report")
+    assert "| tiny | withdrawn | The baseline was not tuned. |" in told("report")
+    write_evidence(tmp_path / "studies", evidence(adapm_mini=(3.0, 3.0, 3.1)))
+    again = told("show", "adapm-mini")
+    assert "own result" in again and "does not hold" in again
+    assert "deviates" not in again and "within the published intervals" not in again
+
+
+def test_a_verdict_that_stands_is_told_before_a_withdrawn_one() -> None:
+    found = judged(study("adapm-mini"), evidence(), evidence().model_copy(update={"withdrawn": "Wrong."}))
+    assert found.own is not None and found.published is not None
+    tiny, paper = (
+        StoredFinding(scale=scale, published=True, finding=each)
+        for scale, each in ((Scale.TINY, found.own), (Scale.PAPER, found.published))
+    )
+    assert best((tiny, paper)) == tiny
+    assert best((paper,)) == paper
+    assert best(()) is None

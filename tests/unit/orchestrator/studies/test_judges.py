@@ -116,7 +116,8 @@ def test_the_field_has_somebody_better_and_smaller_or_not() -> None:
     assert found.measured is Answer.FAILS
     assert "shown to end below it: Muon;" in found.sentence
     assert field(lambda name: (DIVERGED,) if name == "adapm" else BASE).measured is Answer.MISSING
-    lost = field(lambda name: {"adapm": BASE, "muon": (DIVERGED,)}.get(name, near(0.1)))
+    ends: dict[str, Sequence[Outcome]] = {"adapm": BASE, "muon": (DIVERGED,)}
+    lost = field(lambda name: ends.get(name, near(0.1)))
     assert lost.measured is Answer.HOLDS, "who diverged is not better"
 
 
@@ -305,7 +306,7 @@ def scaling(
 
 def fall(size: float) -> float:
     """A law without a floor: 2.2 nats at the smallest size, exponent 0.06."""
-    return 2.2 * (size / SIZES["gpt2-nano"]) ** -0.06
+    return float(2.2 * (size / SIZES["gpt2-nano"]) ** -0.06)
 
 
 def growing(at_the_largest: float) -> Callable[[float], float]:
@@ -433,7 +434,7 @@ def drifting(*rates: float) -> Any:
 
 def hours(speed: Mapping[str, float | tuple[float, ...]]) -> Any:
     batches = {"adamw": 4, "adam-mini": 5, "adapm": 6, "adapm-mini": 8}
-    return capped(batches, {"adamw": 100.0, "adam-mini": 100.0} | speed)
+    return capped(batches, {"adamw": 100.0, "adam-mini": 100.0, **speed})
 
 
 def partition(costs: Mapping[str, Mapping[str, float]], noise: float) -> Any:
