@@ -302,6 +302,7 @@ class MlflowCopy:
         tags = {
             "bench.candidate": run.candidate,
             "bench.status": run.status.value,
+            "bench.outcome": run.state_word(),
             "bench.attempts": str(run.attempt),
             "bench.spec_hash": run.spec.content_hash(),
         }

@@ -38,7 +38,7 @@ from orchestrator.store.tables import (
     runs,
 )
 from worker.protocol import CheckpointNotice
-from worker.record import Result
+from worker.record import Result, Verdict
 from worker.spec import RunSpec, Spec, Workload, as_stored
 
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
@@ -321,7 +321,11 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
 def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[ExperimentRecord, ...]:
     numbers = [row.number for row in rows]
     totals, written = _totals(connection, numbers), annotations.of(connection, rows)
-    return tuple(_experiment_record(row, totals.get(row.number, []), written[row.number]) for row in rows)
+    verdicts = _verdicts(connection, numbers)
+    return tuple(
+        _experiment_record(row, totals.get(row.number, []), verdicts.get(row.number, {}), written[row.number])
+        for row in rows
+    )
 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
@@ -332,12 +336,21 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
     return found
 
 
+def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[Verdict, int]]:
+    """For each experiment, how its runs with a result ended, but for those that converged."""
+    found: dict[int, dict[Verdict, int]] = {}
+    for row in connection.execute(_VERDICTS, {"numbers": list(numbers)}):
+        found.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
+    return found
+
+
 def _experiment_record(
-    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], written: annotations.Annotations
+    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], verdicts: dict[Verdict, int], written: annotations.Annotations
 ) -> ExperimentRecord:
     counts = StateCounts(
         total=sum(total.runs for total in totals),
         by_status={total.status: total.runs for total in totals},
+        by_verdict=verdicts,
         growing=row.growing,
     )
     return ExperimentRecord(
@@ -414,4 +427,14 @@ _TOTALS = (
     )
     .where(runs.c.experiment_number.in_(sa.bindparam("numbers", expanding=True)))
     .group_by(runs.c.experiment_number, runs.c.status)
+)
+_VERDICTS = (
+    sa.select(runs.c.experiment_number, results.c.verdict, sa.func.count().label("runs"))
+    .join(results, results.c.run_id == runs.c.id)
+    .where(
+        runs.c.experiment_number.in_(sa.bindparam("numbers", expanding=True)),
+        runs.c.status == RunStatus.SUCCEEDED,
+        results.c.verdict != Verdict.CONVERGED.value,
+    )
+    .group_by(runs.c.experiment_number, results.c.verdict)
 )
