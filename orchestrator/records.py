@@ -33,11 +33,10 @@ class StateCounts(Record):
 
     def by_outcome(self) -> dict[Outcome | RunStatus, int]:
         """How many runs came to what, and those that have not ended by where they are; they add up to `total`."""
-        lost = {OUTCOMES[verdict]: number for verdict, number in self.by_verdict.items()}
-        finished = self.by_status.get(RunStatus.SUCCEEDED, 0) - sum(lost.values())
-        others = {status: number for status, number in self.by_status.items() if status is not RunStatus.SUCCEEDED}
-        every: dict[Outcome | RunStatus, int] = {Outcome.FINISHED: finished, **lost, **others}
-        return {state: every[state] for state in (*Outcome, *RunStatus) if every.get(state)}
+        lost = {OUTCOMES[verdict].value: number for verdict, number in self.by_verdict.items()}
+        counted = {status.value: number for status, number in self.by_status.items()} | lost
+        counted[Outcome.FINISHED.value] = counted.pop(RunStatus.SUCCEEDED.value, 0) - sum(lost.values())
+        return {state: counted[state.value] for state in (*Outcome, *RunStatus) if counted.get(state.value)}
 
     def words(self) -> str:
         """The same for people: `3 finished, 1 diverged, 7 queued`."""
