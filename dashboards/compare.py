@@ -164,7 +164,7 @@ def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
 
 def result_rows(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """What the runs came to; in bold what is lowest, or highest where more is better."""
-    states = Difference(name="state", values=tuple(_state(run) for run in runs))
+    states = Difference(name="state", values=tuple(run.state_word() for run in runs))
     devices = (run.result.environment.device_name if run.result else formats.UNKNOWN for run in runs)
     measured = (_measured_row(name, runs, read, shown) for name, read, shown in MEASURED)
     return (states, *measured, Difference(name="device", values=tuple(devices)))
@@ -191,17 +191,16 @@ def _result(name: str, fallback: str | None = None) -> Read:
     return read
 
 
-def _peak_tensors(run: RunRecord) -> float | None:
-    found = run.result.memory_breakdown if run.result else None
-    return found.peak_bytes if found else None
-
-
 MEASURED: tuple[tuple[str, Read, Callable[..., str]], ...] = (
     ("validation loss", _result("final_val_loss", "last_val_loss"), formats.loss),
     ("training loss", _result("final_train_loss", "last_train_loss"), formats.loss),
     ("optimizer state", _result("optimizer_state_bytes"), formats.size),
-    ("peak tensors", _peak_tensors, formats.size),
-    ("peak host RSS", lambda run: run.result.peak_memory.host_rss_bytes if run.result else None, formats.size),
+    ("peak memory (tensors)", lambda run: run.result.peak_tensor_bytes() if run.result else None, formats.size),
+    (
+        "host RSS of the process",
+        lambda run: run.result.peak_memory.host_rss_bytes if run.result else None,
+        formats.size,
+    ),
     ("step, median", _result("step_seconds_median"), formats.seconds),
     ("tokens/s", _result("tokens_per_second", "tokens_per_second"), formats.compact),
     ("device time", lambda run: run.device_seconds or None, formats.duration),
@@ -217,12 +216,6 @@ def _same_measure(runs: Sequence[RunRecord]) -> bool:
         len(works) == len(runs)
         and len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1
     )
-
-
-def _state(run: RunRecord) -> str:
-    if run.damaged:
-        return "damaged"
-    return (run.result.verdict.value if run.result else run.status.value).replace("_", " ")
 
 
 def _flat(run: RunRecord) -> dict[str, str]:

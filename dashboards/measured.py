@@ -27,13 +27,19 @@ def _memory(result: Result) -> tuple[Line, ...]:
     return (
         ("Parameters", f"{formats.count(result.parameters)} ({formats.size(result.parameter_bytes)})"),
         ("Optimizer state", formats.size(result.optimizer_state_bytes)),
+        ("Peak memory (tensors)", _peak(result)),
+        *(_breakdown(result.memory_breakdown) if result.memory_breakdown else ()),
         ("Peak host RSS", formats.size(peak.host_rss_bytes)),
-        ("Peak allocator", formats.size(peak.allocator_bytes)),
         ("Peak reserved", formats.size(peak.allocator_reserved_bytes)),
         ("Peak NVML process", formats.size(peak.nvml_process_bytes)),
         ("NVML", result.nvml_note or formats.UNKNOWN),
-        *(_breakdown(result.memory_breakdown) if result.memory_breakdown else ()),
     )
+
+
+def _peak(result: Result) -> str:
+    if (why := result.why_no_peak()) is not None:
+        return f"{formats.UNKNOWN} ({why})"
+    return formats.size(result.peak_tensor_bytes())
 
 
 def _breakdown(memory: MemoryBreakdown) -> tuple[Line, ...]:
@@ -46,7 +52,7 @@ def _breakdown(memory: MemoryBreakdown) -> tuple[Line, ...]:
     )
     described = ", ".join(f"{name} {formats.size(size_bytes)}" for name, size_bytes in parts)
     return (
-        ("Peak tensors", f"{formats.size(memory.peak_bytes)} in step {memory.step}, {memory.phase}"),
+        ("Recorded peak", f"{formats.size(memory.peak_bytes)} in step {memory.step}, {memory.phase}"),
         ("Peak made of", described),
     )
 

@@ -193,7 +193,6 @@ def _title_of_baseline(comparison: Comparison) -> str:
 
 def caption(comparison: Comparison) -> str:
     """What the table shows and how it was made."""
-    kinds = sorted({row.peak_memory_kind for row in comparison.rows if row.peak_memory_kind})
     tuned = (
         f" Learning rates were chosen on other seeds ({', '.join(map(str, comparison.tuning_seeds))})."
         if comparison.tuning_seeds
@@ -204,7 +203,7 @@ def caption(comparison: Comparison) -> str:
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
         f"with interval and p-value of the paired t-test{_family(comparison)}; "
-        f"peak memory: {', '.join(kinds) or 'not measured'}; "
+        "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss where that is shown, else how many seeds reached "
         f"it.{tuned}{unfinished}"
     )

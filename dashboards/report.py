@@ -291,7 +291,7 @@ def _runs(subject: Subject) -> Section:
             run.model,
             formats.rate(run.lr),
             str(run.seed),
-            run.result.verdict.value.replace("_", " ") if run.result else run.status.value.replace("_", " "),
+            run.state_word(),
             formats.loss(run.result.final_val_loss if run.result else None),
             formats.duration(run.device_seconds),
         )
@@ -299,7 +299,7 @@ def _runs(subject: Subject) -> Section:
     )
     left = len(subject.runs) - len(rows)
     caption = f"{left:,} more runs are in the exports." if left else ""
-    head = ("Run", "Optimizer", "Model", "lr", "Seed", "End", "Final loss", "Device time")
+    head = ("Run", "Optimizer", "Model", "lr", "Seed", "Outcome", "Final loss", "Device time")
     return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
 
 

@@ -5,24 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dashboards import formats
-from dashboards.views import Chip, tone
+from dashboards.views import Chip, state_chip
+from orchestrator.jobs import state_word
 from orchestrator.sweep_records import SweepReport, TrialRow, Value
-from worker.record import Verdict
 
 SortKey = Literal["number", "objective", "candidate", "device_seconds"]
 SORT_KEYS: tuple[SortKey, ...] = ("number", "objective", "candidate", "device_seconds")
-OUTCOMES: dict[Verdict, str] = {
-    Verdict.CONVERGED: "converged",
-    Verdict.DIVERGED: "diverged",
-    Verdict.OUT_OF_MEMORY: "out of memory",
-    Verdict.STOPPED_EARLY: "stopped early",
-}
-TONES: dict[Verdict, Literal["good", "wait", "bad"]] = {
-    Verdict.CONVERGED: "good",
-    Verdict.DIVERGED: "bad",
-    Verdict.OUT_OF_MEMORY: "bad",
-    Verdict.STOPPED_EARLY: "wait",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +70,12 @@ def value_text(value: Value) -> str:
 
 def outcome(trial: TrialRow) -> str:
     """How the trial ended, or where it is."""
-    if trial.verdict is not None:
-        return OUTCOMES[trial.verdict]
-    return trial.status.value.replace("_", " ")
+    return state_word(trial.status, trial.verdict)
 
 
 def outcome_chip(trial: TrialRow) -> Chip:
     """The same with its colour."""
-    return Chip(text=outcome(trial), tone=tone(trial.status) if trial.verdict is None else TONES[trial.verdict])
+    return state_chip(trial.status, trial.verdict)
 
 
 def parameter_names(report: SweepReport) -> tuple[str, ...]:

@@ -6,21 +6,25 @@ from typing import TypeVar
 
 from dashboards.views import Leader
 from dashboards.viewstate import RowKey, RunKey, RunState, ViewState
-from orchestrator.jobs import CLAIMABLE, LIVE, RunStatus
+from orchestrator.jobs import CLAIMABLE, LIVE, Outcome, RunStatus
 from orchestrator.records import RunRecord
-from worker.record import Verdict
 
 Row = TypeVar("Row")
 
 RUNS_A_PAGE = 50
 """Rows of the run table at once: a thousand would weigh a megabyte."""
-STATES: dict[RunState, frozenset[RunStatus]] = {
-    "all": frozenset(RunStatus),
+STATES: dict[RunState, frozenset[RunStatus | Outcome]] = {
+    "all": frozenset(RunStatus) | frozenset(Outcome),
     "waiting": CLAIMABLE | {RunStatus.PAUSED},
     "running": LIVE,
-    "done": frozenset({RunStatus.SUCCEEDED}),
-    "failed": frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
+    "finished": frozenset({Outcome.FINISHED}),
+    "stopped_early": frozenset({Outcome.STOPPED_EARLY}),
+    "diverged": frozenset({Outcome.DIVERGED}),
+    "out_of_memory": frozenset({Outcome.OUT_OF_MEMORY}),
+    "failed": frozenset({Outcome.FAILED}),
+    "cancelled": frozenset({Outcome.CANCELLED}),
 }
+"""Every run is in one of them, besides all."""
 LEADER_KEYS: dict[RowKey, Callable[[Leader], float | str | None]] = {
     "rank": lambda one: one.rank,
     "name": lambda one: one.row.title.lower(),
@@ -82,17 +86,15 @@ def run_page(runs: Sequence[RunRecord], view: ViewState) -> RunPage:
 def run_choices(view: ViewState, page: RunPage) -> list[tuple[str, str, bool]]:
     """(query, text, is it chosen) for each choice of states that has runs."""
     return [
-        (view.changed(run_state=state).query(), f"{state} {number}", view.run_state == state)
+        (view.changed(run_state=state).query(), f"{state.replace('_', ' ')} {number}", view.run_state == state)
         for state, number in page.states
         if number or state in ("all", view.run_state)
     ]
 
 
 def in_state(run: RunRecord, state: RunState) -> bool:
-    """Whether the choice of states has this run; a diverged one is among the failed ones, too."""
-    if state == "failed" and run.result is not None and run.result.verdict is not Verdict.CONVERGED:
-        return True
-    return run.status in STATES[state]
+    """Whether the choice of states has this run."""
+    return (run.outcome() or run.status) in STATES[state]
 
 
 def val_loss(run: RunRecord) -> float | None:

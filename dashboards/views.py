@@ -9,9 +9,10 @@ from dashboards.drawing import LOSS_IN_NATS
 from dashboards.palette import Style
 from dashboards.viewstate import ViewState
 from optim import catalog
-from orchestrator.jobs import CONCERNED, RunStatus, Wish
+from orchestrator.jobs import CONCERNED, AttemptOutcome, Outcome, RunStatus, Wish, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
+    AttemptRecord,
     CandidateRow,
     Comparison,
     Conclusion,
@@ -68,29 +69,46 @@ class Leader:
 
 
 def run_chip(run: RunRecord) -> Chip:
-    """A finished run is known by its verdict, every other one by its state."""
+    """An ended run is known by its outcome, every other one by where it is."""
     if run.damaged is not None:
         return Chip(text="damaged", tone="bad")
-    if run.result is not None:
-        return _verdict_chip(run.result.verdict)
-    return Chip(text=run.status.value.replace("_", " "), tone=tone(run.status))
+    return state_chip(run.status, run.result.verdict if run.result else None)
 
 
-def tone(status: RunStatus) -> Tone:
+def state_chip(status: RunStatus, verdict: Verdict | None = None) -> Chip:
+    """The same of a state and a verdict."""
+    return Chip(text=state_word(status, verdict), tone=tone(outcome_of(status, verdict) or status))
+
+
+def event_word(status: RunStatus, run: RunRecord) -> str:
+    """The state that an event of a run led to: where it is the last one, the run's outcome."""
+    return run.state_word() if status is RunStatus.SUCCEEDED else state_word(status, None)
+
+
+def attempt_word(attempt: AttemptRecord, run: RunRecord) -> str:
+    """How an attempt ended; the one that brought the result ended as the run did."""
+    if attempt.outcome is None:
+        return "running"
+    return run.state_word() if attempt.outcome is AttemptOutcome.SUCCEEDED else attempt.outcome.value
+
+
+def tone(state: RunStatus | Outcome) -> Tone:
     """The colour of a run's state."""
-    match status:
-        case RunStatus.SUCCEEDED:
+    match state:
+        case RunStatus.SUCCEEDED | Outcome.FINISHED:
             return "good"
         case RunStatus.LEASED | RunStatus.RUNNING:
             return "live"
-        case RunStatus.QUEUED | RunStatus.PAUSED | RunStatus.PAUSING | RunStatus.CANCELLED:
+        case RunStatus.QUEUED | RunStatus.PAUSED | RunStatus.PAUSING:
+            return "wait"
+        case RunStatus.CANCELLED | Outcome.CANCELLED | Outcome.STOPPED_EARLY:
             return "wait"
         case RunStatus.RETRY_WAIT | RunStatus.CANCELLING:
             return "warn"
-        case RunStatus.FAILED:
+        case RunStatus.FAILED | Outcome.FAILED | Outcome.DIVERGED | Outcome.OUT_OF_MEMORY:
             return "bad"
         case _:
-            assert_never(status)
+            assert_never(state)
 
 
 def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
@@ -125,8 +143,8 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     """The states of an experiment's runs as parts of one bar: the good first, what waits last."""
     order: tuple[Tone, ...] = ("good", "bad", "live", "warn", "wait")
     numbers = dict.fromkeys(order, 0)
-    for status, number in counts.by_status.items():
-        numbers[tone(status)] += number
+    for state, number in counts.by_outcome().items():
+        numbers[tone(state)] += number
     segments, start = [], 0.0
     for name in order:
         width = 100 * numbers[name] / max(1, counts.total)
@@ -261,20 +279,6 @@ def _memory_clause(row: CandidateRow, baseline: CandidateRow | None) -> str:
         return ""
     amount = f"{100 * abs(1 - share):.0f} % {'less' if share < 1 else 'more'}"
     return f", with {amount} optimizer state than {baseline.title}"
-
-
-def _verdict_chip(verdict: Verdict) -> Chip:
-    match verdict:
-        case Verdict.CONVERGED:
-            return Chip(text="converged", tone="good")
-        case Verdict.DIVERGED:
-            return Chip(text="diverged", tone="bad")
-        case Verdict.OUT_OF_MEMORY:
-            return Chip(text="out of memory", tone="bad")
-        case Verdict.STOPPED_EARLY:
-            return Chip(text="stopped early", tone="wait")
-        case _:
-            assert_never(verdict)
 
 
 def _whiskers(rows: Sequence[CandidateRow]) -> dict[str, Whisker]:

@@ -20,7 +20,9 @@ ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
 """What the leaderboard is sorted by."""
 RunKey = Literal["position", "candidate", "lr", "seed", "loss", "time"]
 RUN_KEYS: tuple[RunKey, ...] = get_args(RunKey)
-RunState = Literal["all", "waiting", "running", "done", "failed"]
+RunState = Literal[
+    "all", "waiting", "running", "finished", "stopped_early", "diverged", "out_of_memory", "failed", "cancelled"
+]
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
 """Field → name in the URL, of what is on or off."""

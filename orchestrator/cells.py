@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.comparison import compare
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.jobs import Outcome
 from orchestrator.records import CellRecord, ExperimentRecord, Progress, RunRecord, StateCounts
 from orchestrator.scaling_spec import Cell, ScalingSpec
 
@@ -71,7 +72,12 @@ def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], spec: Sc
             "spec_hash": comparison.content_hash(),
             "ended_at": None if None in ended else max((at for at in ended if at is not None), default=None),
             "counts": StateCounts(
-                total=len(mine), by_status=dict(Counter(run.status for run in mine)), growing=growing
+                total=len(mine),
+                by_status=dict(Counter(run.status for run in mine)),
+                by_verdict=dict(
+                    Counter(run.result.verdict for run in mine if run.result and run.outcome() is not Outcome.FINISHED)
+                ),
+                growing=growing,
             ),
             "progress": _progress(mine),
         }

@@ -8,13 +8,14 @@ runs ─► each candidate at its best learning rate (`candidates.py`) ─► di
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from optim import catalog
 from orchestrator.candidates import CandidateSummary, RateSummary, summaries
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import (
+    TENSORS,
     CandidateRow,
     Comparison,
     Conclusion,
@@ -29,7 +30,7 @@ from orchestrator.sweep_report import comparison_spec
 from orchestrator.targets import first_reached, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.tuning import Standing
 from orchestrator.verdicts import conclusion, notes, verdict
-from worker.record import PeakMemory, Result, Verdict
+from worker.record import Result, Verdict
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -52,7 +53,6 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     spec = comparison_spec(experiment)
     found = summaries(spec, runs)
     baseline = next(each for each in found if each.candidate.name() == spec.baseline_name())
-    memory = _memory_kind([run.result for run in runs if run.result])
     fronts = pareto_front([_loss_and_bytes(each) for each in found])
     measured = [
         row.model_copy(
@@ -64,7 +64,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
             }
         )
         for each, front in zip(found, fronts, strict=True)
-        for row in [_row(each, memory)]
+        for row in [_row(each)]
     ]
     baseline_row = next(row for row in measured if row.is_baseline)
     concluded = [row.model_copy(update={"conclusion": conclusion(row, baseline_row)}) for row in measured]
@@ -170,13 +170,13 @@ def _device_hours_until(run: RunRecord, steps: float) -> float:
     return run.device_seconds / SECONDS_PER_HOUR * steps / run.steps_total
 
 
-def _row(each: CandidateSummary, memory: "MemoryKind") -> CandidateRow:
+def _row(each: CandidateSummary) -> CandidateRow:
     """One line of the leaderboard by itself; what it is to the others is still to be said."""
     best = each.best
     grid = [rate.lr for rate in each.rates]
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
     results = best.results() or tuple(run.result for run in each.runs() if run.result)
-    peaks = [peak for result in results if (peak := memory.read(result.peak_memory)) is not None]
+    peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
     has_loss = each.chosen.standing is not Standing.EMPTY or best.standing is not Standing.EMPTY
     ended = [run.device_seconds / SECONDS_PER_HOUR for run in best.runs if run.result]
     return CandidateRow(
@@ -191,7 +191,8 @@ def _row(each: CandidateSummary, memory: "MemoryKind") -> CandidateRow:
         optimizer_state_bytes=max((result.optimizer_state_bytes for result in results), default=None),
         parameter_bytes=max((result.parameter_bytes for result in results), default=None),
         peak_memory_bytes=max(peaks, default=None),
-        peak_memory_kind=memory.name if peaks else None,
+        peak_memory_kind=TENSORS if peaks else None,
+        peak_memory_note=None if peaks else next((result.why_no_peak() for result in results), None),
         step_seconds=median([result.step_seconds_median for result in results]),
         optimizer_seconds=median([result.optimizer_seconds_median for result in results]),
         tokens_per_second=median([result.tokens_per_second for result in results]),
@@ -200,6 +201,7 @@ def _row(each: CandidateSummary, memory: "MemoryKind") -> CandidateRow:
         conclusion=Conclusion.NO_LOSS,
         learning_rates=tuple(_rate_row(rate) for rate in each.rates),
         verdicts=dict(Counter(run.result.verdict for run in each.runs() if run.result)),
+        outcomes=dict(Counter(outcome for run in each.runs() if (outcome := run.outcome()) is not None)),
         final=_rate_row(each.final) if each.final else None,
         tuning=each.tuned and each.final is None,
         extended_rates=len(each.rates) - len(each.candidate.learning_rates),
@@ -218,26 +220,6 @@ def _rate_row(rate: RateSummary) -> LearningRateRow:
         out_of_memory=sum(result.verdict is Verdict.OUT_OF_MEMORY for result in rate.results()),
         run_ids=tuple(run.id for run in rate.runs),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryKind:
-    """One of the three quantities that are called peak memory."""
-
-    name: str
-    read: Callable[[PeakMemory], int | None]
-
-
-MEMORY_KINDS = (
-    MemoryKind(name="allocator", read=lambda peak: peak.allocator_bytes),
-    MemoryKind(name="NVML process", read=lambda peak: peak.nvml_process_bytes),
-    MemoryKind(name="host RSS", read=lambda peak: peak.host_rss_bytes),
-)
-
-
-def _memory_kind(results: Sequence[Result]) -> MemoryKind:
-    """The first kind that every result has: one table shows one quantity."""
-    return next(kind for kind in MEMORY_KINDS if all(kind.read(result.peak_memory) is not None for result in results))
 
 
 def _energy(results: Sequence[Result]) -> float | None:

@@ -58,12 +58,18 @@ def _columns(runs: Iterable[RunRecord]) -> tuple[dict[str, list[Any]], int]:
     texts: dict[str, str] = {}
     length = 0
     for run in runs:
-        for name, value in leaves(run.model_dump(mode="json")):
+        for name, value in (*leaves(run.model_dump(mode="json")), *_in_one_word(run).items()):
             column = columns.setdefault(name, [])
             column.extend([None] * (length - len(column)))
             column.append(texts.setdefault(value, value) if isinstance(value, str) else value)
         length += 1
     return columns, length
+
+
+def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
+    """What the flat columns say in several."""
+    peak_bytes = run.result.peak_tensor_bytes() if run.result else None
+    return {"outcome": run.state_word(), "peak_tensor_bytes": peak_bytes}
 
 
 def write_series(source: SeriesSource, runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from worker.record import Verdict
 from worker.spec import RunSpec
 
 ExperimentId = NewType("ExperimentId", str)
@@ -43,6 +44,51 @@ class RunStatus(StrEnum):
 CLAIMABLE = frozenset({RunStatus.QUEUED, RunStatus.RETRY_WAIT})
 LIVE = frozenset({RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.CANCELLING})
 TERMINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
+
+
+class Outcome(StrEnum):
+    """What became of a run, in the word that people read everywhere: lists, pages, counts, reports, the command line.
+
+    Status and verdict, which columns and REST have, are two halves of it: a run that diverged has *succeeded* in
+    bringing a result, and one whose loss has fallen is called *converged* whether or not it still falls.
+    """
+
+    FINISHED = "finished"
+    """It ran its whole budget, and the validation loss has fallen."""
+    DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out_of_memory"
+    STOPPED_EARLY = "stopped_early"
+    """Its sweep stopped it, because others were better at the same step."""
+    FAILED = "failed"
+    """It ended without a result."""
+    CANCELLED = "cancelled"
+
+
+OUTCOMES = {
+    Verdict.CONVERGED: Outcome.FINISHED,
+    Verdict.STOPPED_EARLY: Outcome.STOPPED_EARLY,
+    Verdict.DIVERGED: Outcome.DIVERGED,
+    Verdict.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+}
+
+
+def outcome_of(status: RunStatus, verdict: Verdict | None) -> Outcome | None:
+    """What became of a run in this state with that result; None where it has not ended."""
+    match status:
+        case RunStatus.SUCCEEDED:
+            return Outcome.FINISHED if verdict is None else OUTCOMES[verdict]
+        case RunStatus.FAILED:
+            return Outcome.FAILED
+        case RunStatus.CANCELLED:
+            return Outcome.CANCELLED
+        case _:
+            return None
+
+
+def state_word(status: RunStatus, verdict: Verdict | None) -> str:
+    """How people call the state of a run: its outcome, and where it has none yet where it is."""
+    return (outcome_of(status, verdict) or status).value.replace("_", " ")
+
 
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.QUEUED: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED, RunStatus.FAILED}),

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.annotations import Note
-from orchestrator.jobs import AttemptOutcome, Limit, RunStatus
+from orchestrator.jobs import OUTCOMES, AttemptOutcome, Limit, Outcome, RunStatus, outcome_of, state_word
 from orchestrator.kinds import ExperimentSpec
 from orchestrator.sweeps import SweepSpec
 from worker.record import Record, Result, Verdict, Whole
@@ -21,6 +21,8 @@ class StateCounts(Record):
 
     total: int
     by_status: dict[RunStatus, int]
+    by_verdict: dict[Verdict, int] = Field(default_factory=dict)
+    """How those that `succeeded` in bringing a result ended, other than `converged`."""
     growing: bool = False
     """Whether runs may still be added: a tuned comparison that has not chosen every winner yet."""
 
@@ -28,6 +30,17 @@ class StateCounts(Record):
         """Runs in a terminal state."""
         terminal = (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
         return sum(self.by_status.get(status, 0) for status in terminal)
+
+    def by_outcome(self) -> dict[Outcome | RunStatus, int]:
+        """How many runs came to what, and those that have not ended by where they are; they add up to `total`."""
+        lost = {OUTCOMES[verdict].value: number for verdict, number in self.by_verdict.items()}
+        counted = {status.value: number for status, number in self.by_status.items()} | lost
+        counted[Outcome.FINISHED.value] = counted.pop(RunStatus.SUCCEEDED.value, 0) - sum(lost.values())
+        return {state: counted[state.value] for state in (*Outcome, *RunStatus) if counted.get(state.value)}
+
+    def words(self) -> str:
+        """The same for people: `3 finished, 1 diverged, 7 queued`."""
+        return ", ".join(f"{number} {state.value.replace('_', ' ')}" for state, number in self.by_outcome().items())
 
     def done(self) -> bool:
         """Whether no run can move any more."""
@@ -144,6 +157,16 @@ class RunRecord(Record):
     result: Result | None = None
     damaged: str | None = None
     """What of the stored run cannot be read, and why, in a sentence; null of nearly all."""
+
+    def outcome(self) -> Outcome | None:
+        """What became of it; None where it has not ended."""
+        return outcome_of(self.status, self.result.verdict if self.result else None)
+
+    def state_word(self) -> str:
+        """How people call its state."""
+        if self.damaged is not None:
+            return "damaged"
+        return state_word(self.status, self.result.verdict if self.result else None)
 
 
 SORT_KEYS = (
@@ -369,6 +392,10 @@ class TimeToTarget(Record):
     interval. Null unless that is decided: every seed got there, the candidate is better, the interval leaves 1 out."""
 
 
+TENSORS = "tensors"
+"""What peak memory is of, wherever it is one column."""
+
+
 class CandidateRow(Record):
     """One line of the leaderboard: a candidate at its best learning rate."""
 
@@ -385,9 +412,10 @@ class CandidateRow(Record):
     optimizer_state_bytes: int | None
     parameter_bytes: int | None
     peak_memory_bytes: int | None
-    """Largest over the seeds; `peak_memory_kind` says of what."""
+    """Most bytes of tensors at once on the device, the largest over the seeds; what the process itself takes is a
+    detail of each run."""
     peak_memory_kind: str | None
-    """`host RSS`, `allocator` or `NVML process`."""
+    """`tensors`; null where it is unknown."""
     step_seconds: float | None
     """Median over the seeds of each run's median."""
     optimizer_seconds: float | None
@@ -400,6 +428,8 @@ class CandidateRow(Record):
     learning_rates: tuple[LearningRateRow, ...]
     """Where it was tuned first: over the seeds of phase 1."""
     verdicts: dict[Verdict, int]
+    outcomes: dict[Outcome, int] = Field(default_factory=dict)
+    """What became of its runs, those without a result among them."""
     final: LearningRateRow | None = None
     """Phase 2 of a tuned comparison: the seeds at the best learning rate, of which `val_loss` is the mean."""
     tuning: bool = False
@@ -408,6 +438,8 @@ class CandidateRow(Record):
     """Learning rates that were added beyond the edge of the grid."""
     run_device_hours: float | None = None
     """Mean over the runs at the best learning rate."""
+    peak_memory_note: str | None = None
+    """Why there are results and no peak."""
     energy_joules: float | None = None
     """Mean over the runs at the best learning rate; null where the device does not measure it."""
     time_to_target: TimeToTarget | None = None

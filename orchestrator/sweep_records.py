@@ -25,7 +25,7 @@ class TrialRow(Record):
     """The newest one, at whatever step: no ground to rank on."""
     optimizer_state_bytes: int | None
     peak_memory_bytes: int | None
-    """Tensor memory at the highest moment of a step."""
+    """Most bytes of tensors at once on the device."""
     device_seconds: float
 
 

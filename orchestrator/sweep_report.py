@@ -14,6 +14,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.records import (
+    TENSORS,
     CandidateRow,
     Comparison,
     Conclusion,
@@ -153,7 +154,7 @@ def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
         objective=result.final_val_loss if result and converged else None,
         last_val_loss=run.last_val_loss,
         optimizer_state_bytes=result.optimizer_state_bytes if result else None,
-        peak_memory_bytes=result.memory_breakdown.peak_bytes if result and result.memory_breakdown else None,
+        peak_memory_bytes=result.peak_tensor_bytes() if result else None,
         device_seconds=run.device_seconds,
     )
 
@@ -277,7 +278,7 @@ def _outline_row(finding: Finding, trials: Sequence[TrialRow]) -> CandidateRow:
         optimizer_state_bytes=best.optimizer_state_bytes if best else None,
         parameter_bytes=None,
         peak_memory_bytes=best.peak_memory_bytes if best else None,
-        peak_memory_kind="tensors" if best and best.peak_memory_bytes is not None else None,
+        peak_memory_kind=TENSORS if best and best.peak_memory_bytes is not None else None,
         step_seconds=None,
         optimizer_seconds=None,
         tokens_per_second=None,

@@ -306,6 +306,7 @@ class MlflowCopy:
         tags = {
             "bench.candidate": run.candidate,
             "bench.status": run.status.value,
+            "bench.outcome": run.state_word(),
             "bench.attempts": str(run.attempt),
         }
         if run.spec is not None:

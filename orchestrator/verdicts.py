@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.experiments import ComparisonSpec
-from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.jobs import TERMINAL, Outcome, RunStatus
 from orchestrator.records import CandidateRow, Conclusion, Difference, LearningRateRow, RunRecord
 from orchestrator.statistics import SIGNIFICANCE
 from worker.record import Result, Verdict
@@ -88,6 +88,7 @@ def notes(
         *_about_grid(spec, rows),
         *_about_overtaken(rows, overtaken or {}),
         *_about_measurement(results),
+        *_about_peaks(rows),
         *_about_micro_batches(spec, runs, rows),
     )
     return tuple(found)
@@ -109,7 +110,7 @@ def _no_loss(row: CandidateRow) -> str:
     if row.best_lr is not None and row.final is not None and row.final.runs_ended == 0:
         return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count has ended yet."
     if row.verdicts:
-        counts = ", ".join(f"{count} {_WORDS[kind]}" for kind, count in sorted(row.verdicts.items()))
+        counts = ", ".join(f"{count} {_VERBS[kind]}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss at any learning rate: {counts}."
     return "No run has ended with a result yet."
 
@@ -192,9 +193,9 @@ def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> 
 
 def _about_losses(rows: Iterable[CandidateRow]) -> Iterator[str]:
     for row in rows:
-        for kind in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY):
-            if count := row.verdicts.get(kind, 0):
-                yield f"{row.title}: {_plural(count, 'run')} {_WORDS[kind]}; rates with such a seed rank last."
+        for kind in (Outcome.DIVERGED, Outcome.OUT_OF_MEMORY):
+            if count := row.outcomes.get(kind, 0):
+                yield f"{row.title}: {_plural(count, 'run')} {_VERBS[kind]}; rates with such a seed rank last."
 
 
 def _ranks_first_by_seeds(row: CandidateRow, other: CandidateRow) -> bool:
@@ -269,6 +270,12 @@ def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
         yield "The runs did not read the same data: their losses do not compare."
 
 
+def _about_peaks(rows: Iterable[CandidateRow]) -> Iterator[str]:
+    for row in rows:
+        if row.peak_memory_note is not None:
+            yield f"{row.title} has no peak memory: {row.peak_memory_note}."
+
+
 def _about_micro_batches(
     spec: ComparisonSpec, runs: Iterable[RunRecord], rows: Iterable[CandidateRow]
 ) -> Iterator[str]:
@@ -302,9 +309,11 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_WORDS = {
-    Verdict.CONVERGED: "converged",
-    Verdict.DIVERGED: "diverged",
-    Verdict.OUT_OF_MEMORY: "ran out of memory",
-    Verdict.STOPPED_EARLY: "was stopped early",
+_VERBS = {
+    Outcome.FINISHED: "finished",
+    Outcome.STOPPED_EARLY: "stopped early",
+    Outcome.DIVERGED: "diverged",
+    Outcome.OUT_OF_MEMORY: "ran out of memory",
+    Outcome.FAILED: "failed",
+    Outcome.CANCELLED: "cancelled",
 }

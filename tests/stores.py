@@ -23,7 +23,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.queue import Queue
 from orchestrator.store.tables import change_counters, metadata
 from worker.protocol import PointsBatch
-from worker.record import Environment, PeakMemory, Point, Result, Verdict
+from worker.record import Environment, MemoryBreakdown, PeakMemory, Point, Result, Verdict
 from worker.spec import Budget, Resources, Workload
 
 PR_SET_PDEATHSIG = 1
@@ -60,9 +60,10 @@ def result(
     device_seconds: float = 4.0,
     host_rss_bytes: int = 500_000_000,
     allocator_bytes: int | None = None,
+    peak_bytes: int | None = None,
     device: str = "cpu",
 ) -> Result:
-    """A result of a tiny run."""
+    """A result of a tiny run; with a breakdown of its memory where `peak_bytes` is given."""
     return Result(
         verdict=verdict,
         verdict_reason="The loss fell.",
@@ -76,6 +77,19 @@ def result(
         optimizer_state_bytes=8_000_000,
         peak_memory=PeakMemory(
             host_rss_bytes=host_rss_bytes, host_rss_before_bytes=300_000_000, allocator_bytes=allocator_bytes
+        ),
+        memory_breakdown=None
+        if peak_bytes is None
+        else MemoryBreakdown(
+            step=2,
+            phase="backward",
+            micro_batch_sequences=8,
+            peak_bytes=peak_bytes,
+            parameters_bytes=4_000_000,
+            gradients_bytes=4_000_000,
+            optimizer_state_bytes=8_000_000,
+            activations_bytes=peak_bytes - 16_000_000,
+            other_bytes=0,
         ),
         step_seconds_median=0.05,
         optimizer_seconds_median=0.002,

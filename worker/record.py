@@ -1,7 +1,7 @@
 """What a run reports: points while it trains, one `Result` at its end. Frozen, closed, torch-free.
 
-Memory figures are three different quantities and never mixed: the allocator's peak, NVML's peak for the process,
-and the host's resident set. Bytes are bytes; `gb` = 1e9 and `gib` = 2**30 appear only where people read.
+Memory figures are different quantities and never mixed: the peak of tensors, NVML's peak for the process, and the
+host's resident set. Bytes are bytes; `gb` = 1e9 and `gib` = 2**30 appear only where people read.
 """
 
 from enum import StrEnum
@@ -198,3 +198,17 @@ class Result(Record):
     """Processes that trained together, each on a device of its own with its share of every batch. Peaks of memory are
     the largest of them, device time and energy their sum, tokens and FLOPs those of the whole, the rest the first's."""
     resumed_from_step: Whole = 0
+
+    def peak_tensor_bytes(self) -> int | None:
+        """Most bytes of tensors at once on the run's device: of the whole attempt by a GPU's allocator, on a CPU of the
+        steps that were recorded. What the libraries of the process take is not in it. None where it was not measured.
+        """
+        if self.peak_memory.allocator_bytes is not None:
+            return self.peak_memory.allocator_bytes
+        return None if self.memory_breakdown is None else self.memory_breakdown.peak_bytes
+
+    def why_no_peak(self) -> str | None:
+        """Why there is no peak of tensors, without a full stop; None where there is one."""
+        if self.peak_tensor_bytes() is not None:
+            return None
+        return "no step was recorded" if self.steps == 0 else "the tensors' peak was not measured yet in that version"

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from api.cli.console import plain
 from api.cli.tables import text_table
-from dashboards import formats, measured
+from dashboards import formats, measured, views
+from orchestrator.jobs import Outcome
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -58,22 +59,22 @@ def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
             run.candidate,
             formats.rate(run.lr),
             str(run.seed),
-            run.status.value,
+            run.state_word(),
             f"{run.step}/{run.steps_total}",
             formats.loss(run.last_train_loss),
             formats.loss(run.last_val_loss),
-            outcome_text(run),
+            reason_text(run),
         )
         for run in runs
     ]
     if not rows:
         return Text("no such runs")
-    return text_table(("run", "candidate", "lr", "seed", "state", "step", "train", "val", "outcome"), rows)
+    return text_table(("run", "candidate", "lr", "seed", "state", "step", "train", "val", "reason"), rows)
 
 
 def counts_text(counts: StateCounts) -> str:
-    """`12: 3 succeeded, 2 running, 7 queued`."""
-    states = ", ".join(f"{count} {status.value}" for status, count in counts.by_status.items() if count)
+    """`12: 3 finished, 2 running, 7 queued`."""
+    states = counts.words()
     return f"{counts.total}: {states}" if states else str(counts.total)
 
 
@@ -83,11 +84,13 @@ def steps_text(experiment: AnyExperiment) -> str:
     return f"{done:,}/{total:,} ({formats.percent(done / total if total else None)})"
 
 
-def outcome_text(run: RunRecord) -> str:
-    """The verdict of a run that has one, else why it is as it is."""
+def reason_text(run: RunRecord) -> str:
+    """Why a run is as it is; nothing of one that has finished."""
     if run.damaged:
         return run.damaged
-    return run.result.verdict.value if run.result else run.reason or ""
+    if run.result is None or run.outcome() is Outcome.FINISHED:
+        return run.reason or ""
+    return run.result.verdict_reason
 
 
 def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:
@@ -146,7 +149,7 @@ def run_view(
     facts = (
         ("run", run.id),
         ("experiment", run.experiment_id),
-        ("state", run.status.value),
+        ("state", run.state_word()),
         ("reason", run.reason or formats.UNKNOWN),
         *([("in the queue", formats.standing(standing))] if standing.position is not None else []),
         ("step", f"{run.step}/{run.steps_total}"),
@@ -155,12 +158,12 @@ def run_view(
         *(_result_facts(run.result, run.spec) if run.result else ()),
     )
     parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
-    return Group(*parts, Text(), _attempts(attempts), Text(), _events(events))
+    return Group(*parts, Text(), _attempts(attempts, run), Text(), _events(events, run))
 
 
 def _result_facts(result: Result, spec: RunSpec | None) -> tuple[tuple[str, str], ...]:
     return (
-        ("verdict", f"{result.verdict.value}: {formats.sentence(result.verdict_reason)}"),
+        ("result", formats.sentence(result.verdict_reason)),
         ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
         *((_within_a_line(name), value) for name, value in (measured.lines(result, spec) if spec else ())),
     )
@@ -177,14 +180,14 @@ def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
     return Text("\n".join(f"{name:<{width}}{plain(value)}" for name, value in every))
 
 
-def _attempts(attempts: tuple[AttemptRecord, ...]) -> RenderableType:
+def _attempts(attempts: tuple[AttemptRecord, ...], run: RunRecord) -> RenderableType:
     rows = [
         (
             str(attempt.attempt),
             formats.moment(attempt.started_at),
             formats.moment(attempt.ended_at),
             formats.duration(attempt.device_seconds),
-            attempt.outcome.value if attempt.outcome else formats.UNKNOWN,
+            views.attempt_word(attempt, run),
             "; ".join(filter(None, (attempt.message, attempt.note))),
         )
         for attempt in attempts
@@ -192,13 +195,13 @@ def _attempts(attempts: tuple[AttemptRecord, ...]) -> RenderableType:
     return text_table(("attempt", "started", "ended", "device time", "outcome", "message"), rows)
 
 
-def _events(events: tuple[EventRecord, ...]) -> RenderableType:
+def _events(events: tuple[EventRecord, ...], run: RunRecord) -> RenderableType:
     rows = [
         (
             str(event.sequence),
             formats.moment(event.at),
-            event.from_status.value if event.from_status else formats.UNKNOWN,
-            event.to_status.value,
+            views.event_word(event.from_status, run) if event.from_status else formats.UNKNOWN,
+            views.event_word(event.to_status, run),
             event.reason or "",
         )
         for event in events

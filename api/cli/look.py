@@ -8,7 +8,7 @@ import typer
 
 from api.cli.console import complain, console, print_json
 from api.cli.service import BAD_INPUT, Json, Url, connected
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import Outcome, RunStatus
 
 if TYPE_CHECKING:
     from api.client import Client
@@ -46,7 +46,11 @@ Limit = Annotated[
     int | None, typer.Option(min=1, max=1000, help="How many at most; default: 20 experiments, all runs.")
 ]
 Experiment = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
-Status = Annotated[RunStatus | None, typer.Option("--status", help="List the runs in this state.")]
+STATES = tuple(dict.fromkeys((*(each.value for each in Outcome), *(each.value for each in RunStatus))))
+"""What `ls` calls the state of a run, with `_` for a space; `succeeded` is every run with a result."""
+Status = Annotated[
+    str | None, typer.Option("--status", help=f"List the runs in this state: {', '.join(STATES)}.", metavar="STATE")
+]
 
 WithLabels = Annotated[
     list[str] | None, typer.Option("--label", help="List the experiments with this label; twice: with both.")
@@ -75,6 +79,9 @@ def ls(
 
     of_runs = [name for name, given in (("--experiment", experiment), ("--status", status)) if given is not None]
     of_experiments = [name for name, given in (("--label", label), ("--deleted", deleted)) if given]
+    if status is not None and status not in STATES:
+        complain(f"no run is ever {status!r}; --status takes one of {', '.join(STATES)}")
+        raise typer.Exit(BAD_INPUT)
     if of_runs and of_experiments:
         complain(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined")
         raise typer.Exit(BAD_INPUT)
@@ -82,12 +89,19 @@ def ls(
         if of_runs:
             if experiment is not None:
                 client.experiment(experiment)  # an id that does not exist is an error, not an empty list
-            runs = client.runs(experiment_id=experiment, status=status)[:limit]
+            runs = _in_state(client, experiment, status)[:limit]
             print_json(runs) if json else console().print(runs_table(runs))
         else:
             experiments = client.experiments(limit=limit or 20, labels=label or (), deleted=deleted)
             nothing = NONE_SUCH if label or deleted else NONE_YET
             print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
+
+
+def _in_state(client: "Client", experiment: str | None, state: str | None) -> "tuple[RunRecord, ...]":
+    if state is None or state in list(RunStatus):
+        return client.runs(experiment_id=experiment, status=RunStatus(state) if state else None)
+    with_result = client.runs(experiment_id=experiment, status=RunStatus.SUCCEEDED)
+    return tuple(run for run in with_result if run.outcome() == state)
 
 
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:

@@ -34,6 +34,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     from api.cli.specs import read_spec, refuse
     from dashboards import formats, measured
+    from orchestrator.jobs import RunStatus, state_word
 
     text = read_spec(file)
     if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
@@ -53,7 +54,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     if json:
         print_json(result)
         return
-    print(f"{result.verdict.value}: {formats.sentence(result.verdict_reason)}")
+    print(f"{state_word(RunStatus.SUCCEEDED, result.verdict)}: {formats.sentence(result.verdict_reason)}")
     lines = measured.lines(result, spec)
     width = max((len(name) for name, _ in lines), default=0) + 2
     for name, value in lines:

@@ -15,8 +15,8 @@ from rich.text import Text
 from api.cli.console import plain
 from dashboards import formats
 from dashboards.views import speed_words
+from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
-from worker.record import Verdict
 
 CHART_COLUMNS, CHART_LINES = 72, 11
 """Of the picture of loss against memory: it fits beside its axis into 80 columns."""
@@ -146,7 +146,7 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]
             two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
             _step(row),
             formats.hours(row.device_hours),
-            verdicts_text(row.verdicts),
+            outcomes_text(row.outcomes),
         )
     )
 
@@ -202,9 +202,9 @@ def _step(row: CandidateRow) -> str:
     return two_lines(formats.seconds(row.step_seconds), inside)
 
 
-def verdicts_text(verdicts: dict[Verdict, int]) -> str:
-    """How the runs of a candidate ended: `4 converged`."""
-    lines = [f"{count} {verdict.value.replace('_', ' ')}" for verdict, count in verdicts.items() if count]
+def outcomes_text(outcomes: dict[Outcome, int]) -> str:
+    """What became of the runs of a candidate: `4 finished`."""
+    lines = [f"{count} {outcome.value.replace('_', ' ')}" for outcome, count in outcomes.items() if count]
     return "\n".join(lines) or formats.UNKNOWN
 
 

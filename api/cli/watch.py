@@ -32,7 +32,7 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
         print_json(experiment)
     else:
         for run in unhappy[:SHOWN]:
-            complain(f"{run.id} {run.status.value}: {plain(run.reason or 'no reason was given')}")
+            complain(f"{run.id} {run.state_word()}: {plain(run.reason or 'no reason was given')}")
         if len(unhappy) > SHOWN:
             complain(f"and {len(unhappy) - SHOWN} more; adapm-bench ls --experiment {experiment.id} lists all")
         verb = "sweep show" if experiment.kind == "sweep" else "compare"

@@ -48,7 +48,7 @@ def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
     if json:
         print_json(record)
     elif isinstance(record, RunRecord):
-        print(f"run {record.id}: {record.status.value}")
+        print(f"run {record.id}: {record.state_word()}")
     else:
         from api.cli.listings import counts_text
 

@@ -38,6 +38,7 @@ from orchestrator.store.tables import (
     runs,
 )
 from worker.protocol import CheckpointNotice
+from worker.record import Verdict
 
 Found = TypeVar("Found")
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
@@ -310,7 +311,11 @@ def _intact(record: AnyExperiment) -> ExperimentRecord:
 def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[AnyExperiment, ...]:
     numbers = [row.number for row in rows]
     totals, written = _totals(connection, numbers), annotations.of(connection, rows)
-    return tuple(_experiment_record(row, totals.get(row.number, []), written[row.number]) for row in rows)
+    verdicts = _verdicts(connection, numbers)
+    return tuple(
+        _experiment_record(row, totals.get(row.number, []), verdicts.get(row.number, {}), written[row.number])
+        for row in rows
+    )
 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
@@ -321,12 +326,21 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
     return found
 
 
+def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[Verdict, int]]:
+    """For each experiment, how its runs with a result ended, but for those that converged."""
+    found: dict[int, dict[Verdict, int]] = {}
+    for row in connection.execute(_VERDICTS, {"numbers": list(numbers)}):
+        found.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
+    return found
+
+
 def _experiment_record(
-    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], written: annotations.Annotations
+    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], verdicts: dict[Verdict, int], written: annotations.Annotations
 ) -> AnyExperiment:
     counts = StateCounts(
         total=sum(total.runs for total in totals),
         by_status={total.status: total.runs for total in totals},
+        by_verdict=verdicts,
         growing=row.growing,
     )
     known: dict[str, Any] = dict(  # noqa: C408 - keywords, as they are passed on
@@ -406,4 +420,14 @@ _TOTALS = (
     )
     .where(runs.c.experiment_number.in_(sa.bindparam("numbers", expanding=True)))
     .group_by(runs.c.experiment_number, runs.c.status)
+)
+_VERDICTS = (
+    sa.select(runs.c.experiment_number, results.c.verdict, sa.func.count().label("runs"))
+    .join(results, results.c.run_id == runs.c.id)
+    .where(
+        runs.c.experiment_number.in_(sa.bindparam("numbers", expanding=True)),
+        runs.c.status == RunStatus.SUCCEEDED,
+        results.c.verdict != Verdict.CONVERGED.value,
+    )
+    .group_by(runs.c.experiment_number, results.c.verdict)
 )

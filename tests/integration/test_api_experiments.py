@@ -44,7 +44,12 @@ def test_submitting_queues_every_run_and_says_where(http):
     assert answer.headers["Location"] == f"/v1/experiments/{experiment['id']}"
     assert submission["created"] is True
     assert experiment["name"] == "Ümlaut <b>"
-    assert experiment["counts"] == {"total": 4, "by_status": {"queued": 4}, "growing": False}
+    assert experiment["counts"] == {
+        "total": 4,
+        "by_status": {"queued": 4},
+        "by_verdict": {},
+        "growing": False,
+    }
     assert http.get(answer.headers["Location"]).json() == experiment
 
 

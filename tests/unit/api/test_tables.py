@@ -12,6 +12,7 @@ from api.cli.tables import comparison_table, loss_memory_chart
 from dashboards import formats
 from dashboards.publication import markdown, table_csv
 from orchestrator.experiments import expand
+from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, Standing
 from orchestrator.studies.demo import DEMO
 from tests.reference.made_comparison import made_comparison, run_record
@@ -32,7 +33,7 @@ def row(candidate: str, **changes: object) -> CandidateRow:
         "optimizer_state_bytes": 460_000,
         "parameter_bytes": 3_400_000,
         "peak_memory_bytes": 612_345_678,
-        "peak_memory_kind": "host RSS",
+        "peak_memory_kind": "tensors",
         "step_seconds": 0.0843,
         "optimizer_seconds": 0.0031,
         "tokens_per_second": 12345.0,
@@ -41,6 +42,7 @@ def row(candidate: str, **changes: object) -> CandidateRow:
         "conclusion": Conclusion.UNDECIDED,
         "learning_rates": (),
         "verdicts": {Verdict.CONVERGED: 6},
+        "outcomes": {Outcome.FINISHED: 6},
     }
     return CandidateRow.model_validate(fields | changes)
 
@@ -59,6 +61,7 @@ EMPTY = row(
     tokens_per_second=None,
     device_hours=0.0,
     verdicts={},
+    outcomes={},
 )
 
 
@@ -86,8 +89,8 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
         "optimizer best lr validation loss Δ to adamw state peak memory (opt.) (cpu) runs",
     ]
     assert table[4:6] == [
-        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB 612 MB 84.3 ms 0.023 6 converged",
-        "n = 3 [−0.0456, +0.0210] 6.9 % host RSS (3.10 ms)",
+        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB 612 MB 84.3 ms 0.023 6 finished",
+        "n = 3 [−0.0456, +0.0210] 6.9 % tensors (3.10 ms)",
     ]
     assert "adamw 0.004 2.3371 ± 0.0371 baseline 6.69 MB 612 MB" in table[6]
     assert "adapm-mini adapm-mini is not told apart from the baseline." in table

@@ -15,7 +15,7 @@ def test_what_does_not_exist_on_the_device_has_no_line() -> None:
 
     assert found["Optimizer state"] == "6.87 MB"
     assert found["Device-hours (cpu)"] == "0.0013 in this attempt, 0 productive"
-    assert not {"Peak allocator", "Peak NVML process", "MFU", "Energy", "GPU-hours", "Micro-batch"} & set(found)
+    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "GPU-hours", "Micro-batch"} & set(found)
 
 
 def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
@@ -63,7 +63,7 @@ def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
             "memory_breakdown": memory,
             "micro_batch_sequences": 2,
             "peak_memory": PeakMemory(
-                host_rss_bytes=1, host_rss_before_bytes=1, allocator_bytes=15_000_000, nvml_process_bytes=600_000_000
+                host_rss_bytes=1, host_rss_before_bytes=1, allocator_bytes=15_100_000, nvml_process_bytes=600_000_000
             ),
             "flops_per_second": 4.2e14,
             "model_flops_utilization": 0.42,
@@ -75,11 +75,12 @@ def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
 
     found = dict(lines(result, made_spec()))
 
-    assert found["Peak tensors"] == "15.0 MB in step 2, backward"
+    assert found["Peak memory (tensors)"] == "15.1 MB"
+    assert found["Recorded peak"] == "15.0 MB in step 2, backward"
     assert found["Peak made of"] == (
         "parameters 3.00 MB, gradients 2.00 MB, optimizer state 6.00 MB, activations 3.50 MB, other 500 kB"
     )
-    assert (found["Peak allocator"], found["Peak NVML process"]) == ("15.0 MB", "600 MB")
+    assert found["Peak NVML process"] == "600 MB"
     assert found["Micro-batch"] == "2 of 4 sequences"
     assert found["Step made of"] == "forward 5.00 ms, optimizer 1.00 ms"
     assert (found["Model FLOP/s"], found["MFU"], found["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from dashboards import formats
+from dashboards import formats, publication
 from dashboards.assets import PLOTLY
 from orchestrator.experiments import Tuning
 from orchestrator.jobs import RunStatus
@@ -78,10 +78,35 @@ def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):
     assert f"{100 * STATE_BYTES['adapm'] / STATE_BYTES['adamw']:.0f} %" in page
 
 
+def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, bench, finished):
+    rows = bench.compare(finished).rows
+    runs = [run for run in bench.all_runs(finished) if run.result is not None]
+    largest = {
+        row.candidate: max(run.result.memory_breakdown.peak_bytes for run in runs if run.candidate == row.candidate)
+        for row in rows
+    }
+    assert {row.candidate: row.peak_memory_bytes for row in rows} == largest
+    host = {formats.size(run.result.peak_memory.host_rss_bytes) for run in runs}
+    for path in (f"/experiments/{finished}", "/"):
+        assert not any(each in client.get(path).text for each in host)
+    page, table = client.get(f"/experiments/{finished}").text, publication.markdown(bench.compare(finished))
+    for row in rows:
+        assert f'{formats.size(row.peak_memory_bytes)}<span class="sub">tensors</span>' in page
+        assert publication.md(formats.size(row.peak_memory_bytes)) in table
+    beside = client.get(f"/compare?runs={runs[0].id},{runs[-1].id}").text
+    for name, size in (
+        ("peak memory (tensors)", runs[0].result.peak_tensor_bytes()),
+        ("host RSS of the process", runs[0].result.peak_memory.host_rss_bytes),
+    ):
+        assert name in beside and formats.size(size) in beside.partition(name)[2]
+    one = client.get(f"/runs/{runs[0].id}").text
+    assert one.index("Peak memory (tensors)") < one.index("Peak host RSS")
+
+
 def test_run_table_shows_a_diverged_run_beside_the_others(client, finished):
     page = client.get(f"/experiments/{finished}").text
     assert page.count(">diverged</span>") == 2
-    assert page.count(">converged</span>") == 8
+    assert page.count(">finished</span>") == 8
 
 
 def test_hostile_names_are_text(client, bench, finished):

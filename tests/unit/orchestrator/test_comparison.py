@@ -305,16 +305,27 @@ def test_seeds_that_do_not_meet_are_not_compared() -> None:
     assert row(found, "adapm").verdict == "Not compared: no seed has a loss both here and for AdamW, the baseline."
 
 
-def test_peak_memory_is_one_quantity_for_the_whole_table() -> None:
-    on_gpu = compared(spec(), lambda *_run: result(device="cuda", allocator_bytes=7))
-    assert {(each.peak_memory_bytes, each.peak_memory_kind) for each in on_gpu.rows} == {(7, "allocator")}
+def test_peak_memory_is_that_of_tensors_on_every_device() -> None:
+    """By the allocator on a GPU, by the recorded steps on a CPU; never what the process takes."""
+    on_gpu = compared(spec(), lambda *_run: result(device="cuda", allocator_bytes=7, peak_bytes=16_000_000))
+    assert {(each.peak_memory_bytes, each.peak_memory_kind) for each in on_gpu.rows} == {(7, "tensors")}
     assert on_gpu.device == "H200"
+    on_cpu = compared(spec(), lambda name, lr, seed: result(peak_bytes=45_000_000 + seed))
+    assert {(each.peak_memory_bytes, each.peak_memory_kind) for each in on_cpu.rows} == {(45_000_002, "tensors")}
     mixed = compared(
         spec(), lambda name, lr, seed: result(device="cuda", allocator_bytes=7) if name == "adapm" else result()
     )
-    assert {each.peak_memory_kind for each in mixed.rows} == {"host RSS"}
     assert mixed.device == "H200, cpu"
     assert "Measured on several kinds of device: times and memory do not compare." in mixed.notes
+
+
+def test_a_record_without_the_tensors_peak_says_why() -> None:
+    """One of before, and one whose memory ran out before its first step: neither shows the host's memory instead."""
+    lost = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY, steps=0)
+    found = compared(spec(), lambda name, lr, seed: result() if name == "adapm" else lost)
+    assert {each.peak_memory_bytes for each in found.rows} == {None}
+    assert "AdaPM has no peak memory: the tensors' peak was not measured yet in that version." in found.notes
+    assert "AdaPM-mini has no peak memory: no step was recorded." in found.notes
 
 
 def test_a_tiny_model_on_a_cpu_is_no_evidence_for_large_ones_or_gpus() -> None:

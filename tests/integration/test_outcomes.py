@@ -1,0 +1,137 @@
+"""What became of a run is one word, wherever a person meets it: pages, counts, lists, reports, files."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from html import unescape
+
+import httpx2
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from orchestrator.jobs import Outcome, RunStatus
+from orchestrator.records import StateCounts
+from tests.integration.api_service import Service, serving
+from tests.stores import claim, comparison_spec, result
+from worker.protocol import Failure, FailureKind
+from worker.record import Verdict
+
+Cli = Callable[..., Result]
+
+WORDS = ("finished", "finished", "diverged", "out of memory", "stopped early", "failed", "cancelled", "queued")
+"""By seed."""
+VERDICTS = dict(
+    enumerate((Verdict.CONVERGED, Verdict.CONVERGED, Verdict.DIVERGED, Verdict.OUT_OF_MEMORY, Verdict.STOPPED_EARLY))
+)
+COUNTED = dict(Counter(WORDS))
+COUNTED_WORDS = ", ".join(f"{number} {word}" for word, number in COUNTED.items())
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def experiment(service: Service) -> str:
+    """One in which every outcome occurs, and a run that waits."""
+    found = service.bench.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
+    runs = {run.id: run for run in service.bench.all_runs(found.id)}
+    for run in runs.values():
+        if run.seed == 6:
+            service.bench.cancel_run(run.id)
+    for lease in claim(service.queue, cpus=6, limit=6):
+        service.bench.hello(lease.run_id, lease.attempt, lease.token)
+        seed = runs[lease.run_id].seed
+        if seed in VERDICTS:
+            loss = 2.5 if VERDICTS[seed] is Verdict.CONVERGED else None
+            ended = result(final_val_loss=loss, verdict=VERDICTS[seed])
+            service.bench.finish(lease.run_id, lease.attempt, lease.token, ended)
+        else:
+            broken = Failure(kind=FailureKind.PROGRAM, message="an exception", device_seconds=1.0)
+            service.bench.fail(lease.run_id, lease.attempt, lease.token, broken)
+    return found.id
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    monkeypatch.setenv("COLUMNS", "220")
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def page(service: Service, path: str) -> str:
+    answer = httpx2.get(f"{service.url}{path}")
+    assert answer.status_code == 200
+    return answer.text
+
+
+def text(html: str) -> str:
+    """What a reader sees of a page, without scripts and specifications."""
+    html = re.sub(r"<(script|style|pre)\b.*?</\1>", " ", html, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def test_rest_keeps_its_words_and_they_say_the_same(service: Service, experiment: str) -> None:
+    record = httpx2.get(f"{service.url}/v1/experiments/{experiment}").json()
+    assert record["counts"]["by_status"] == {"succeeded": 5, "failed": 1, "cancelled": 1, "queued": 1}
+    assert record["counts"]["by_verdict"] == {"diverged": 1, "out_of_memory": 1, "stopped_early": 1}
+    counts = StateCounts.model_validate(record["counts"])
+    assert {state.value.replace("_", " "): number for state, number in counts.by_outcome().items()} == COUNTED
+    runs = service.bench.all_runs(experiment)
+    assert [run.state_word() for run in runs] == list(WORDS)
+
+
+def test_lists_and_counts_of_the_command_line(cli: Cli, experiment: str) -> None:
+    listed = cli("ls").stdout
+    for surface in (listed, cli("show", experiment).stdout):
+        counted = re.search(rf"{len(WORDS)}: (.+?)(  |\n)", surface)
+        assert counted is not None
+        assert counted[1] == COUNTED_WORDS
+    runs = cli("ls", "--experiment", experiment).stdout
+    for seed, word in enumerate(WORDS):
+        (line,) = (line for line in runs.splitlines() if f"-{seed:04}" in line)
+        assert f" {word} " in line
+        assert re.search(rf"^state +{word}$", cli("show", line.split()[0]).stdout, flags=re.MULTILINE)
+    for outcome in Outcome:
+        some = cli("ls", "--experiment", experiment, "--status", outcome.value).stdout
+        assert some.count(f" {outcome.value.replace('_', ' ')} ") == COUNTED[outcome.value.replace("_", " ")]
+    assert "takes one of finished" in cli("ls", "--status", "converged").stderr
+    table = " ".join(cli("compare", experiment).stdout.split())
+    for word, number in COUNTED.items():
+        assert f"{number} {word}" in table or word == "queued"
+    for surface in (listed, runs, table):
+        assert "converged" not in surface and "succeeded" not in surface
+
+
+def test_pages(service: Service, experiment: str) -> None:
+    html = page(service, f"/experiments/{experiment}")
+    chips = re.findall(r'<td data-label="State"><span class="chip \w+">([^<]+)</span>', html)
+    assert dict(Counter(chips)) == COUNTED
+    (bar,) = set(re.findall(r'role="img" aria-label="(\d[^"]+queued)"', html))
+    assert bar == COUNTED_WORDS
+    for word, number in COUNTED.items():
+        assert word == "queued" or f">{word} {number}</a>" in html, "the choices of the run table add up"
+    for run, word in zip(service.bench.all_runs(experiment), WORDS, strict=True):
+        seen = page(service, f"/runs/{run.id}")
+        assert f">{word}</span>" in seen.partition("</h1>")[2][:200]
+        assert "converged" not in text(seen) and "succeeded" not in text(seen)
+        if run.result is not None:
+            assert f'<dt>Outcome</dt><dd class="">{word}</dd>' in seen
+    for surface in (html, page(service, "/")):
+        assert "converged" not in text(surface) and "succeeded" not in text(surface)
+
+
+def test_report_and_files(service: Service, experiment: str) -> None:
+    report = text(page(service, f"/v1/experiments/{experiment}/report"))
+    assert "converged" not in report and "succeeded" not in report
+    told = csv.DictReader(io.StringIO(page(service, f"/v1/experiments/{experiment}/exports/results.csv")))
+    rows = sorted(told, key=lambda row: int(row["position"]))
+    assert [row["outcome"] for row in rows] == list(WORDS)
+    assert {row["status"] for row in rows} <= {status.value for status in RunStatus}
+    for run, word in zip(service.bench.all_runs(experiment), WORDS, strict=True):
+        assert f"{run.id} {run.candidate} {run.model} 0.001 {run.seed} {word}" in report
