@@ -45,6 +45,7 @@ from optim.blocks import (
 from optim.errors import OptimError
 from optim.groups import listed, named_in, names
 from optim.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
+from optim.sharding import refuse_sharded
 from optim.step_options import StepOptions, check_options
 from optim.wrappers import plain_name
 
@@ -85,6 +86,7 @@ class AdaPM(torch.optim.Optimizer):
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
         UnplacedWeightsError: names every weight that names and shapes do not place.
+        ShardedParametersError: parameters are sharded (FSDP, ZeRO-3, tensor parallelism), now or at the first step.
     """
 
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
@@ -237,6 +239,7 @@ class AdaPM(torch.optim.Optimizer):
         group = self.param_groups[-1]
         try:
             self._check_names(group)
+            refuse_sharded(_named(group), type(self).__name__)
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
             self._plan_late(group)
         except (ValueError, OptimError):
@@ -312,6 +315,7 @@ class AdaPM(torch.optim.Optimizer):
     def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
+            refuse_sharded([(name, parameter)], type(self).__name__)  # it may have become so since it was given
             # On the CPU, as torch's own counters: reading it must not wait for the device.
             state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
             for key, shape, dtype in self._state_layout(name):

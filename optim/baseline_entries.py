@@ -66,6 +66,7 @@ ADAMW = OptimizerEntry(
     summary="Adam with decoupled weight decay; torch's own, fused. The baseline.",
     paper="Loshchilov, Hutter: Decoupled Weight Decay Regularization, arXiv 1711.05101",
     licence=_TORCH,
+    elementwise=True,
 )
 
 BASELINES: tuple[OptimizerEntry, ...] = (
@@ -281,6 +282,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         summary="The sign of a momentum; half of AdamW's state.",
         paper="Chen et al.: Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675",
         licence=_LIBRARY,
+        elementwise=True,
     ),
     OptimizerEntry(
         name="mars",
@@ -314,6 +316,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         summary="AdamW that averages its iterates instead of following a schedule; give it a constant one.",
         paper="Defazio et al.: The Road Less Scheduled, arXiv 2405.15682",
         licence=_LIBRARY,
+        elementwise=True,
         needs=frozenset({Need.MODES}),
     ),
     OptimizerEntry(
@@ -325,6 +328,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         summary="Plain stochastic gradient descent; no state.",
         paper="Robbins, Monro: A Stochastic Approximation Method, 1951",
         licence=_TORCH,
+        elementwise=True,
     ),
     OptimizerEntry(
         name="nesterov",
@@ -335,6 +339,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         summary="SGD with Nesterov's momentum.",
         paper="Sutskever et al.: On the importance of initialization and momentum in deep learning, 2013",
         licence=_TORCH,
+        elementwise=True,
     ),
     OptimizerEntry(
         name="asgd",

@@ -15,6 +15,7 @@ from optim import catalog
 from optim.catalog import OptimizerEntry
 from optim.errors import OptionError
 from optim.rules import Rule
+from optim.sharding import refuse_sharded
 
 
 def build(
@@ -39,6 +40,7 @@ def build(
         OptionError: names every option that is unknown or out of its bounds; or rules have no plan to change.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
         UnplacedWeightsError: the optimizer needs a block plan, and the model has weights that no rule places.
+        ShardedParametersError: the model is sharded, in a way that this optimizer cannot train.
     """
     entry = catalog.entry(name)
     given = dict(options or {})
@@ -49,6 +51,7 @@ def build(
         faults.append("rules are for optimizers with a block plan")
     if faults:
         raise OptionError(f"{name} cannot be built: {'; '.join(faults)}")
+    refuse_sharded(model.named_parameters(), name, elementwise=entry.elementwise)
     more = {"rules": rules} if rules else {}
     return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given}, **more)
 

@@ -95,6 +95,8 @@ class OptimizerEntry:
     paper: str
     licence: str
     needs: frozenset[Need] = frozenset()
+    elementwise: bool = False
+    """Whether each weight moves by its own gradient alone: then parameters may be sharded by FSDP2 (`sharding.py`)."""
 
     @property
     def planned(self) -> bool:

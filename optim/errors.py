@@ -17,6 +17,10 @@ class UnplacedWeightsError(OptimError):
     """Some weights of a model fit no rule of the block plan."""
 
 
+class ShardedParametersError(OptimError, ValueError):
+    """Parameters are parts of matrices (FSDP, ZeRO-3, tensor parallelism), where an optimizer needs whole ones."""
+
+
 class RuleError(OptimError):
     """A rule of the user's fits no block, or asks of a block what it cannot keep."""
 

@@ -228,8 +228,7 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     to decide, and is slow at it: there, see `_shifted`.
     """
     even, _ = scaled_rows(rows)
-    length = torch.linalg.vector_norm(even, dim=-1, keepdim=True)
-    unit = even / torch.where(length == 0.0, 1.0, length)
+    unit = _unit(even)
     gram = times_transposed(unit, unit)
     lower, failed = torch.linalg.cholesky_ex(gram)
     smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
@@ -265,20 +264,26 @@ def _divided(rows: Tensor, lower: Tensor) -> Tensor:
 def _shifted(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
     """Cholesky QR without a decision of the host: the Gram matrices of bad blocks get a small multiple of 1 added.
 
-    What is left of rows that depend on each other, rounding and as much noise, is brought to length 1 between the two
-    passes, so that it becomes directions at random, as Householder's QR has them: zero and dependent rows do not stay
-    so. (Fukaya et al., "Shifted Cholesky QR", 2020, for the shift.)
+    What is left of rows that depend on each other, rounding and as much noise, is brought to length 1 after each of
+    two passes and made orthonormal in a third, so that it becomes directions at random: zero and dependent rows do not
+    stay so. (Fukaya et al., "Shifted Cholesky QR", 2020, for the shift, and for three passes.)
     """
     rank = unit.shape[-2]
     shift = torch.where(bad, 11.0 * rank * torch.finfo(unit.dtype).eps, 0.0).to(unit.dtype)
     noise = gaussian_sketch(0, 0, "noise", unit if unit.ndim == 2 else unit[0])
-    noisy = torch.where(bad, unit + shift * noise * unit.shape[-1] ** -0.5, unit)
+    noisy = torch.where(bad, unit + torch.finfo(unit.dtype).eps * unit.shape[-1] ** -0.5 * noise, unit)
     gram = torch.where(bad, noisy @ noisy.mT, gram)
     gram.diagonal(dim1=-2, dim2=-1).add_(shift[..., 0])
     lower, _ = torch.linalg.cholesky_ex(gram)
-    basis = _divided(noisy, lower)
-    length = torch.linalg.vector_norm(basis, dim=-1, keepdim=True)
-    return _again(torch.where(bad, basis / length, basis), shift[..., 0])
+    first = _divided(noisy, lower)
+    second = _again(torch.where(bad, _unit(first), first), shift[..., 0])
+    return torch.where(bad, _again(_unit(second), shift[..., 0] / 11.0), second)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Rows of length 1; zero ones as they are."""
+    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return rows / torch.where(length == 0.0, 1.0, length)
 
 
 def _least(dtype: torch.dtype) -> float:

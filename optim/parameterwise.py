@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from optim.sharding import refuse_sharded
+
 Shapes = Mapping[str, tuple[int, ...]]
 Group = Mapping[str, Any]
 State = dict[str, Tensor]
@@ -23,6 +25,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
 
     Raises:
         ValueError: the parameters have no names (give it `model.named_parameters()`, or groups of such).
+        ShardedParametersError: parameters are sharded, now or at the first step.
     """
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
@@ -62,7 +65,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
                 continue
             if parameter.grad.is_sparse:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, and {name} has one")
-            state = self._state_of(parameter, group)
+            state = self._state_of(name, parameter, group)
             state["step"] += 1
             compute = _compute_dtype(parameter)
             weight = parameter.to(compute)
@@ -73,15 +76,22 @@ class Parameterwise(torch.optim.Optimizer, ABC):
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
-        for group, _, parameter in self._parameters():
-            self._state_of(parameter, group)
+        for group, name, parameter in self._parameters():
+            self._state_of(name, parameter, group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does."""
         super().add_param_group(param_group)
-        if "param_names" not in self.param_groups[-1]:
+        group = self.param_groups[-1]
+        try:
+            if "param_names" not in group:
+                raise ValueError(
+                    f"{type(self).__name__} needs names: give it model.named_parameters(), not parameters()"
+                )
+            refuse_sharded(zip(group["param_names"], group["params"], strict=True), type(self).__name__)
+        except ValueError:
             self.param_groups.pop()
-            raise ValueError(f"{type(self).__name__} needs names: give it model.named_parameters(), not parameters()")
+            raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where a shape differs."""
@@ -98,9 +108,10 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             for name, parameter in zip(group["param_names"], group["params"], strict=True):
                 yield group, name, parameter
 
-    def _state_of(self, parameter: Tensor, group: Group) -> State:
+    def _state_of(self, name: str, parameter: Tensor, group: Group) -> State:
         state: State = self.state[parameter]
         if not state:
+            refuse_sharded([(name, parameter)], type(self).__name__)  # it may have become so since it was given
             # On the CPU, as torch's own counters: reading it must not wait for the device.
             state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
             for key, shape in self.state_shapes(parameter, group).items():

@@ -26,6 +26,7 @@ from optim.errors import UnplacedWeightsError
 from optim.modules import sites
 from optim.roles import Place, places, vocabularies
 from optim.rules import Rule, check_rules, wish
+from optim.sharding import refuse_sharded
 from optim.skeleton import skeleton
 from optim.wrappers import plain_name
 
@@ -60,8 +61,10 @@ def plan_blocks(model: nn.Module, **options: Unpack[PlanOptions]) -> BlockPlan:
     Raises:
         UnplacedWeightsError: names every weight that fits no role.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
+        ShardedParametersError: parameters do not show their shapes (FSDP1, ZeRO-3).
         ValueError: `rank_ratio` is outside (0, 1], or `unknown` is neither word.
     """
+    refuse_sharded(model.named_parameters(), "a block plan", elementwise=True)
     policy = _Policy(**options)
     plan, unplaced = _planned(model, policy)
     if unplaced and policy.unknown == "error":
@@ -89,10 +92,11 @@ def plan_named(
 
     Raises:
         UnplacedWeightsError: names every weight that names and shapes do not place, and those that need `heads`.
-        RuleError, ValueError: as `plan_blocks`; or `heads` is below 1.
+        RuleError, ShardedParametersError, ValueError: as `plan_blocks`; or `heads` is below 1.
     """
     if heads is not None and heads < 1:
         raise ValueError(f"Invalid heads: {heads}; it is the number of query heads, at least 1")
+    refuse_sharded(parameters.items(), "a block plan", elementwise=True)
     policy = _Policy(**options)
     plan, unplaced = _planned(skeleton(parameters, heads), policy)
     per_head = [block.name for block in plan if block.second_moment is SecondMoment.HEAD and heads is None]

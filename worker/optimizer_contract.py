@@ -20,6 +20,8 @@ from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 USUAL_RATE = 3e-3
 STEPS = 40
+IDLE_STEPS = 250
+"""After so many the fourth power of a momentum that shrinks by 0.9 a step is below the smallest number."""
 LEARNT_NATS = 1.0
 """By so much the loss falls in `STEPS` steps on a tiny model, which begins at about ln 64 = 4.2 nats."""
 
@@ -273,6 +275,38 @@ def survives_zero_gradients(subject: Subject) -> None:
     _goes_down(train(model, optimizer, range(STEPS)))
 
 
+def outlives_an_idle_matrix(subject: Subject) -> None:
+    """A matrix without gradient for long, such as an expert that nobody asks, stays finite and learns again."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"wte": nn.Embedding(8, 16), "mlp": nn.ModuleList(_feed_forward() for _ in range(2))})
+    goal = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in model.named_parameters()}
+    optimizer = subject.on(model, weight_decay=0.0)
+    name = "mlp.1.up_proj.weight"
+    idle = model.get_parameter(name)
+
+    def step(*, idles: bool) -> None:
+        for key, value in model.named_parameters():
+            value.grad = value.detach() - goal[key] if not idles else None
+        if idles:
+            idle.grad = torch.zeros_like(idle)
+        optimizer.step()
+
+    for _ in range(5):
+        step(idles=False)
+    for number in range(IDLE_STEPS):
+        step(idles=True)
+        promised(bool(idle.isfinite().all()), f"after {number + 1} gradients of zero the weights are not finite")
+    before = (idle.detach() - goal[name]).norm().item()
+    for _ in range(STEPS):
+        step(idles=False)
+    after = (idle.detach() - goal[name]).norm().item()
+    promised(after < before, f"{STEPS} gradients later it is {after:.3f} from its goal; it was {before:.3f} away")
+
+
+def _feed_forward() -> nn.Module:
+    return nn.ModuleDict({"up_proj": nn.Linear(16, 24), "down_proj": nn.Linear(24, 16)})
+
+
 def keeps_what_meta_tensors_foretell(subject: Subject) -> None:
     """Its state has the size that meta tensors foretell, from the first step on."""
     with torch.device("meta"):
@@ -314,6 +348,7 @@ PROMISES: tuple[Promise, ...] = (
     decays_matrices_only,
     has_the_modes_of_its_entry,
     survives_zero_gradients,
+    outlives_an_idle_matrix,
     keeps_what_meta_tensors_foretell,
     has_the_defaults_of_its_entry,
 )

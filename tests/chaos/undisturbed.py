@@ -33,7 +33,7 @@ def course_of(points: Sequence[Point], result: Result) -> Course:
 
 
 def undisturbed_courses(runs: Iterable[RunRecord], folder: Path, datasets: Path) -> dict[str, Course]:
-    """By the id of the run: its course with nobody in the way. Equal trainings are carried out once, in this process."""
+    """By the id of the run: its course with nobody in the way, in this process. Equal trainings are made once."""
     known: dict[str, Course] = {}
     courses = {}
     for each in runs:

@@ -1,9 +1,11 @@
-"""Every optimizer of the catalog keeps every promise."""
+"""Every optimizer of the catalog keeps every promise; those that take other ways on an accelerator keep it there, too."""
 
 import pytest
 
+from optim import accelerators
 from optim.catalog import names
 from worker.optimizer_contract import PROMISES, USUAL_RATE, Promise, Subject
+from worker.tiny_models import tiny_gpt2, train
 
 RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "sgd": 0.3, "nesterov": 0.1, "asgd": 0.1}
 """Rates at which 40 steps teach the tiny models something, where that is not the usual one."""
@@ -11,8 +13,31 @@ RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "sgd": 0.3, "nesterov": 0.
 COASTING = {"adafactor", "asgd", "schedule-free-adamw"}
 """Those that move on at rate 0: Adafactor's momentum is of steps, rates included; the others' averages catch up."""
 
+ASKING = {"adapm", "adapm-mini", "adam-mini"}
+"""Those whose steps differ on an accelerator (`optim/accelerators.py`)."""
+
+
+def subject(name: str) -> Subject:
+    return Subject(name=name, lr=RATES.get(name, USUAL_RATE), coasts=name in COASTING)
+
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("name", names())
 def test_an_optimizer_keeps_its_promise(name: str, promise: Promise):
-    promise(Subject(name=name, lr=RATES.get(name, USUAL_RATE), coasts=name in COASTING))
+    promise(subject(name))
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("name", sorted(ASKING))
+def test_it_keeps_its_promise_on_an_accelerator(name: str, promise: Promise):
+    with accelerators.simulated():
+        promise(subject(name))
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_other_optimizer_asks_whether_it_is_on_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+    monkeypatch.setattr(accelerators, "is_accelerator", lambda device: bool(asked.append(device)))
+    model = tiny_gpt2()
+    train(model, subject(name).on(model), range(2))
+    assert bool(asked) is (name in ASKING)

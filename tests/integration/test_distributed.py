@@ -1,5 +1,10 @@
-"""AdaPM under DDP: two processes that exchange gradients, and nothing else, stay alike to the last bit."""
+"""Two processes. Under DDP they exchange gradients, and nothing else, and stay alike to the last bit. Parameters that are
+sharded are refused before anything is trained wrongly.
+"""
 
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +16,13 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from optim import catalog
+from optim.adam_mini import AdamMini
 from optim.adapm import AdaPM, AdaPMMini
-from worker.tiny_models import batch, tiny_gpt2
+from optim.build import build
+from optim.errors import ShardedParametersError
+from optim.shampoo import Shampoo
+from worker.tiny_models import batch, tiny_gpt2, train
 
 STEPS = 4
 LR = 3e-3
@@ -72,16 +82,86 @@ def one_rank(rank: int, folder: str) -> None:
         steps(model, optimizer, slice(4 * rank, 4 * rank + 4))
         found.append(tensors(model.module, optimizer))
     torch.save(found, f"{folder}/{rank}.pt")
+    torch.save({"fsdp1": fsdp1(), "fsdp2": fsdp2()}, f"{folder}/sharded-{rank}.pt")
     dist.destroy_process_group()
 
 
+def refusals(model: nn.Module) -> dict[str, str]:
+    """What each way to build an optimizer on that model says; empty where it is built."""
+    ways: dict[str, Callable[[], object]] = {
+        **{name: partial(build, name, model, lr=LR) for name in catalog.names()},
+        **{f"{cls.__name__}.for_model": partial(cls.for_model, model, LR) for cls in (*CLASSES, AdamMini)},
+        "AdaPM": lambda: AdaPM(model.named_parameters(), LR),
+        "Shampoo": lambda: Shampoo(model.named_parameters(), LR),
+    }
+    return {name: refusal(way) for name, way in ways.items()}
+
+
+def refusal(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except ShardedParametersError as error:
+        return str(error)
+    return ""
+
+
+def fsdp1() -> dict[str, Any]:
+    """What is said of a model that FSDP1 has flattened, with the model's own parameters and without, and of one that it
+    flattens once the optimizer is there.
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    wrapped = partial(FullyShardedDataParallel, device_id=torch.device("cpu"))
+    late = tiny_gpt2()
+    optimizers = [AdaPM.for_model(late, LR), Shampoo(late.named_parameters(), LR)]
+    loss_of(wrapped(late, use_orig_params=True), batch(0)).backward()
+    return {
+        "views": refusals(wrapped(tiny_gpt2(), use_orig_params=True)),
+        "one vector": refusals(wrapped(tiny_gpt2(), use_orig_params=False)),
+        "late": {type(optimizer).__name__: refusal(optimizer.step) for optimizer in optimizers},
+    }
+
+
+def fsdp2() -> dict[str, Any]:
+    """What is said of models of `DTensor`s; and how far from one process those end that say nothing."""
+    from torch.distributed.fsdp import fully_shard
+
+    sharded: nn.Module = fully_shard(tiny_gpt2())
+    swapped = AdaPM.for_model(tiny_gpt2(), LR)
+    # As Accelerate does, which is given the optimizer before the model is sharded.
+    swapped.param_groups[0]["params"] = list(sharded.parameters())
+    loss_of(sharded, batch(0)).backward()
+    said = refusals(sharded)
+    apart = {}
+    for name in (name for name, sentence in said.items() if not sentence):
+        parts, whole = fully_shard(tiny_gpt2()), tiny_gpt2()
+        for model in (parts, whole):
+            train(model, build(name, model, lr=LR), range(3))
+        pairs = zip(parts.parameters(), whole.parameters(), strict=True)
+        apart[name] = max(float((part.full_tensor() - value).abs().max()) for part, value in pairs)
+    return {"said": said, "swapped": refusal(swapped.step), "apart": apart}
+
+
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks left there."""
+    made: Path = tmp_path_factory.mktemp("ranks")
+    spawn(one_rank, (str(made),), nprocs=2)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
     """Weights and state of rank 0 and rank 1, for every class."""
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    spawn(one_rank, (str(folder),), nprocs=2)
     first, second = (torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2))
     return first, second
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def sharded(request: pytest.FixtureRequest, folder: Path) -> dict[str, Any]:
+    """What one rank found of sharded models."""
+    found: dict[str, Any] = torch.load(folder / f"sharded-{request.param}.pt", weights_only=True)
+    return found
 
 
 @pytest.mark.parametrize("index", range(len(CLASSES)))
@@ -101,3 +181,36 @@ def test_two_ranks_take_the_steps_of_one_process_with_the_whole_batch(index, ran
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(ranks[0][index][name], weight, rtol=0.0, atol=1e-4)
     assert list(ranks[0][index]) == list(expected)
+
+
+WAY_OUT = "keep them whole by DistributedDataParallel, or take fully_shard (FSDP2) and an optimizer that moves each"
+
+
+@pytest.mark.parametrize("kind", ["views", "one vector"])
+def test_what_fsdp1_has_flattened_is_refused_by_every_optimizer(sharded, kind):
+    """Its shapes are gone: every matrix would be a vector, with full moments and without decay."""
+    for name, sentence in sharded["fsdp1"][kind].items():
+        assert "goes by the shapes of whole parameters, and FSDP has flattened" in sentence, name
+        assert WAY_OUT in sentence
+    assert sharded["fsdp1"]["views"]["muon"].startswith("muon goes by")
+    # Of the first parameter the first rank has everything, the second nothing.
+    assert re.search(r"transformer\.wte\.weight \((2048|0),\) and 27 more", sharded["fsdp1"]["views"]["adapm"])
+
+
+def test_what_fsdp1_flattens_later_is_refused_at_the_first_step(sharded):
+    assert all("FSDP has flattened" in sentence for sentence in sharded["fsdp1"]["late"].values())
+
+
+def test_split_parameters_are_refused_but_for_optimizers_that_move_each_weight_by_itself(sharded):
+    said = sharded["fsdp2"]["said"]
+    assert {name for name, sentence in said.items() if not sentence} == {
+        entry.name for entry in catalog.entries() if entry.elementwise
+    }
+    start = "AdaPM goes by the shapes of whole parameters, and FSDP2 or tensor parallelism has split"
+    assert said["AdaPM"].startswith(f"{start} transformer.wte.weight (64, 32) and 27 more")
+    assert "AdaPM goes by the shapes" in sharded["fsdp2"]["swapped"]
+
+
+def test_those_train_split_parameters_as_one_process_trains_whole_ones(sharded):
+    assert set(sharded["fsdp2"]["apart"]) == {"adamw", "lion", "schedule-free-adamw", "sgd", "nesterov"}
+    assert max(sharded["fsdp2"]["apart"].values()) < 1e-6

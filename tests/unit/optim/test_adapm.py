@@ -15,6 +15,8 @@ from optim.placement import plan_blocks
 from tests.reference.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
 from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
+pytestmark = pytest.mark.usefixtures("branch")
+
 SHAPES = [(24, 40), (40, 24)]
 LR = 1e-2
 
@@ -164,6 +166,7 @@ def test_a_block_of_many_row_chunks_is_updated_like_a_small_one(monkeypatch, fir
         shape, torch.float32, first_moment=first_moment, second_moment=second_moment, output_axis=output_axis
     )
     whole = fast(block, start, stream)
+    monkeypatch.setattr("optim.rows._ACCELERATOR_CHUNK_ELEMENTS", 200)
     monkeypatch.setattr("optim.rows._CPU_CHUNK_ELEMENTS", 200)  # five rows a chunk, four in the last
     assert relative_error(fast(block, start, stream), whole, start) < 1e-5
 

@@ -13,6 +13,8 @@ from optim.blocks import Block, BlockKind, FirstMoment
 from optim.placement import plan_blocks
 from worker.tiny_models import tiny_gpt2, train
 
+pytestmark = pytest.mark.usefixtures("branch")
+
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 
 
@@ -25,6 +27,11 @@ def cut(*sizes: int, largest: int) -> list[list[int]]:
     return [[member.weight.numel() for member in batch] for batch in bounded(members(*sizes), largest=largest)]
 
 
+def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optim.rows._CPU_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr("optim.rows._ACCELERATOR_CHUNK_ELEMENTS", elements)
+
+
 def test_a_batch_is_no_larger_than_the_largest_block_unless_it_is_one_block():
     assert cut(3, 3, 3, 3, largest=6) == [[3, 3], [3, 3]]
     assert cut(3, 9, 1, 1, largest=6) == [[3], [9], [1, 1]]
@@ -32,7 +39,7 @@ def test_a_batch_is_no_larger_than_the_largest_block_unless_it_is_one_block():
 
 
 def test_a_batch_is_no_larger_than_a_chunk(monkeypatch):
-    monkeypatch.setattr("optim.rows._CPU_CHUNK_ELEMENTS", 4)
+    chunks_of(4, monkeypatch)
     assert cut(2, 2, 2, largest=100) == [[2, 2], [2]]
 
 
@@ -54,7 +61,7 @@ def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
     together, apart = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
     optimizer = cls.for_model(together, 1e-3, solver=solver, refresh_interval=3)
     train(together, optimizer, range(7))
-    monkeypatch.setattr("optim.rows._CPU_CHUNK_ELEMENTS", 1)
+    chunks_of(1, monkeypatch)
     train(apart, cls.for_model(apart, 1e-3, solver=solver, refresh_interval=3), range(7))
     for one, other in zip(together.parameters(), apart.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
@@ -119,7 +126,7 @@ class _Uneven(nn.Module):
 def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(cls, dtype, vocabulary, layers, solver):
     """In float32, the type of the arithmetic, also where the weights are bfloat16."""
     model = _Uneven(vocabulary, layers).to(dtype)
-    optimizer = cls.for_model(model, 1e-3, solver=solver)
+    optimizer = cls.for_model(model, 1e-3, solver=solver, compile=False)
     for value in model.parameters():
         value.grad = torch.randn_like(value)
     optimizer.step()

@@ -17,7 +17,8 @@ LR = 1e-3
 
 @pytest.fixture
 def compiles_small_blocks(monkeypatch):
-    monkeypatch.setattr(compiled_step, "_SMALLEST_BLOCK", {"cpu": 2})
+    monkeypatch.setattr(compiled_step, "_CPU_SMALLEST_BLOCK", 2)
+    monkeypatch.setattr(compiled_step, "_ACCELERATOR_SMALLEST_BLOCK", 2)
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_compiled_code_moves_a_block_as_torchs_operators_do(compiles_small_block
 @pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(monkeypatch, cls):
-    monkeypatch.setattr(compiled_step, "_SMALLEST_BLOCK", {"cuda": 2})
+    monkeypatch.setattr(compiled_step, "_ACCELERATOR_SMALLEST_BLOCK", 2)
     plain, other = tiny_gpt2().cuda(), tiny_gpt2().cuda()
     optimizers = cls.for_model(plain, LR, compile=False), cls.for_model(other, LR, compile=True)
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):

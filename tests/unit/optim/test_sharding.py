@@ -1,0 +1,20 @@
+"""Sharded parameters that need no second process to be told; `tests/integration/test_distributed.py` has the others."""
+
+import pytest
+
+from optim.adapm import AdaPM
+from optim.build import build
+from optim.errors import ShardedParametersError
+from worker.tiny_models import tiny_gpt2
+
+
+def test_what_deepspeed_has_taken_apart_is_refused():
+    """By the mark that DeepSpeed sets on a parameter whose numbers are elsewhere."""
+    model = tiny_gpt2()
+    parameter = model.get_parameter("transformer.ln_f.weight")
+    parameter.ds_id = 7  # type: ignore[attr-defined]
+    said = r"DeepSpeed ZeRO-3 has taken apart transformer\.ln_f\.weight \(32,\); keep them whole"
+    with pytest.raises(ShardedParametersError, match=said):
+        AdaPM.for_model(model, 1e-3)
+    with pytest.raises(ShardedParametersError, match=rf"adamw goes by .*{said}"):
+        build("adamw", model, lr=1e-3)
