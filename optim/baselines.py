@@ -17,6 +17,7 @@ from optim.errors import UnplacedWeightsError
 from optim.galore import Fira, GaLore, GoLore
 from optim.groups import Group, Weight, decaying, filled, pairs, weights
 from optim.library import DecoupledSGD, copyable
+from optim.mars import Mars
 from optim.muon import Muon
 from optim.scale import Scale
 from optim.shampoo import Shampoo
@@ -189,35 +190,14 @@ def soap(
 def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
     """Shampoo, grafted onto Adam."""
     _refuse_other_tensors(model, "Shampoo")
-    groups = decaying(model, options.pop("weight_decay"))
-    vectors = {one.name for one in weights(model) if one.is_vector}
-    for group in groups:
-        group["preconditioned"] = not any(name in vectors for name, _ in group["params"])
+    groups = _flagged(decaying(model, options.pop("weight_decay")), model, "vectors")
     return Shampoo(groups, lr, betas=(beta1, beta2), **options)
 
 
-def mars(
-    model: nn.Module,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    gamma: float,
-    eps: float,
-    weight_decay: float,
-) -> torch.optim.Optimizer:
-    """MARS-AdamW; vectors by AdamW at half the rate, as in the authors' config/train_gpt2_small_mars.py."""
-    from pytorch_optimizer import MARS
-
-    return copyable(MARS, matrices=True, plain_root=True)(
-        decaying(model, weight_decay, stacks=True),
-        lr=lr,
-        lr_1d=lr / 2,
-        betas=(beta1, beta2),
-        gamma=gamma,
-        eps=eps,
-        weight_decay_1d=0.0,
-    )
+def mars(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Mars:
+    """MARS-AdamW, with AdamW for vectors."""
+    groups = _flagged(decaying(model, weight_decay), model, "vectors")
+    return Mars(groups, lr, betas=(beta1, beta2), **options)
 
 
 def schedule_free_adamw(
@@ -247,6 +227,12 @@ def _projected(model: nn.Module, weight_decay: float, key: str = "projected") ->
     groups.append({"params": pairs(others), "weight_decay": weight_decay})
     groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
     return filled(groups)
+
+
+def _flagged(groups: list[Group], model: nn.Module, key: str) -> list[Group]:
+    """The groups of `decaying`, each with whether it is the one of vectors."""
+    vectors = {one.name for one in weights(model) if one.is_vector}
+    return [{**group, key: any(name in vectors for name, _ in group["params"])} for group in groups]
 
 
 def _refuse_other_tensors(model: nn.Module, title: str) -> None:

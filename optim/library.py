@@ -110,23 +110,22 @@ class PerMatrix(torch.optim.Optimizer):
 
 
 class PlainRoot(torch.optim.Optimizer):
-    """Divides by sqrt(v) + eps, as papers and authors do, where `pytorch_optimizer` has sqrt(v + 1e-15) + eps: at
-    gradients of 1e-6 that makes steps 4.6 % smaller."""
-
-    @staticmethod
-    def apply_ams_bound(
-        ams_bound: bool, exp_avg_sq: torch.Tensor, max_exp_avg_sq: torch.Tensor | None, eps: float
-    ) -> torch.Tensor:
-        """The divisor of one tensor, of its own memory."""
-        root: torch.Tensor = exp_avg_sq.sqrt().add_(eps)
-        return root
+    """Divides by sqrt(v) + eps, as the paper and its authors do, where `pytorch_optimizer` has sqrt(v + 1e-15) + eps: at
+    gradients of 1e-7 that makes steps 4 % shorter.
+    """
 
     @staticmethod
     def apply_ams_bound_foreach(
         ams_bound: bool, exp_avg_sqs: list[torch.Tensor], max_exp_avg_sqs: list[torch.Tensor], eps: float
     ) -> list[torch.Tensor]:
-        """The divisors of several."""
+        """The divisors of several tensors."""
         return [exp_avg_sq.sqrt().add_(eps) for exp_avg_sq in exp_avg_sqs]
+
+    @staticmethod
+    def apply_ams_bound(ams_bound: bool, exp_avg_sq: torch.Tensor, max_exp_avg_sq: None, eps: float) -> torch.Tensor:
+        """The divisor of one."""
+        root: torch.Tensor = exp_avg_sq.sqrt().add_(eps)
+        return root
 
 
 def copyable(

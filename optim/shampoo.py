@@ -9,7 +9,7 @@ for Deep Learning", arXiv 2002.09018).
     W = W - lr ( U ||N|| / ||U|| + weight_decay W )       N: Adam's direction, which gives the step its size
 
 A side longer than `max_precondition_dim` keeps no statistics and the identity for its root. Each expert is a matrix of
-its own, graft included. Vectors, and groups with `preconditioned` false, are AdamW's.
+its own, graft included. Vectors, and groups with `vectors`, are AdamW's.
 `pytorch_optimizer` has Shampoo too: a plain one without grafting, and a scalable one that keeps objects in its state,
 which `torch.load(weights_only=True)` refuses.
 """
@@ -56,7 +56,7 @@ class Shampoo(Parameterwise):
             "weight_decay": weight_decay,
             "precondition_frequency": precondition_frequency,
             "max_precondition_dim": max_precondition_dim,
-            "preconditioned": True,
+            "vectors": False,
         }
         super().__init__(params, defaults)
 
@@ -88,7 +88,7 @@ class Shampoo(Parameterwise):
 
 def _sides(parameter: Tensor, group: Group) -> list[tuple[str, int]]:
     """(name, size) of each side that has a preconditioner."""
-    if parameter.ndim < 2 or not group["preconditioned"]:
+    if parameter.ndim < 2 or group["vectors"]:
         return []
     sizes = zip(("left", "right"), parameter.shape[-2:], strict=True)
     return [(side, size) for side, size in sizes if size <= group["max_precondition_dim"]]
