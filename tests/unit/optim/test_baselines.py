@@ -237,9 +237,7 @@ TINY_EPS = {**ADAM, "eps": 1e-12}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("cls", "more"), [(GaLore, {}), (GoLore, {"turn_momentum": True}), (Fira, {"outside": True})]
-)
+@pytest.mark.parametrize(("cls", "more"), [(GaLore, {}), (GoLore, {"turn_momentum": True}), (Fira, {"outside": True})])
 def test_the_galore_family_is_its_twin(cls, more, layout):
     parts = each_matrix(cls, layout, update_gap=5, eps=1e-12)
     for expert, (found, start, gradients) in enumerate(parts):
