@@ -203,11 +203,15 @@ class AdaPM(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._update_all()
+        return loss
+
+    @torch._disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled_step` compiles
+    def _update_all(self) -> None:
         self._refuse_sparse_gradients()
         compiles = compiled_step.wanted(self.compile, self._elements, self._device())
         with compiled_step.room_for_variants() if compiles else nullcontext():
             self._update(Workspace(self._largest_block, compiles=compiles))
-        return loss
 
     def _device(self) -> torch.device:
         """Where the first parameter is; groups may be empty."""
@@ -283,7 +287,7 @@ class AdaPM(torch.optim.Optimizer):
         found: dict[_Alike, dict[Likeness, list[Member]]] = {}
         for name, parameter in _named(group):
             gradient = parameter.grad
-            if gradient is None:
+            if gradient is None or parameter.numel() == 0:
                 continue
             if name not in self.plan.by_parameter:
                 self._plan_late(group)

@@ -1,7 +1,7 @@
 """APOLLO and APOLLO-mini: the gradient itself, scaled as Adam would scale it in a random low-rank sketch of it
 (Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", arXiv 2412.05270, algorithm 1).
 
-With G the m × n gradient (m <= n; otherwise everything is transposed):
+With G the m × n gradient (m < n; otherwise everything is transposed):
 
     P ~ N(0, 1 / r), r × m            drawn anew every T steps from its seed, never stored
     R = P G                           r × n
@@ -9,17 +9,34 @@ With G the m × n gradient (m <= n; otherwise everything is transposed):
     s_j = ||N_j|| / ||R_j||           for column j (APOLLO), or one s for all (APOLLO-mini, r = 1)
     W = W - lr (alpha s G + weight_decay W)
 
-The norm of alpha s G grows by no more than a factor of 1.01 a step (the limiter of Fira). The update has full rank.
-Groups with `projected` false are AdamW.
+The norm of alpha s G, taken without Adam's 1 - b^t terms, grows by no more than a factor of 1.01 a step: the limiter of
+Fira, in the authors' order for APOLLO-mini (`--scale_front`); without alpha, as their APOLLO has it, it is the same. The
+update has full rank. Each expert is a matrix of its own. Groups with `projected` false are AdamW.
+
+Where the authors' apollo_torch/apollo.py differs from AdamW: it adds 1e-8 to norms, and eps before debiasing; what
+that comes to stands in `galore.py`, whose Fira has the same.
 """
 
+import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from optim.blocks import rank_of
-from optim.galore import limit_growth, norm_ratio
+from optim.galore import column_ratio, limit_growth, ratio
 from optim.low_rank import gaussian_sketch
-from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend
+from optim.parameterwise import (
+    Group,
+    Parameterwise,
+    Shapes,
+    State,
+    adam_debias,
+    adam_direction,
+    adam_shapes,
+    descend,
+    matrices,
+    matrix_norm,
+    wide,
+)
 
 GROWTH = 1.01
 """gamma, Fira's."""
@@ -29,7 +46,8 @@ class Apollo(Parameterwise):
     """Full-rank updates with Adam's scale, found in a random sketch.
 
     Args:
-        params: Groups of named parameters; those whose `projected` is true have two dimensions.
+        params: Groups of named parameters; those whose `projected` is true are matrices or stacks of such, stored as
+            their `output_axis` says.
         lr: Learning rate, of every group.
         betas: Decay rates of Adam's moments.
         eps: Added to the root of the second moment.
@@ -63,6 +81,7 @@ class Apollo(Parameterwise):
             "scale": scale,
             "seed": seed,
             "projected": False,
+            "output_axis": 0,
         }
         super().__init__(params, defaults)
 
@@ -70,30 +89,37 @@ class Apollo(Parameterwise):
         """The moments of R and the last norm; Adam's where nothing is projected."""
         if not group["projected"]:
             return adam_shapes(parameter)
-        rank, long = _rank(parameter, group), max(parameter.shape)
-        return {"exp_avg": (rank, long), "exp_avg_sq": (rank, long), "update_norm": ()}
+        *stack, rows, columns = parameter.shape
+        sketch = (*stack, _rank(parameter, group), max(rows, columns))
+        return {"exp_avg": sketch, "exp_avg_sq": sketch, "update_norm": tuple(stack)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """One step of Adam, or of the gradient scaled as Adam would."""
         if not group["projected"]:
             descend(weight, adam_direction(gradient, state, group), group)
             return
-        rows, columns = weight.shape
-        wide = gradient if rows <= columns else gradient.mT
-        sketch = _projection(name, wide, state, group) @ wide
-        scale = norm_ratio(adam_direction(sketch, state, group), sketch, whole=group["rank_ratio"] is None)
-        direction = wide * (scale * group["scale"])
-        limit_growth(direction, state["update_norm"], GROWTH)
-        descend(weight, direction if rows <= columns else direction.mT, group)
+        gradient = wide(matrices(gradient, group))
+        sketch = _projection(name, gradient, state, group) @ gradient
+        adapted, debias = adam_direction(sketch, state, group), adam_debias(state, group)
+        scale = matrix_ratio(adapted, sketch) if group["rank_ratio"] is None else column_ratio(adapted, sketch)
+        direction = gradient * (scale * group["scale"])
+        limit_growth(direction, state["update_norm"], GROWTH, debias=debias)
+        descend(wide(matrices(weight, group)), direction, group)
+
+
+def matrix_ratio(of: Tensor, to: Tensor) -> Tensor:
+    """||of|| / ||to|| of each pair of matrices, 1 × 1; 0 where `to` is zero."""
+    return ratio(matrix_norm(of), matrix_norm(to))
 
 
 def _rank(parameter: Tensor, group: Group) -> int:
-    return 1 if group["rank_ratio"] is None else rank_of(tuple(parameter.shape), group["rank_ratio"])
+    return 1 if group["rank_ratio"] is None else rank_of(tuple(parameter.shape[-2:]), group["rank_ratio"])
 
 
 def _projection(name: str, gradient: Tensor, state: State, group: Group) -> Tensor:
     """P of this step, r × m: a function of (seed, the step that began the interval, name)."""
     step, rank = int(state["step"]), _rank(gradient, group)
     began = step - (step - 1) % group["update_gap"]
-    drawn = gaussian_sketch(group["seed"], began, name, gradient.new_empty(rank, gradient.shape[0]))
+    *stack, rows, _ = gradient.shape
+    drawn = gaussian_sketch(group["seed"], began, name, gradient.new_empty(*stack, rank, rows))
     return drawn.div_(rank**0.5)

@@ -7,22 +7,20 @@ All decay alike: matrices by a decoupled weight decay, vectors never. The librar
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from optim.adam_mini import AdamMini
-from optim.alliance import Alliance
 from optim.apollo import Apollo
 from optim.asgd import AcceleratedSGD
 from optim.blocks import BlockKind
+from optim.errors import UnplacedWeightsError
 from optim.galore import Fira, GaLore, GoLore
+from optim.groups import Group, Weight, decaying, filled, pairs, weights
 from optim.library import DecoupledSGD, copyable
-from optim.placement import plan_blocks
+from optim.mars import Mars
+from optim.muon import Muon
 from optim.scale import Scale
 from optim.shampoo import Shampoo
-from optim.wrappers import plain_name
-
-Groups = list[dict[str, Any]]
-Named = list[tuple[str, Tensor]]
 
 _HIDDEN = frozenset({BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.ATTENTION_OUTPUT, BlockKind.MLP})
 
@@ -70,8 +68,8 @@ def adafactor(
     from pytorch_optimizer import AdaFactor
 
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
-    return copyable(AdaFactor)(
-        decaying(model, weight_decay),
+    return copyable(AdaFactor, matrices=True)(
+        decaying(model, weight_decay, stacks=True),
         lr=lr,
         betas=(beta1, 1.0 - 1e-12),
         decay_rate=decay_rate,
@@ -80,7 +78,7 @@ def adafactor(
         eps2=eps2,
         relative_step=False,
         scale_parameter=True,
-        momentum_dtype=next((value.dtype for _, value in _trainable(model)), torch.float32),
+        momentum_dtype=next((one.value.dtype for one in weights(model)), torch.float32),
     )
 
 
@@ -97,16 +95,16 @@ def came(
     """CAME."""
     from pytorch_optimizer import CAME
 
-    groups = decaying(model, weight_decay)
-    return copyable(CAME)(groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold)
+    groups = decaying(model, weight_decay, stacks=True)
+    return copyable(CAME, matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold)
 
 
 def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
     """SM3-II."""
     from pytorch_optimizer import SM3
 
-    groups = decaying(model, weight_decay, "decoupled_weight_decay")
-    return copyable(SM3, decay=True)(groups, lr=lr, momentum=momentum)
+    groups = decaying(model, weight_decay, "decoupled_weight_decay", stacks=True)
+    return copyable(SM3, matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
 
 
 def galore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GaLore:
@@ -137,55 +135,32 @@ def apollo_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **op
 
 def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Scale:
     """SCALE, with AdamW for vectors."""
-    axes = {block.parameter: block.output_axis for block in plan_blocks(model, unknown="full")}
-    # An embedding is a map from tokens, stored inputs × outputs; where it is the head too, it maps to tokens.
-    embeddings, heads = _embeddings(model), _heads(model)
-    groups: Groups = []
+    _refuse_other_tensors(model, "SCALE")
+    chosen = weights(model)
+    tied_to = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    groups: list[Group] = []
     for axis in (0, 1):
         for last in (False, True):
-            named = [
-                (name, value)
-                for name, value in _trainable(model)
-                if value.ndim > 1
-                and (id(value) in heads) is last
-                and (int(not last) if id(value) in embeddings else axes[name]) == axis
-            ]
-            groups.append({"params": named, "weight_decay": weight_decay, "output_axis": axis, "last": last})
-    vectors = [(name, value) for name, value in _trainable(model) if value.ndim <= 1]
-    groups.append({"params": vectors, "weight_decay": 0.0})
-    return Scale(_filled(groups), lr, betas=(beta1, beta2), **options)
+            alike = [one for one in chosen if one.is_matrix and _scale_axis(one, tied_to) == (axis, last)]
+            groups.append({"params": pairs(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
+    groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+    return Scale(filled(groups), lr, betas=(beta1, beta2), **options)
 
 
-def muon(
-    model: nn.Module,
-    *,
-    lr: float,
-    momentum: float,
-    nesterov: bool,
-    newton_schulz_steps: int,
-    adjust_lr: str,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-) -> Alliance:
-    """torch's Muon on attention and MLP matrices, AdamW elsewhere."""
-    hidden, others, vectors = _projected(model, weight_decay, filled=False)
-    members: list[torch.optim.Optimizer] = []
-    if hidden["params"]:
-        muons = torch.optim.Muon(
-            hidden["params"],
-            lr=lr,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            nesterov=nesterov,
-            ns_steps=newton_schulz_steps,
-            adjust_lr_fn=adjust_lr,
-        )
-        members.append(muons)
-    if rest := _filled([others, vectors]):
-        members.append(torch.optim.AdamW(rest, lr=lr, betas=(beta1, beta2), eps=eps))
-    return Alliance(members)
+def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
+    """(the axis that counts outputs, whether it is the last layer), with the weights of linear maps to tell tied ones.
+
+    An embedding is a map from tokens, stored inputs × outputs; where it is the head too, it maps to tokens.
+    """
+    if BlockKind.EMBEDDING in one.kinds:
+        tied = id(one.value) in tied_to
+        return (0 if tied else 1), tied
+    return one.output_axis, BlockKind.LM_HEAD in one.kinds
+
+
+def muon(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Muon:
+    """Muon on attention and MLP matrices, AdamW elsewhere."""
+    return Muon(_projected(model, weight_decay, "orthogonal"), lr, betas=(beta1, beta2), **options)
 
 
 def soap(
@@ -202,8 +177,8 @@ def soap(
     """SOAP."""
     from pytorch_optimizer import SOAP
 
-    return copyable(SOAP)(
-        decaying(model, weight_decay),
+    return copyable(SOAP, matrices=True)(
+        decaying(model, weight_decay, stacks=True),
         lr=lr,
         betas=(beta1, beta2),
         eps=eps,
@@ -214,31 +189,15 @@ def soap(
 
 def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
     """Shampoo, grafted onto Adam."""
-    return Shampoo(decaying(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+    _refuse_other_tensors(model, "Shampoo")
+    groups = _flagged(decaying(model, options.pop("weight_decay")), model, "vectors")
+    return Shampoo(groups, lr, betas=(beta1, beta2), **options)
 
 
-def mars(
-    model: nn.Module,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    gamma: float,
-    eps: float,
-    weight_decay: float,
-) -> torch.optim.Optimizer:
-    """MARS-AdamW; vectors by AdamW at half the rate, as in the authors' config/train_gpt2_small_mars.py."""
-    from pytorch_optimizer import MARS
-
-    return copyable(MARS)(
-        decaying(model, weight_decay),
-        lr=lr,
-        lr_1d=lr / 2,
-        betas=(beta1, beta2),
-        gamma=gamma,
-        eps=eps,
-        weight_decay_1d=0.0,
-    )
+def mars(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Mars:
+    """MARS-AdamW, with AdamW for vectors."""
+    groups = _flagged(decaying(model, weight_decay), model, "vectors")
+    return Mars(groups, lr, betas=(beta1, beta2), **options)
 
 
 def schedule_free_adamw(
@@ -247,52 +206,40 @@ def schedule_free_adamw(
     """Schedule-Free AdamW; it has `train()` and `eval()`."""
     from pytorch_optimizer import ScheduleFreeAdamW
 
-    return copyable(ScheduleFreeAdamW)(decaying(model, weight_decay), lr=lr, betas=(beta1, beta2), eps=eps)
+    groups = decaying(model, weight_decay)
+    return copyable(ScheduleFreeAdamW, plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
 
 
-def _trainable(model: nn.Module) -> Named:
-    return [(plain_name(name), value) for name, value in model.named_parameters() if value.requires_grad]
-
-
-def decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay") -> Groups:
-    """Matrices with that decay, vectors with none."""
-    matrices = [(name, value) for name, value in _trainable(model) if value.ndim > 1]
-    vectors = [(name, value) for name, value in _trainable(model) if value.ndim <= 1]
-    return _filled([{"params": matrices, key: weight_decay}, {"params": vectors, key: 0.0}])
-
-
-def _projected(model: nn.Module, weight_decay: float, *, filled: bool = True) -> Groups:
-    """Attention and MLP matrices, all other matrices, vectors."""
-    hidden = {block.parameter for block in plan_blocks(model, unknown="full") if block.kind in _HIDDEN}
-    trainable = _trainable(model)
-    groups: Groups = [
+def _projected(model: nn.Module, weight_decay: float, key: str = "projected") -> list[Group]:
+    """Attention and MLP matrices, with `key` and apart by how they are stored; all other matrices; vectors."""
+    chosen = weights(model)
+    hidden = [one for one in chosen if one.kinds <= _HIDDEN and one.is_matrix]
+    others = [one for one in chosen if not one.is_vector and one not in hidden]
+    groups: list[Group] = [
         {
-            "params": [(name, value) for name, value in trainable if name in hidden],
+            "params": pairs(one for one in hidden if one.output_axis == axis),
             "weight_decay": weight_decay,
-            "projected": True,
-        },
-        {
-            "params": [(name, value) for name, value in trainable if name not in hidden and value.ndim > 1],
-            "weight_decay": weight_decay,
-        },
-        {"params": [(name, value) for name, value in trainable if value.ndim <= 1], "weight_decay": 0.0},
+            key: True,
+            "output_axis": axis,
+        }
+        for axis in (0, 1)
     ]
-    return _filled(groups) if filled else groups
+    groups.append({"params": pairs(others), "weight_decay": weight_decay})
+    groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+    return filled(groups)
 
 
-def _filled(groups: Groups) -> Groups:
-    return [group for group in groups if group["params"]]
+def _flagged(groups: list[Group], model: nn.Module, key: str) -> list[Group]:
+    """The groups of `decaying`, each with whether it is the one of vectors."""
+    vectors = {one.name for one in weights(model) if one.is_vector}
+    return [{**group, key: any(name in vectors for name, _ in group["params"])} for group in groups]
 
 
-def _embeddings(model: nn.Module) -> set[int]:
-    return {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-
-
-def _heads(model: nn.Module) -> set[int]:
-    """The last layer: linear maps from the model's width to a vocabulary."""
-    sizes = {(m.num_embeddings, m.embedding_dim) for m in model.modules() if isinstance(m, nn.Embedding)}
-    return {
-        id(module.weight)
-        for module in model.modules()
-        if isinstance(module, nn.Linear) and (module.out_features, module.in_features) in sizes
-    }
+def _refuse_other_tensors(model: nn.Module, title: str) -> None:
+    """Raise `UnplacedWeightsError` for what is neither vector nor matrix, nor a stack of matrices."""
+    others = [f"{one.name} {tuple(one.value.shape)}" for one in weights(model) if not (one.is_vector or one.is_matrix)]
+    if others:
+        raise UnplacedWeightsError(
+            f"{title} trains matrices, stacks of experts and vectors, and {', '.join(others)} is none of these; freeze "
+            f"it, or choose an optimizer that works element by element, such as adamw"
+        )

@@ -30,7 +30,7 @@ class BlockKind(StrEnum):
     ROUTER = "router"
     """The map that chooses a token's experts, and the gate of a shared expert."""
     ADAPTER = "adapter"
-    """A factor of a LoRA update."""
+    """A factor of a LoRA update, or trained prompts."""
     TASK_HEAD = "task_head"
     """A map behind the Transformer's layers that is no LM head: pooler, transform, classifier."""
     POSITION_BIAS = "position_bias"

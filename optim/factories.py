@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini
+from optim.groups import decaying
 from optim.placement import Unknown
 
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
@@ -30,14 +31,9 @@ def adamw(
     model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> torch.optim.AdamW:
     """torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
-    trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-    matrices = [(name, value) for name, value in trainable if value.ndim > 1]
-    vectors = [(name, value) for name, value in trainable if value.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    fused = all(value.device.type in _FUSED_DEVICES for _, value in trainable)
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=lr, betas=(beta1, beta2), eps=eps, fused=fused or None
-    )
+    groups = decaying(model, weight_decay)
+    fused = all(value.device.type in _FUSED_DEVICES for group in groups for _, value in group["params"])
+    return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=fused or None)
 
 
 def _adapm_arguments(

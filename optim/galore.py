@@ -1,7 +1,7 @@
 """GaLore and GoLore: Adam in a subspace of the gradient that is renewed every so many steps; and Fira, which adds
 what lies outside of it.
 
-With G the m × n gradient (m <= n; otherwise everything is transposed), t counted from 1:
+With G the m × n gradient (m < n; otherwise everything is transposed), t counted from 1:
 
     P = the first r left singular vectors of G        GaLore, every T steps (Zhao et al., arXiv 2403.03507)
     P ~ uniform on the orthonormal m × r matrices     GoLore, every T steps (He et al., arXiv 2410.11289)
@@ -9,14 +9,25 @@ With G the m × n gradient (m <= n; otherwise everything is transposed), t count
     N = Adam's direction for R                        its two moments are r × n
     W = W - lr (alpha P N + weight_decay W)
 
-    Fira adds phi (G - P R) to the direction, phi_j = ||N_j|| / ||R_j|| for column j, and limits how fast the norm of
-    that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623; alpha is on the first part alone, as in
-    the authors' optimizer_torch/fira_adamw.py, whose projector also takes alpha P R for P R: not followed here).
+    Fira adds S = phi (G - P R) to the direction, phi_j = ||N_j|| / ||R_j|| for column j, and limits how fast the norm
+    of that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623; alpha is on the first part alone, as
+    in the authors' optimizer_torch/fira_adamw.py). What is limited is S without Adam's 1 - b^t terms, as there: they
+    would make the first S 2.24 times as long, and the limit with it.
 
 GoLore turns its first moment into the new subspace, m <- P_new^T P_old m ("momentum projection", as in the authors'
 golore_torch/adamw.py, which forgets it again after that step); GaLore does not. GoLore's own experiments begin with
 GaLore and end with random projections; here they are random throughout.
-A fused query-key-value weight is projected as one matrix. Groups with `projected` false are AdamW.
+A fused query-key-value or gate-and-up weight is projected as one matrix, each expert as its own. Groups with `projected`
+false are AdamW.
+
+Where Fira's code differs from its paper or from AdamW, and we keep to those:
+
+* The code takes alpha P R for P R, so that (1 - alpha) phi P R comes on top: inside the subspace a step is then up to
+  1 / alpha = 4 times as long (at the first step, where N and phi R are of one size).
+* It adds 1e-8 to ||R_j|| and to the last norm, for which a column of norm 1e-6 loses 1 %, and a block whose S was once
+  exactly zero (an idle expert) would stay below 1.01e-8 at its next step and need some 1,850 steps to recover. Here
+  such a block's next step is not limited.
+* It adds eps to sqrt(v) before debiasing, which is 4.5 eps at the first step with b2 = 0.95.
 """
 
 import torch
@@ -25,14 +36,27 @@ from torch.optim.optimizer import ParamsT
 
 from optim.blocks import rank_of
 from optim.low_rank import gaussian_sketch
-from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend
+from optim.parameterwise import (
+    Group,
+    Parameterwise,
+    Shapes,
+    State,
+    adam_debias,
+    adam_direction,
+    adam_shapes,
+    descend,
+    matrices,
+    matrix_norm,
+    wide,
+)
 
 
 class GaLore(Parameterwise):
     """Adam in the subspace of the gradient's leading singular vectors.
 
     Args:
-        params: Groups of named parameters; those whose `projected` is true have two dimensions.
+        params: Groups of named parameters; those whose `projected` is true are matrices or stacks of such, stored as
+            their `output_axis` says.
         lr: Learning rate, of every group.
         betas: Decay rates of Adam's moments.
         eps: Added to the root of the second moment.
@@ -68,6 +92,7 @@ class GaLore(Parameterwise):
             "scale": scale,
             "seed": seed,
             "projected": False,
+            "output_axis": 0,
         }
         super().__init__(params, defaults)
 
@@ -75,21 +100,21 @@ class GaLore(Parameterwise):
         """P and the moments of R; Adam's where nothing is projected."""
         if not group["projected"]:
             return adam_shapes(parameter)
-        short, long = sorted(parameter.shape)
+        *stack, rows, columns = parameter.shape
+        short, long = sorted((rows, columns))
         rank = rank_of((short, long), group["rank_ratio"])
-        return {"projection": (short, rank), "exp_avg": (rank, long), "exp_avg_sq": (rank, long)}
+        inside = (*stack, rank, long)
+        return {"projection": (*stack, short, rank), "exp_avg": inside, "exp_avg_sq": inside}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """One step of Adam, inside the subspace where the group is projected."""
         if not group["projected"]:
             descend(weight, adam_direction(gradient, state, group), group)
             return
-        rows, columns = weight.shape
-        wide = gradient if rows <= columns else gradient.mT
+        gradient = wide(matrices(gradient, group))
         if (int(state["step"]) - 1) % group["update_gap"] == 0:
-            self._renew(name, wide, state, group)
-        direction = self.direction(wide, state, group)
-        descend(weight, direction if rows <= columns else direction.mT, group)
+            self._renew(name, gradient, state, group)
+        descend(wide(matrices(weight, group)), self.direction(gradient, state, group), group)
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
         """alpha P N, m × n."""
@@ -98,12 +123,10 @@ class GaLore(Parameterwise):
 
     def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
         """The new P, m × r like `like`."""
-        if not bool(gradient.isfinite().all()):
-            return torch.full_like(
-                like, torch.nan
-            )  # LAPACK refuses such input; as in Adam, the state is spoilt visibly
-        left: Tensor = torch.linalg.svd(gradient, full_matrices=False).U
-        return left[:, : like.shape[1]]
+        # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own matrix visibly.
+        finite = gradient.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+        left: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
+        return torch.where(finite, left[..., : like.shape[-1]], torch.nan)
 
     def _renew(self, name: str, gradient: Tensor, state: State, group: Group) -> None:
         old, step = state["projection"], int(state["step"])
@@ -121,7 +144,7 @@ class GoLore(GaLore):
     def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
         """Q of a Gaussian matrix, signs fixed by R's diagonal: uniform (Mezzadri, arXiv math-ph/0609050)."""
         factors = torch.linalg.qr(gaussian_sketch(group["seed"], step, name, like))
-        uniform: Tensor = factors.Q * factors.R.diagonal().sign()
+        uniform: Tensor = factors.Q * factors.R.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         return uniform
 
 
@@ -134,34 +157,47 @@ class Fira(GaLore):
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """GaLore's, and the norm of the last outside part."""
         shapes = super().state_shapes(parameter, group)
-        return {**shapes, "outside_norm": ()} if group["projected"] else shapes
+        return {**shapes, "outside_norm": tuple(parameter.shape[:-2])} if group["projected"] else shapes
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """alpha P N + phi (G - P R), m × n."""
+        """alpha P N + S, m × n."""
         projection = state["projection"]
         inside = projection.mT @ gradient
-        adapted = adam_direction(inside, state, group)
-        outside = (gradient - projection @ inside) * norm_ratio(adapted, inside)
-        limit_growth(outside, state["outside_norm"], self.growth)
+        adapted, debias = adam_direction(inside, state, group), adam_debias(state, group)
+        outside = (gradient - projection @ inside) * column_ratio(adapted, inside)
+        limit_growth(outside, state["outside_norm"], self.growth, debias=debias)
         return (projection @ adapted).mul_(group["scale"]).add_(outside)
 
 
-def norm_ratio(of: Tensor, to: Tensor, *, whole: bool = False) -> Tensor:
-    """||of_j|| / ||to_j|| for each column j, 1 × n, or of the whole matrices, a scalar; 0 where `to` is zero."""
-    dim = None if whole else 0
-    numerator: Tensor = torch.linalg.vector_norm(of, dim=dim, keepdim=not whole)
-    denominator: Tensor = torch.linalg.vector_norm(to, dim=dim, keepdim=not whole)
-    # Where the gradient is zero Adam's direction need not be, and a quotient by the least number would not be finite.
+def column_ratio(of: Tensor, to: Tensor) -> Tensor:
+    """||of_j|| / ||to_j|| for each column j, 1 × n; 0 where `to` is zero."""
+    return ratio(
+        torch.linalg.vector_norm(of, dim=-2, keepdim=True), torch.linalg.vector_norm(to, dim=-2, keepdim=True)
+    )
+
+
+def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """The quotient of two norms, 0 where the denominator is.
+
+    Where the gradient is zero Adam's direction need not be, and a quotient by the least number would not be finite.
+    """
     return torch.where(denominator == 0.0, 0.0, numerator / denominator)
 
 
-def limit_growth(direction: Tensor, last_norm: Tensor, growth: float) -> None:
-    """Scale `direction` down to `growth` times the last norm where it is longer; keep its norm in `last_norm`.
+def limit_growth(direction: Tensor, last_norm: Tensor, growth: float, *, debias: float) -> None:
+    """Scale each matrix of `direction` down to `growth` times its last norm where it is longer; keep the new one.
 
     Fira's norm-growth limiter, which APOLLO took over: a sudden rise is damped, a fall is not.
+
+    Args:
+        direction: Matrices, m × n or B × m × n, with Adam's 1 - b^t terms.
+        last_norm: Of each, without these terms; a scalar or B, overwritten.
+        growth: gamma.
+        debias: The factor that these terms made.
     """
-    norm = torch.linalg.vector_norm(direction)
-    bound = torch.where(last_norm > 0.0, last_norm * growth, norm)
+    norm = matrix_norm(direction) / debias
+    last = last_norm[..., None, None]
+    bound = torch.where(last > 0.0, last * growth, norm)
     factor = torch.where(norm > bound, bound / norm, torch.ones_like(norm))
     direction.mul_(factor)
-    last_norm.copy_(norm * factor)
+    last_norm.copy_((norm * factor)[..., 0, 0])

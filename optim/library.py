@@ -59,6 +59,85 @@ class DecoupledSGD(DecoupledDecay, torch.optim.SGD):
     """torch's SGD, Nesterov's momentum included, with decoupled decay."""
 
 
-def copyable(cls: type[torch.optim.Optimizer], *, decay: bool = False) -> Callable[..., torch.optim.Optimizer]:
-    """A class of `pytorch_optimizer` with what it lacks; `decay` adds decoupled weight decay."""
-    return type(cls.__name__, (Copyable, *((DecoupledDecay,) if decay else ()), cls), {})
+class PerMatrix(torch.optim.Optimizer):
+    """Gives the optimizer's step every matrix of a stack (experts × m × n) as a parameter of its own.
+
+    Such a class takes the whole stack for one tensor: it would clip all experts together, or turn them into each other.
+    The stacks are in groups with `stacked`; their state is kept as `0.exp_avg`, `1.exp_avg`, …
+    """
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Step on matrices; return the closure's loss, if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        stacked = [(group, group["params"]) for group in self.param_groups if group.get("stacked")]
+        taken = [(stack, self._taken_apart(stack)) for _, stacks in stacked for stack in stacks]
+        apart = iter(taken)
+        for group, stacks in stacked:
+            group["params"] = [matrix for _ in stacks for matrix in next(apart)[1]]
+        try:
+            super().step()
+        finally:
+            for group, stacks in stacked:
+                group["params"] = stacks
+            for stack, matrices in taken:
+                self._put_together(stack, matrices)
+        return loss
+
+    def _taken_apart(self, stack: torch.Tensor) -> list[torch.nn.Parameter]:
+        """The matrices, which share the stack's memory, with their gradients and the state that was kept for them."""
+        matrices = [torch.nn.Parameter(matrix) for matrix in stack.detach().unbind()]
+        for index, matrix in enumerate(matrices):
+            matrix.grad = None if stack.grad is None else stack.grad[index]
+        for key, value in self.state.pop(stack, {}).items():
+            index, _, name = key.partition(".")
+            self.state[matrices[int(index)]][name] = value
+        return matrices
+
+    def _put_together(self, stack: torch.Tensor, matrices: list[torch.nn.Parameter]) -> None:
+        for index, matrix in enumerate(matrices):
+            for name, value in self.state.pop(matrix, {}).items():
+                self.state[stack][f"{index}.{name}"] = value
+
+
+class PlainRoot(torch.optim.Optimizer):
+    """Divides by sqrt(v) + eps, as the paper and its authors do, where `pytorch_optimizer` has sqrt(v + 1e-15) + eps: at
+    gradients of 1e-7 that makes steps 4 % shorter.
+    """
+
+    @staticmethod
+    def apply_ams_bound_foreach(
+        ams_bound: bool, exp_avg_sqs: list[torch.Tensor], max_exp_avg_sqs: list[torch.Tensor], eps: float
+    ) -> list[torch.Tensor]:
+        """The divisors of several tensors."""
+        return [exp_avg_sq.sqrt().add_(eps) for exp_avg_sq in exp_avg_sqs]
+
+    @staticmethod
+    def apply_ams_bound(ams_bound: bool, exp_avg_sq: torch.Tensor, max_exp_avg_sq: None, eps: float) -> torch.Tensor:
+        """The divisor of one."""
+        root: torch.Tensor = exp_avg_sq.sqrt().add_(eps)
+        return root
+
+
+def copyable(
+    cls: type[torch.optim.Optimizer], *, decay: bool = False, matrices: bool = False, plain_root: bool = False
+) -> Callable[..., torch.optim.Optimizer]:
+    """A class of `pytorch_optimizer` with what it lacks.
+
+    Args:
+        cls: The class.
+        decay: Add decoupled weight decay.
+        matrices: Its formulas are for matrices: take stacks apart.
+        plain_root: Leave nothing but v inside the root.
+    """
+    lacking = [(decay, DecoupledDecay), (matrices, PerMatrix), (plain_root, PlainRoot)]
+    return type(cls.__name__, (Copyable, *(more for wanted, more in lacking if wanted), cls), {})

@@ -13,8 +13,8 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from optim.baselines import decaying
 from optim.errors import MissingPackageError
+from optim.groups import decaying
 from optim.library import Copyable
 
 

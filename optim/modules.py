@@ -25,7 +25,7 @@ ROLES: Mapping[str, BlockKind] = {
 }
 FUSED = frozenset({"c_attn", "qkv_proj", "qkv", "Wqkv", "attn_qkv"})
 """Query, key and value in one map, in this order; in GPT-2's cross-attention key and value."""
-FUSED_OTHERWISE = frozenset({"CodeGenAttention", "GPTBigCodeAttention"})
+FUSED_OTHERWISE = frozenset({"CodeGenAttention", "GPTBigCodeAttention", "MiniMaxLightningAttention"})
 """Modules of `transformers` whose fused map has such a name but another order: by groups of query, value and key, or by
 heads. Their weights are refused, not guessed."""
 FUSED_GATES = frozenset({"gate_up_proj", "gate_up", "Wi", "w12"})

@@ -1,8 +1,12 @@
 """`Parameterwise`: the optimizer around a rule that updates one parameter at a time.
 
-The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `scale.py`) say what they keep for a
-parameter and how one step moves it; groups, closures, saving, loading and types are here, once. State and arithmetic
-are in float32, or in float64 for float64 parameters, whatever the type of the weights.
+The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `muon.py`, `scale.py`, `shampoo.py`) say
+what they keep for a parameter and how one step moves it; groups, closures, saving, loading and types are here, once.
+State and arithmetic are in float32, or in float64 for float64 parameters, whatever the type of the weights.
+
+A rule for matrices sees every weight through `matrices`: outputs × inputs in the last two dimensions, however it is
+stored, and experts or nothing in front of them. Its formulas are torch's batched ones, so that every expert is a matrix
+of its own.
 """
 
 from abc import ABC, abstractmethod
@@ -60,8 +64,13 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._update_all()
+        return loss
+
+    @torch._disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
+    def _update_all(self) -> None:
         for group, name, parameter in self._parameters():
-            if parameter.grad is None:
+            if parameter.grad is None or parameter.numel() == 0:
                 continue
             if parameter.grad.is_sparse:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, and {name} has one")
@@ -72,7 +81,6 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             self.update(name, weight, parameter.grad.to(compute), state, group)
             if weight is not parameter:
                 parameter.copy_(weight)
-        return loss
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
@@ -135,6 +143,29 @@ class Parameterwise(torch.optim.Optimizer, ABC):
                 yield parameter, state
 
 
+def matrices(tensor: Tensor, group: Group) -> Tensor:
+    """A weight of the group, or its gradient, as outputs × inputs, experts in front: a view.
+
+    The group's `output_axis` says which of the last two dimensions counts outputs: 0 for `nn.Linear`, 1 for GPT-2's
+    `Conv1D`.
+    """
+    return tensor.mT if group["output_axis"] == 1 else tensor
+
+
+def wide(matrix: Tensor) -> Tensor:
+    """Outputs × inputs with the shorter side, on which the GaLore family projects, first: a view.
+
+    Of a square matrix it is the inputs, as in the authors' code.
+    """
+    return matrix if matrix.shape[-2] < matrix.shape[-1] else matrix.mT
+
+
+def matrix_norm(matrix: Tensor) -> Tensor:
+    """Frobenius norm of each matrix, in the place of the two dimensions, as 1 × 1."""
+    norm: Tensor = torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
+    return norm
+
+
 def descend(weight: Tensor, direction: Tensor, group: Group) -> None:
     """W <- W - lr (direction + weight_decay W), in place: decoupled decay, as in AdamW."""
     lr = float(group["lr"])
@@ -149,6 +180,14 @@ def adam_direction(gradient: Tensor, state: State, group: Group) -> Tensor:
     divisor = (state["exp_avg_sq"] / (1.0 - beta2**step)).sqrt_().add_(group["eps"])
     direction: Tensor = state["exp_avg"] / divisor.mul_(1.0 - beta1**step)
     return direction
+
+
+def adam_debias(state: State, group: Group) -> float:
+    """What Adam's 1 - b^t terms multiply its direction with at this step, eps apart: 2.24 at the first with b1 = 0.9
+    and b2 = 0.95."""
+    (beta1, beta2), step = group["betas"], int(state["step"])
+    factor: float = (1.0 - beta2**step) ** 0.5 / (1.0 - beta1**step)
+    return factor
 
 
 def adam_shapes(parameter: Tensor) -> dict[str, tuple[int, ...]]:

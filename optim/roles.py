@@ -1,6 +1,6 @@
 """Which blocks a parameter is: one function a role, asked in order; the first that answers is right.
 
-    vector · LoRA factor · embedding · attention · BERT's attention output · router · experts · MLP
+    vector · LoRA factor, prompt · embedding · attention · BERT's attention output · router · experts · MLP
     · LM head · task head
 
 A role's function gives the parameter's places, or nothing where the role is not its. Nothing from all of them means
@@ -88,16 +88,21 @@ def vocabularies(model: nn.Module) -> Vocabularies:
 
 
 def _vector(site: Site) -> Iterator[Place]:
-    """Fewer than two dimensions; the biases of experts and of `nn.MultiheadAttention` are stacks of vectors."""
+    """Fewer than two dimensions, or nothing in them; the biases of experts and of `nn.MultiheadAttention` are stacks of
+    vectors."""
     stacked_bias = site.tensor.ndim == 2 and site.name.endswith("_bias") and expert_stacks(site.module) is not None
     attention_bias = isinstance(site.module, nn.MultiheadAttention) and site.name in ("bias_k", "bias_v")
-    if site.tensor.ndim < 2 or stacked_bias or attention_bias:
+    if site.tensor.ndim < 2 or site.tensor.numel() == 0 or stacked_bias or attention_bias:
         yield Place(kind=BlockKind.VECTOR)
 
 
 def _adapter(site: Site) -> Iterator[Place]:
-    """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank."""
-    if site.tensor.ndim == 2 and any(name.startswith("lora_") for name in (*site.path, site.name)):
+    """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank.
+
+    So are prompts that are trained in front of a frozen model (Lester et al., arXiv 2104.08691) and what makes them, as
+    PEFT's `prompt_encoder`: a table of vectors, all of which every step reads, unlike a table of tokens.
+    """
+    if site.tensor.ndim == 2 and any(name.startswith("lora_") or "prompt" in name for name in (*site.path, site.name)):
         yield Place(kind=BlockKind.ADAPTER, output_axis=site.output_axis)
 
 

@@ -6,22 +6,23 @@ Optimizer Design for LLM Pretraining", arXiv 2506.16659, algorithm 1).
     W = W - lr (u + weight_decay W)
 
 The paper divides by the norm; its code (mem_eff_pt/pt_scale/scale_optimizer.py) by the root mean square, which lr then
-compares with Adam's, and so do we. Vectors are AdamW's. A head that is tied to the embedding is the last layer.
+compares with Adam's, and so do we. Vectors are AdamW's. A head that is tied to the embedding is the last layer. Each
+expert is a matrix of its own.
 """
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend
+from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend, matrices
 
 
 class Scale(Parameterwise):
     """Momentum-free, normalised gradients but for the last layer; with a tied head, 4 bytes a parameter of it.
 
     Args:
-        params: Groups of named parameters. A group's `output_axis` says which axis of its matrices counts output
-            neurons, None that it is AdamW's; its `last` that it keeps momentum.
+        params: Groups of named parameters. A group's `output_axis` says which axis of its matrices, or stacks of such,
+            counts output neurons, None that it is AdamW's; its `last` that it keeps momentum.
         lr: Learning rate, of every group.
         momentum: beta of the last layer.
         betas: Decay rates of AdamW's moments.
@@ -56,11 +57,11 @@ class Scale(Parameterwise):
         direction = gradient
         if group["last"]:
             direction = state["exp_avg"].lerp_(gradient, 1.0 - group["momentum"])
-        descend(weight, direction / _neuron_rms(direction, group["output_axis"]), group)
+        direction = matrices(direction, group)
+        descend(matrices(weight, group), direction / _neuron_rms(direction), group)
 
 
-def _neuron_rms(matrix: Tensor, output_axis: int) -> Tensor:
-    """Root mean square over the inputs of each output neuron, kept as an axis of length 1."""
-    inputs = 1 - output_axis
-    norms: Tensor = torch.linalg.vector_norm(matrix, dim=inputs, keepdim=True)
-    return norms.div_(matrix.shape[inputs] ** 0.5).clamp_min_(1e-8)  # no neuron without a gradient divides by zero
+def _neuron_rms(matrix: Tensor) -> Tensor:
+    """Root mean square over the inputs of each output neuron, m × 1."""
+    norms: Tensor = torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
+    return norms.div_(matrix.shape[-1] ** 0.5).clamp_min_(1e-8)  # no neuron without a gradient divides by zero

@@ -8,7 +8,8 @@ for Deep Learning", arXiv 2002.09018).
     U = A m B
     W = W - lr ( U ||N|| / ||U|| + weight_decay W )       N: Adam's direction, which gives the step its size
 
-A side longer than `max_precondition_dim` keeps no statistics and the identity for its root. Vectors are AdamW's.
+A side longer than `max_precondition_dim` keeps no statistics and the identity for its root. Each expert is a matrix of
+its own, graft included. Vectors, and groups with `vectors`, are AdamW's.
 `pytorch_optimizer` has Shampoo too: a plain one without grafting, and a scalable one that keeps objects in its state,
 which `torch.load(weights_only=True)` refuses.
 """
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend
+from optim.parameterwise import Group, Parameterwise, Shapes, State, adam_direction, adam_shapes, descend, matrix_norm
 
 RIDGE = 1e-6
 """Least eigenvalue over the largest, of the size that the authors' code adds: single precision cannot tell smaller
@@ -55,6 +56,7 @@ class Shampoo(Parameterwise):
             "weight_decay": weight_decay,
             "precondition_frequency": precondition_frequency,
             "max_precondition_dim": max_precondition_dim,
+            "vectors": False,
         }
         super().__init__(params, defaults)
 
@@ -62,7 +64,8 @@ class Shampoo(Parameterwise):
         """Adam's moments; for a matrix, statistics and root of each side that is not too long."""
         shapes = adam_shapes(parameter)
         for side, size in _sides(parameter, group):
-            shapes |= {f"statistics_{side}": (size, size), f"root_{side}": (size, size)}
+            square = (*parameter.shape[:-2], size, size)
+            shapes |= {f"statistics_{side}": square, f"root_{side}": square}
         return shapes
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
@@ -79,15 +82,15 @@ class Shampoo(Parameterwise):
             if renewed:
                 state[f"root_{side}"].copy_(_inverse_fourth_root(state[f"statistics_{side}"]))
         direction = _preconditioned(state["exp_avg"], state, sides)
-        length = torch.linalg.vector_norm(direction).clamp_min_(torch.finfo(direction.dtype).tiny)
-        descend(weight, direction * (torch.linalg.vector_norm(adam) / length), group)
+        length = matrix_norm(direction).clamp_min_(torch.finfo(direction.dtype).tiny)
+        descend(weight, direction * (matrix_norm(adam) / length), group)
 
 
 def _sides(parameter: Tensor, group: Group) -> list[tuple[str, int]]:
     """(name, size) of each side that has a preconditioner."""
-    if parameter.ndim != 2:
+    if parameter.ndim < 2 or group["vectors"]:
         return []
-    sizes = zip(("left", "right"), parameter.shape, strict=True)
+    sizes = zip(("left", "right"), parameter.shape[-2:], strict=True)
     return [(side, size) for side, size in sizes if size <= group["max_precondition_dim"]]
 
 
@@ -102,14 +105,21 @@ def _preconditioned(momentum: Tensor, state: State, sides: list[str]) -> Tensor:
 
 
 def _inverse_fourth_root(statistics: Tensor) -> Tensor:
-    """S^(-1/4) of a symmetric matrix, by its eigenvalues; the identity for 0, NaN where S is not finite."""
-    if not bool(statistics.isfinite().all()):
-        return torch.full_like(statistics, torch.nan)  # LAPACK refuses such input
-    values, vectors = torch.linalg.eigh(statistics)
-    largest = float(values[-1])
-    if largest <= 0.0:
-        return torch.eye(len(statistics), dtype=statistics.dtype, device=statistics.device)
+    """S^(-1/4) of symmetric matrices, by their eigenvalues; the identity for 0, NaN where S is not finite."""
+    finite = statistics.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+    values, vectors = _eigen(torch.where(finite, statistics, 0.0))  # LAPACK refuses what is not finite
+    largest = values[..., -1:]
     # The scale is the graft's; taken out, so that no power of a tiny gradient leaves the range of floats.
-    roots = (values / largest).clamp_min_(RIDGE).pow_(-0.25)
-    root: Tensor = (vectors * roots) @ vectors.mT
-    return root
+    roots = torch.where(largest > 0.0, values / largest, 1.0).clamp_min_(RIDGE).pow_(-0.25)
+    root = (vectors * roots.unsqueeze(-2)) @ vectors.mT
+    return torch.where(finite, root, torch.nan)
+
+
+def _eigen(statistics: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues in ascending order, and vectors; in double precision where single does not converge, as with the
+    many zero rows of an embedding of which a batch knows few tokens."""
+    try:
+        found = torch.linalg.eigh(statistics)
+    except torch.linalg.LinAlgError:
+        found = torch.linalg.eigh(statistics.double())
+    return found.eigenvalues.to(statistics.dtype), found.eigenvectors.to(statistics.dtype)

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
-from worker.tiny_models import batch, tiny_gpt2
+from optim.build import build
+from worker.tiny_models import batch, loss_of, tiny_gpt2
 
 
 def steps(model: nn.Module, optimizer: AdaPM, first: int, last: int) -> list[float]:
@@ -33,3 +34,18 @@ def test_a_compiled_model_is_planned_and_trained_as_the_plain_one_and_its_state_
     resumed = cls.for_model(inner, lr=3e-3)
     resumed.load_state_dict(optimizer.state_dict())
     assert steps(inner, resumed, 3, 5) == pytest.approx(steps(plain, expected, 3, 5), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["adapm", "adam-mini", "galore", "muon", "shampoo"])
+def test_a_step_may_be_compiled_from_outside_with_the_same_numbers(name: str):
+    """As with torch's own optimizers: what cannot be traced is run as it is, here the whole update."""
+    models = tiny_gpt2(), tiny_gpt2()
+    plain, other = (build(name, model, lr=3e-3) for model in models)
+    compiled = torch.compile(lambda: other.step(), backend="aot_eager")
+    for step in range(3):
+        for model, move in zip(models, (plain.step, compiled), strict=True):
+            model.zero_grad()
+            loss_of(model, step).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+            move()
+    for one, two in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(one, two)

@@ -145,7 +145,7 @@ def schedule_free_adamw(
 
 
 Projection = Callable[[Tensor, int], Tensor]
-"""(m × n gradient with m <= n, step from 1) → P, m × r."""
+"""(m × n gradient with m < n, step from 1) → P, m × r."""
 
 
 def projected_adamw(
@@ -163,7 +163,8 @@ def projected_adamw(
     turn_momentum: bool = False,
     outside: bool = False,
 ) -> Tensor:
-    """GaLore (algorithm 2), GoLore (`turn_momentum`) and Fira (`outside`) for m <= n."""
+    """GaLore (algorithm 2), GoLore (`turn_momentum`) and Fira (`outside`) for m < n, in the order of Fira's code: the
+    1 - b^t terms come last, on the step size."""
     P = m = v = torch.zeros(0, dtype=W.dtype)
     last = 0.0
     for t, G in enumerate(gradients, start=1):
@@ -175,13 +176,13 @@ def projected_adamw(
                 m = P.T @ old @ m
         R = P.T @ G
         m, v = b1 * m + (1 - b1) * R, b2 * v + (1 - b2) * R**2
-        N = m / (1 - b1**t) / ((v / (1 - b2**t)).sqrt() + eps)
+        N, debias = m / (v.sqrt() + eps), sqrt(1 - b2**t) / (1 - b1**t)
         direction = alpha * P @ N
         if outside:
             S = torch.stack([(G - P @ R)[:, j] * N[:, j].norm() / R[:, j].norm() for j in range(W.shape[1])], dim=1)
             S, last = limited(S, last)
             direction = direction + S
-        W = W - lr * (direction + wd * W)
+        W = W - lr * (debias * direction + wd * W)
     return W
 
 
@@ -206,16 +207,16 @@ def apollo(
     *,
     mini: bool = False,
 ) -> Tensor:
-    """Zhu et al., algorithm 1, for m <= n; `projection` gives P^T here."""
+    """Zhu et al., algorithm 1, for m < n, in the order of their code, as Fira's; `projection` gives P^T here."""
     last = 0.0
     m = v = torch.zeros(1, dtype=W.dtype)
     for t, G in enumerate(gradients, start=1):
         R = projection(G, t).T @ G
         m, v = b1 * m + (1 - b1) * R, b2 * v + (1 - b2) * R**2
-        N = m / (1 - b1**t) / ((v / (1 - b2**t)).sqrt() + eps)
+        N, debias = m / (v.sqrt() + eps), sqrt(1 - b2**t) / (1 - b1**t)
         s = N.norm() / R.norm() if mini else torch.stack([N[:, j].norm() / R[:, j].norm() for j in range(W.shape[1])])
         S, last = limited(alpha * G * s, last)
-        W = W - lr * (S + wd * W)
+        W = W - lr * (debias * S + wd * W)
     return W
 
 
@@ -251,11 +252,16 @@ def inverse_fourth_root(S: Tensor) -> Tensor:
     return root
 
 
-def muon(W: Tensor, gradients: Gradients, lr: float, momentum: float, wd: float) -> Tensor:
-    """Jordan's Muon with Nesterov's momentum and Moonshot's size; polar factors by the singular value decomposition."""
+def muon(
+    W: Tensor, gradients: Gradients, lr: float, momentum: float, wd: float, adjust_lr: str = "match_rms_adamw"
+) -> Tensor:
+    """Jordan's Muon with Nesterov's momentum, W out × in, with Moonshot's size or his own; polar factors by the singular
+    value decomposition."""
     buffer = torch.zeros_like(W)
+    outputs, inputs = W.shape
+    size = sqrt(max(1.0, outputs / inputs)) if adjust_lr == "original" else 0.2 * sqrt(max(outputs, inputs))
     for G in gradients:
         buffer = momentum * buffer + (1 - momentum) * G
         U, _, V = torch.linalg.svd((1 - momentum) * G + momentum * buffer, full_matrices=False)
-        W = (1 - lr * wd) * W - lr * 0.2 * sqrt(max(W.shape)) * U @ V
+        W = (1 - lr * wd) * W - lr * size * U @ V
     return W

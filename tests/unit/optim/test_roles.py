@@ -14,13 +14,15 @@ from transformers.models.gpt_bigcode.configuration_gpt_bigcode import GPTBigCode
 from transformers.models.gpt_bigcode.modeling_gpt_bigcode import GPTBigCodeForCausalLM
 from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
+from transformers.models.minimax.configuration_minimax import MiniMaxConfig
+from transformers.models.minimax.modeling_minimax import MiniMaxForCausalLM
 from transformers.models.opt.configuration_opt import OPTConfig
 from transformers.models.opt.modeling_opt import OPTForCausalLM
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, Slice
 from optim.errors import UnplacedWeightsError
-from optim.placement import plan_blocks
+from optim.placement import plan_blocks, plan_named
 from tests.reference.architectures import mixtral
 
 
@@ -40,7 +42,8 @@ def test_query_key_and_value_that_alternate_by_head_are_refused_not_sliced():
 
 
 def test_fused_maps_of_another_order_are_refused_by_their_modules():
-    """CodeGen groups query, value and key by fours; GPT-BigCode may alternate by head: names alone would mislead."""
+    """CodeGen groups query, value and key by fours; GPT-BigCode may alternate by head, MiniMax's lightning attention
+    does: names alone would mislead."""
     sizes: dict[str, Any] = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
     with torch.device("meta"):
         codegen = CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
@@ -49,6 +52,55 @@ def test_fused_maps_of_another_order_are_refused_by_their_modules():
         plan_blocks(codegen)
     with pytest.raises(UnplacedWeightsError, match=r"c_attn\.weight \(96, 32\)"):
         plan_blocks(bigcode)
+    minimax = minimax_outline()
+    for refusal in (plan_blocks, lambda model: plan_named(dict(model.named_parameters()))):
+        with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
+            refusal(minimax)
+    for plan in (plan_blocks(minimax, unknown="full"), plan_named(dict(minimax.named_parameters()), unknown="full")):
+        (fused,) = plan.by_parameter["model.layers.0.self_attn.qkv_proj.weight"]
+        assert (fused.kind, fused.part, fused.first_moment) == (BlockKind.OTHER, None, FirstMoment.FULL)
+
+
+def minimax_outline() -> nn.Module:
+    """One layer of lightning attention with two experts, on `meta`."""
+    config = MiniMaxConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=2,
+        layer_types=["linear_attention"],
+    )
+    with torch.device("meta"):
+        return MiniMaxForCausalLM(config)
+
+
+class PromptEmbedding(nn.Module):
+    """Twelve trained vectors, as PEFT keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(12, 32)
+
+
+@pytest.mark.parametrize("planned_by", ["model", "names"])
+def test_trained_prompts_keep_full_momentum_at_the_full_rate(planned_by):
+    """Every step reads all of them; the paper's rule is for tables of tokens, of which a step reads few."""
+    model = nn.ModuleDict({"prompt_encoder": nn.ModuleDict({"default": PromptEmbedding()}), "base_model": mixtral()})
+    model["base_model"].requires_grad_(False)
+    named = dict(model.named_parameters())
+    plan = plan_blocks(model) if planned_by == "model" else plan_named(named)
+    (block,) = plan
+    assert (block.parameter, block.kind) == ("prompt_encoder.default.embedding.weight", BlockKind.ADAPTER)
+    assert block.first_moment is FirstMoment.FULL
+
+
+def test_a_weight_with_nothing_in_it_is_a_vector_without_state():
+    plan = plan_blocks(nn.ParameterDict({"w": nn.Parameter(torch.zeros(8, 0))}))
+    assert [(block.kind, block.state_bytes) for block in plan] == [(BlockKind.VECTOR, 0)]
 
 
 def test_projections_between_embedding_and_model_width_are_no_mlp():

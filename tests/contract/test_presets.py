@@ -1,0 +1,78 @@
+"""Every optimizer of the catalog trains every preset: the matrix, on small models of each architecture."""
+
+import copy
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from optim.build import build
+from optim.catalog import entry, names
+from optim.state import allocated_state_bytes, state_bytes
+from worker.models import BUILDERS
+from worker.presets import PRESETS, ModelPreset
+
+STEPS = 3  # SOAP's first only looks
+SMALL_SIZES = {"intermediate_size": 48, "num_local_experts": 3}
+
+
+def small(preset: ModelPreset) -> ModelPreset:
+    """The same architecture (heads shared or not, a tied head or not, experts or none) in one layer of width 32."""
+    shared = preset.extra.get("num_key_value_heads", preset.heads) != preset.heads
+    extra = {key: SMALL_SIZES.get(key, value) for key, value in preset.extra.items()}
+    if "num_key_value_heads" in extra:
+        extra["num_key_value_heads"] = 2 if shared else 4
+    kept = {key: value for key, value in extra.items() if not key.startswith(("rope", "rms"))}
+    sizes = {"layers": 1, "heads": 4, "hidden_size": 32, "max_positions": 32, "vocabulary_size": 64}
+    return replace(preset, **sizes, name="", source="", vocabulary_of_tokenizer=False, extra=kept)
+
+
+ARCHITECTURES: dict[str, ModelPreset] = {}
+"""Name of the first preset of each architecture → its small model: presets of one architecture differ in sizes."""
+for _preset in PRESETS:
+    if small(_preset) not in ARCHITECTURES.values():
+        ARCHITECTURES[_preset.name] = small(_preset)
+
+
+@cache
+def built(architecture: str) -> nn.Module:
+    """The small model, built once; copies of it are trained."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return BUILDERS[ARCHITECTURES[architecture].family](ARCHITECTURES[architecture])
+
+
+def test_the_architectures_are_all_there():
+    assert set(ARCHITECTURES) == {"gpt2-tiny", "llama-tiny", "llama-60m", "llama-340m", "llama3-8b", "mixtral-tiny"}
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_optimizer_trains_a_preset_and_keeps_what_was_counted_before(architecture: str, name: str):
+    model = copy.deepcopy(built(architecture))
+    before = {key: value.detach().clone() for key, value in model.named_parameters()}
+    optimizer = build(name, model, lr=entry(name).learning_rate)
+    for step in range(STEPS):
+        tokens = torch.randint(64, (4, 24), generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+    for key, value in model.named_parameters():
+        assert value.isfinite().all(), key
+        moved = (
+            (value.detach() - before[key]).reshape(-1, *value.shape[-2:]) if value.ndim > 2 else [value - before[key]]
+        )
+        assert all(part.any() for part in moved), key  # every expert too
+    with torch.device("meta"):
+        outline = BUILDERS[ARCHITECTURES[architecture].family](ARCHITECTURES[architecture])
+    assert state_bytes(optimizer) == allocated_state_bytes(build(name, outline, lr=0.1))
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_the_memory_of_every_optimizer_is_known_for_a_layer_of_the_real_size(preset: ModelPreset):
+    for name in names():
+        with torch.device("meta"):
+            model = BUILDERS[preset.family](replace(preset, layers=1))
+        assert allocated_state_bytes(build(name, model, lr=0.1)).total_bytes >= 0
