@@ -14,7 +14,7 @@ from dashboards.palette import ThemeName
 from dashboards.reader import Reader
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.records import AnyExperiment, RunRecord
 
 
 def compare_pages(reader: Reader) -> APIRouter:
@@ -67,7 +67,7 @@ def _tag(reader: Reader, view: CompareView) -> str:
     return f'"{"-".join(str(reader.bench.experiment_version(each)) for each in ids)}"'
 
 
-def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, ExperimentRecord | None]]:
+def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, AnyExperiment | None]]:
     """(runs that exist, ids that do not: with the experiment where it is deleted)."""
     found, unknown = [], {}
     for run_id in view.runs:

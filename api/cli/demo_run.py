@@ -21,7 +21,6 @@ from dashboards import formats
 from orchestrator.errors import OrchestratorError
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord
 from orchestrator.studies.demo import DEMO
-from orchestrator.verdicts import SIGNIFICANCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +73,9 @@ def _against(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     if found is None or state is None or not baseline.optimizer_state_bytes:
         return f"{row.title} cannot be held against {baseline.title}"
     name = f"{row.title} with {formats.percent(state / baseline.optimizer_state_bytes)} of its optimizer state"
-    interval = f"95 % interval {found.low:+.4f} to {found.high:+.4f}" if found.low and found.high else "one seed"
-    p = found.p_value if found.p_value_holm is None else found.p_value_holm
-    if p is None or p >= SIGNIFICANCE:
+    has_interval = found.low is not None and found.high is not None
+    interval = f"95 % interval {found.low:+.4f} to {found.high:+.4f}" if has_interval else "one seed"
+    if not found.decides():
         return f"{name} is not told apart from {baseline.title} ({interval})"
     side = "below" if found.mean < 0 else "above"
     return f"{name} ends {abs(found.mean):.4f}{unit} {side} {baseline.title} ({interval})"

@@ -86,7 +86,7 @@ def _measures(finding: Finding, axis: str) -> RenderableType:
     table = plain_table(axis, "measured", "95 % interval", "n", "the paper's")
     table.add_column("", overflow="fold")
     for each in finding.measures:
-        cells = (plain(each.name), figure_text(each.value), interval_text(each), str(each.n or ""))
-        cells += (figure_text(each.claimed) if each.claimed is not None else "", each.note)
+        claimed = figure_text(each.claimed) if each.claimed is not None else ""
+        cells = (plain(each.name), figure_text(each.value), interval_text(each), str(each.n or ""), claimed, each.note)
         table.add_row(*(Text(formats.sentence(cell)) for cell in cells))
     return table
