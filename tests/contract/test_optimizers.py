@@ -1,4 +1,4 @@
-"""Every optimizer of the catalog keeps every promise; those that take other ways on an accelerator keep it there, too."""
+"""Every optimizer of the catalog keeps every promise, on an accelerator too where it takes other ways there."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Two processes. Under DDP they exchange gradients, and nothing else, and stay alike to the last bit. Parameters that are
-sharded are refused before anything is trained wrongly.
+"""Two processes. Under DDP they exchange gradients, and nothing else, and stay alike to the last bit. Sharded
+parameters are refused before anything is trained wrongly.
 """
 
 import re
