@@ -260,6 +260,7 @@ def test_an_idle_expert_of_a_mixture_stays_finite_and_is_trained_again(cls):
     optimizer = cls.for_model(model, LR)
     train(model, optimizer, range(20))
     stack = model.get_parameter("model.layers.0.mlp.experts.gate_up_proj")
+    assert stack.grad is not None
     gradient = stack.grad.clone()
     gradient[1] = 0.0
     optimizer.zero_grad()
