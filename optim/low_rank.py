@@ -291,7 +291,7 @@ def _least(dtype: torch.dtype) -> float:
 
     Far from the smallest number, so that a quotient by it stays in range.
     """
-    return torch.finfo(dtype).tiny ** 0.75
+    return float(torch.finfo(dtype).tiny ** 0.75)
 
 
 def _largest_exponent(dtype: torch.dtype) -> int:

@@ -1,6 +1,7 @@
-"""Every optimizer of the catalog keeps every promise; those that take other ways on an accelerator keep it there, too."""
+"""Every optimizer of the catalog keeps every promise, on an accelerator too where it takes other ways there."""
 
 import pytest
+import torch
 
 from optim import accelerators
 from optim.catalog import names
@@ -36,8 +37,13 @@ def test_it_keeps_its_promise_on_an_accelerator(name: str, promise: Promise):
 
 @pytest.mark.parametrize("name", names())
 def test_no_other_optimizer_asks_whether_it_is_on_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch):
-    asked = []
-    monkeypatch.setattr(accelerators, "is_accelerator", lambda device: bool(asked.append(device)))
+    asked: list[torch.device] = []
+
+    def answer(device: torch.device) -> bool:
+        asked.append(device)
+        return False
+
+    monkeypatch.setattr(accelerators, "is_accelerator", answer)
     model = tiny_gpt2()
     train(model, subject(name).on(model), range(2))
     assert bool(asked) is (name in ASKING)

@@ -1,5 +1,5 @@
-"""Two processes. Under DDP they exchange gradients, and nothing else, and stay alike to the last bit. Parameters that are
-sharded are refused before anything is trained wrongly.
+"""Two processes. Under DDP they exchange gradients, and nothing else, and stay alike to the last bit. Sharded
+parameters are refused before anything is trained wrongly.
 """
 
 import re
@@ -122,11 +122,17 @@ def fsdp1() -> dict[str, Any]:
     }
 
 
-def fsdp2() -> dict[str, Any]:
-    """What is said of models of `DTensor`s; and how far from one process those end that say nothing."""
+def split(model: nn.Module) -> nn.Module:
+    """The model, sharded by FSDP2 in place."""
     from torch.distributed.fsdp import fully_shard
 
-    sharded: nn.Module = fully_shard(tiny_gpt2())
+    fully_shard(model)
+    return model
+
+
+def fsdp2() -> dict[str, Any]:
+    """What is said of models of `DTensor`s; and how far from one process those end that say nothing."""
+    sharded = split(tiny_gpt2())
     swapped = AdaPM.for_model(tiny_gpt2(), LR)
     # As Accelerate does, which is given the optimizer before the model is sharded.
     swapped.param_groups[0]["params"] = list(sharded.parameters())
@@ -134,7 +140,7 @@ def fsdp2() -> dict[str, Any]:
     said = refusals(sharded)
     apart = {}
     for name in (name for name, sentence in said.items() if not sentence):
-        parts, whole = fully_shard(tiny_gpt2()), tiny_gpt2()
+        parts, whole = split(tiny_gpt2()), tiny_gpt2()
         for model in (parts, whole):
             train(model, build(name, model, lr=LR), range(3))
         pairs = zip(parts.parameters(), whole.parameters(), strict=True)

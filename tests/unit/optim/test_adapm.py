@@ -12,7 +12,9 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
 from optim.low_rank import gaussian_sketch
 from optim.placement import plan_blocks
+from optim.solvers import SOLVERS
 from tests.reference.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
+from tests.reference.architectures import mixtral
 from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -249,6 +251,60 @@ def test_a_llama_with_grouped_queries_trains(cls):
     model = tiny_llama()
     losses = train(model, cls.for_model(model, LR), range(40))
     assert losses[-1] < losses[0] - 1.0
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_an_idle_expert_of_a_mixture_stays_finite_and_is_trained_again(cls):
+    """From step 21 on no token reaches the second one; its momentum shrinks by b1 a step until no square holds it."""
+    model = mixtral()
+    optimizer = cls.for_model(model, LR)
+    train(model, optimizer, range(20))
+    stack = model.get_parameter("model.layers.0.mlp.experts.gate_up_proj")
+    assert stack.grad is not None
+    gradient = stack.grad.clone()
+    gradient[1] = 0.0
+    optimizer.zero_grad()
+    for _ in range(220):
+        stack.grad = gradient
+        optimizer.step()
+        assert stack.isfinite().all()
+    before = stack[1].detach().clone()
+    assert train(model, optimizer, range(20))[-1] < 4.0
+    assert not torch.equal(stack[1], before) and stack.isfinite().all()
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize(("shape", "idle"), [((1, 24), 0.0), ((24, 1), 1e-42), ((12, 16), 0.0), ((12, 16), 1e-30)])
+def test_a_block_whose_gradient_vanishes_stays_finite_and_takes_up_the_next(solver, shape, idle):
+    """Through all sizes of its momentum down to none, which b1 = 0.5 takes 150 steps for, across refreshes."""
+    _outlives(solver, shape, idle, steps=220, betas=(0.5, 0.6))
+
+
+def test_so_it_does_for_1500_steps():
+    _outlives("subspace", (12, 16), 0.0, steps=1500, betas=(0.9, 0.95))
+
+
+def _outlives(solver: str, shape: tuple[int, int], idle: float, *, steps: int, betas: tuple[float, float]) -> None:
+    start = start_of(shape, torch.float32)
+    weight = nn.Parameter(start.clone())
+    block = matrix_block(shape, torch.float32)
+    plan = BlockPlan((block,))
+    optimizer = AdaPM([("w", weight)], LR, plan=plan, solver=solver, betas=betas, inner_iterations=2, weight_decay=0.0)
+    first, then = (torch.outer(*(draw(seed + i, size) for i, size in enumerate(shape))) for seed in (1, 3))
+    for gradient in (*[first] * 5, *[torch.full(shape, idle)] * steps):
+        weight.grad = gradient
+        optimizer.step()
+        assert weight.isfinite().all()
+    for _ in range(40):
+        weight.grad = then
+        optimizer.step()
+    factors = optimizer.state[weight]
+    momentum = factors["momentum_left"] @ factors["momentum_right"]
+    assert torch.linalg.norm(momentum - then) < 0.05 * torch.linalg.norm(then)
+
+
+def draw(seed: int, size: int) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
 def test_state_is_kept_under_torchs_names():

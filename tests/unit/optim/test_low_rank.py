@@ -111,9 +111,10 @@ def test_columns_that_nearly_depend_on_each_other_still_give_an_orthonormal_basi
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
-def test_a_gradient_that_is_not_finite_shows_in_the_factors_without_an_exception(solver):
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_gradient_that_is_not_finite_shows_in_the_factors_without_an_exception(solver, bad):
     gradient = draw(0, 10, 12)
-    gradient[3, 4] = torch.nan
+    gradient[3, 4] = bad
     found = solve(solver, gradient, Factors(draw(1, 10, 2), draw(2, 2, 12)))
     assert not (found.left @ found.right).isfinite().all()
 
