@@ -52,7 +52,7 @@ def test_experts_move_as_the_same_maps_apart(name, turned):
     together = nn.ModuleDict({"experts": Experts(turned)})
     apart = nn.ModuleList(Expert() for _ in range(EXPERTS))
     pairs: list[tuple[Tensor, Tensor]] = []
-    for expert, alone in enumerate(apart):
+    for alone in apart:
         for which in ("gate_up_proj", "down_proj"):
             stack = together["experts"].get_parameter(which)
             pairs.append((stack, alone.get_parameter(f"{which}.weight")))
