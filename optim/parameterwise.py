@@ -15,6 +15,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -64,7 +65,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         self._update_all()
         return loss
 
-    @torch._disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
+    @_disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
     def _update_all(self) -> None:
         for group, name, parameter in self._parameters():
             if parameter.grad is None or parameter.numel() == 0:
