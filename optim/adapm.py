@@ -28,6 +28,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 from optim import compiled_step
@@ -206,7 +207,7 @@ class AdaPM(torch.optim.Optimizer):
         self._update_all()
         return loss
 
-    @torch._disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled_step` compiles
+    @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled_step` compiles
     def _update_all(self) -> None:
         self._refuse_sparse_gradients()
         compiles = compiled_step.wanted(self.compile, self._elements, self._device())

@@ -10,8 +10,8 @@ With G the m × n gradient (m < n; otherwise everything is transposed):
     W = W - lr (alpha s G + weight_decay W)
 
 The norm of alpha s G, taken without Adam's 1 - b^t terms, grows by no more than a factor of 1.01 a step: the limiter of
-Fira, in the authors' order for APOLLO-mini (`--scale_front`); without alpha, as their APOLLO has it, it is the same. The
-update has full rank. Each expert is a matrix of its own. Groups with `projected` false are AdamW.
+Fira, where the authors have it. The update has full rank. Each expert is a matrix of its own. Groups with `projected`
+false are AdamW.
 
 Where the authors' apollo_torch/apollo.py differs from AdamW: it adds 1e-8 to norms, and eps before debiasing; what
 that comes to stands in `galore.py`, whose Fira has the same.

@@ -234,7 +234,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         ),
         summary="Orthogonalised momentum on attention and MLP matrices; AdamW elsewhere.",
         paper="Jordan et al.: Muon, kellerjordan.github.io/posts/muon; Liu et al., arXiv 2502.16982",
-        licence=_TORCH,
+        licence=_OWN,
     ),
     OptimizerEntry(
         name="soap",
@@ -298,7 +298,7 @@ BASELINES: tuple[OptimizerEntry, ...] = (
         ),
         summary="AdamW on gradients corrected by the change since the last one (MARS-AdamW, approximate).",
         paper="Yuan et al.: MARS, Unleashing the Power of Variance Reduction, arXiv 2411.10438",
-        licence=_LIBRARY,
+        licence=_OWN,
     ),
     OptimizerEntry(
         name="schedule-free-adamw",

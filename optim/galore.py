@@ -17,8 +17,8 @@ With G the m × n gradient (m < n; otherwise everything is transposed), t counte
 GoLore turns its first moment into the new subspace, m <- P_new^T P_old m ("momentum projection", as in the authors'
 golore_torch/adamw.py, which forgets it again after that step); GaLore does not. GoLore's own experiments begin with
 GaLore and end with random projections; here they are random throughout.
-A fused query-key-value or gate-and-up weight is projected as one matrix, each expert as its own. Groups with `projected`
-false are AdamW.
+A fused query-key-value or gate-and-up weight is projected as one matrix, each expert as its own. Groups with
+`projected` false are AdamW.
 
 Where Fira's code differs from its paper or from AdamW, and we keep to those:
 

@@ -110,8 +110,9 @@ class PerMatrix(torch.optim.Optimizer):
 
 
 class PlainRoot(torch.optim.Optimizer):
-    """Divides by sqrt(v) + eps, as the paper and its authors do, where `pytorch_optimizer` has sqrt(v + 1e-15) + eps: at
-    gradients of 1e-7 that makes steps 4 % shorter.
+    """Divides by sqrt(v) + eps, as the paper and its authors do.
+
+    `pytorch_optimizer` has sqrt(v + 1e-15) + eps: at gradients of 1e-7 that makes steps 4 % shorter.
     """
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""MARS-AdamW: AdamW on gradients corrected by their change since the last step (Yuan et al., "MARS: Unleashing the Power
-of Variance Reduction for Training Large Models", arXiv 2411.10438, algorithm 2, the approximate form).
+"""MARS-AdamW: AdamW on gradients corrected by their change since the last step (Yuan et al., "MARS: Unleashing the
+Power of Variance Reduction for Training Large Models", arXiv 2411.10438, algorithm 2, the approximate form).
 
-    C = G + gamma b1 / (1 - b1) (G - G')        G' the gradient of the step before, 0 at the first, as in the authors' code
-    C = C / max(1, ||C||)                       of each matrix, expert by expert
+    C = G + gamma b1 / (1 - b1) (G - G')        G' the gradient of the step before, 0 at the first, as the authors have
+    C = C / max(1, ||C||)                       it; of each matrix, expert by expert
     W = W - lr (Adam's direction for C + weight_decay W)
 
 Vectors are AdamW's with betas of their own at half the rate (AGI-Arena/MARS, MARS/optimizers/mars.py and

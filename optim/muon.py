@@ -1,19 +1,19 @@
-"""Muon: steps along the polar factor of a momentum (Jordan et al., kellerjordan.github.io/posts/muon; Liu et al., "Muon is
-Scalable for LLM Training", arXiv 2502.16982).
+"""Muon: steps along the polar factor of a momentum (Jordan et al., kellerjordan.github.io/posts/muon; Liu et al., "Muon
+is Scalable for LLM Training", arXiv 2502.16982).
 
     B = mu B + (1 - mu) G
     U = polar factor of (1 - mu) G + mu B        Nesterov's; of B without
     W = W - lr (s U + weight_decay W)            s = 0.2 sqrt(max(out, in)): the size of AdamW's steps (Liu et al.)
                                                  s = sqrt(max(1, out / in)): Jordan's
 
-The polar factor comes from five steps of Newton and Schulz in bfloat16, whose coefficients leave singular values between
-0.7 and 1.2. torch's own Muon refuses stacks of experts, and takes the stored shape of GPT-2's `Conv1D`, which is
-in × out, for out / in: its s of `c_fc` (d → 4 d) is then half of Jordan's, that of `c_proj` twice. Here outputs and
-inputs are the map's, and each expert is a matrix of its own. A fused query-key-value or gate-and-up weight is one matrix.
-Groups with `orthogonal` false are AdamW.
+The polar factor comes from five steps of Newton and Schulz in bfloat16, whose coefficients leave singular values
+between 0.7 and 1.2. Outputs and inputs are the map's, and each expert is a matrix of its own. A fused query-key-value
+or gate-and-up weight is one matrix. Groups with `orthogonal` false are AdamW.
+
+torch's own Muon refuses stacks of experts, and takes for out / in the shape as it is stored, which for GPT-2's `Conv1D`
+is in × out: Jordan's s of `c_fc` (d → 4 d) would be half of what it is, that of `c_proj` twice.
 """
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 

@@ -15,6 +15,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 from optim.sharding import refuse_sharded
@@ -67,7 +68,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         self._update_all()
         return loss
 
-    @torch._disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
+    @_disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
     def _update_all(self) -> None:
         for group, name, parameter in self._parameters():
             if parameter.grad is None or parameter.numel() == 0:
@@ -104,7 +105,11 @@ class Parameterwise(torch.optim.Optimizer, ABC):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where a shape differs."""
         saved_of = dict(self._saved_states(state_dict))
+        own = [dict(group) for group in self.param_groups]
         super().load_state_dict(state_dict)
+        for group, kept in zip(self.param_groups, own, strict=True):
+            for option, value in kept.items():
+                group.setdefault(option, value)  # an option that there was not yet when the state was saved
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for parameter, saved in saved_of.items():
             for key in saved.keys() - {"step"}:
@@ -135,7 +140,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
                     continue
                 found = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
                 expected = dict(self.state_shapes(parameter, own))
-                if found != expected:
+                if found != expected or "step" not in state:
                     raise ValueError(
                         f"the state to load for {name} is {found}, but {type(self).__name__} keeps {expected}; "
                         f"build it with the model and options that saved it"

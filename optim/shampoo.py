@@ -120,6 +120,6 @@ def _eigen(statistics: Tensor) -> tuple[Tensor, Tensor]:
     many zero rows of an embedding of which a batch knows few tokens."""
     try:
         found = torch.linalg.eigh(statistics)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, and not exported by its types
         found = torch.linalg.eigh(statistics.double())
     return found.eigenvalues.to(statistics.dtype), found.eigenvectors.to(statistics.dtype)

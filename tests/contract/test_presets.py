@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def small(preset: ModelPreset) -> ModelPreset:
     if "num_key_value_heads" in extra:
         extra["num_key_value_heads"] = 2 if shared else 4
     kept = {key: value for key, value in extra.items() if not key.startswith(("rope", "rms"))}
-    sizes = {"layers": 1, "heads": 4, "hidden_size": 32, "max_positions": 32, "vocabulary_size": 64}
+    sizes: dict[str, Any] = {"layers": 1, "heads": 4, "hidden_size": 32, "max_positions": 32, "vocabulary_size": 64}
     return replace(preset, **sizes, name="", source="", vocabulary_of_tokenizer=False, extra=kept)
 
 

@@ -1,5 +1,7 @@
 """AdaPM on compiled models: the same blocks, and the same steps up to the compiler's rounding."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -43,9 +45,10 @@ def test_a_step_may_be_compiled_from_outside_with_the_same_numbers(name: str):
     plain, other = (build(name, model, lr=3e-3) for model in models)
     compiled = torch.compile(lambda: other.step(), backend="aot_eager")
     for step in range(3):
-        for model, move in zip(models, (plain.step, compiled), strict=True):
+        moves: tuple[Callable[[], object], ...] = (plain.step, compiled)
+        for model, move in zip(models, moves, strict=True):
             model.zero_grad()
-            loss_of(model, step).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+            loss_of(model, step).backward()
             move()
     for one, two in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(one, two)

@@ -255,8 +255,7 @@ def inverse_fourth_root(S: Tensor) -> Tensor:
 def muon(
     W: Tensor, gradients: Gradients, lr: float, momentum: float, wd: float, adjust_lr: str = "match_rms_adamw"
 ) -> Tensor:
-    """Jordan's Muon with Nesterov's momentum, W out × in, with Moonshot's size or his own; polar factors by the singular
-    value decomposition."""
+    """Jordan's Muon with Nesterov's momentum, W out × in, of Moonshot's size or his own; polar factors by the SVD."""
     buffer = torch.zeros_like(W)
     outputs, inputs = W.shape
     size = sqrt(max(1.0, outputs / inputs)) if adjust_lr == "original" else 0.2 * sqrt(max(outputs, inputs))

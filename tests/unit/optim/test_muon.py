@@ -68,7 +68,7 @@ def test_sizes_are_the_maps_own_however_they_are_stored(adjust_lr):
 def test_each_expert_is_orthogonalised_by_itself(output_axis):
     drawn = torch.randn(3, 6, 9, generator=torch.Generator().manual_seed(0))
     scaled = drawn * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
-    ends = []
+    ends: list[Tensor] = []
     for weights in (torch.zeros(3, 6, 9), *torch.zeros(3, 6, 9)):
         weight = nn.Parameter(weights)
         groups = [{"params": [("w", weight)], "orthogonal": True, "output_axis": output_axis}]

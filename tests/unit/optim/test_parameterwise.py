@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from optim.asgd import AcceleratedSGD
 from optim.apollo import matrix_ratio
+from optim.asgd import AcceleratedSGD
 from optim.galore import GaLore, column_ratio, limit_growth
 from optim.parameterwise import descend
 
@@ -33,6 +33,17 @@ def test_a_state_of_another_rank_is_refused_before_anything_changes():
     with pytest.raises(ValueError, match=r"the state to load for weight is \{'projection': \(8, 2\), .*GaLore keeps"):
         optimizer.load_state_dict(saved[0.25])
     assert optimizer.state[model.weight]["projection"].shape == (8, 4)
+
+
+def test_an_option_that_a_saved_state_does_not_know_stays_as_it_was_given():
+    model = nn.Linear(8, 8, bias=False)
+    optimizer = GaLore([{"params": [("weight", model.weight)], "projected": True, "output_axis": 1}], 0.1)
+    model.weight.grad = torch.ones(8, 8)
+    optimizer.step()
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["output_axis"]
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["output_axis"] == 1
 
 
 def test_state_of_bfloat16_weights_is_float32_and_stays_so_through_loading():

@@ -51,11 +51,11 @@ def cases() -> list[tuple[str, bool]]:
 def test_experts_move_as_the_same_maps_apart(name, turned):
     together = nn.ModuleDict({"experts": Experts(turned)})
     apart = nn.ModuleList(Expert() for _ in range(EXPERTS))
-    pairs: list[tuple[Tensor, Tensor]] = []
-    for expert, alone in enumerate(apart):
-        for which in ("gate_up_proj", "down_proj"):
-            stack = together["experts"].get_parameter(which)
-            pairs.append((stack, alone.get_parameter(f"{which}.weight")))
+    pairs: list[tuple[Tensor, Tensor]] = [
+        (together["experts"].get_parameter(which), expert.get_parameter(f"{which}.weight"))
+        for expert in apart
+        for which in ("gate_up_proj", "down_proj")
+    ]
     optimizers = build(name, together, lr=0.01), build(name, apart, lr=0.01)
     with torch.no_grad():
         for seed, (stack, alone) in enumerate(pairs):
@@ -86,7 +86,7 @@ def test_the_state_of_experts_is_saved_loaded_and_copied(name):
     optimizer = build(name, model, lr=0.01)
     step(model, optimizer, 1)
     step(model, optimizer, 2)
-    assert "0.exp_avg" in optimizer.state[model["experts"].down_proj] or name == "sm3"
+    assert "0.exp_avg" in optimizer.state[model.get_parameter("experts.down_proj")] or name == "sm3"
     twin_model, twin = copy.deepcopy((model, optimizer))
     third = copy.deepcopy(model)
     loaded = build(name, third, lr=0.01)
