@@ -16,6 +16,7 @@ took 3.4 s, and none of them was quicker for it.
 import asyncio
 from collections import Counter, deque
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -133,7 +134,8 @@ async def _wait(turn: asyncio.Future[None], receive: Receive) -> Receive:
     request = await receive()  # whole, as `BodyLimit` has read it
     left = asyncio.ensure_future(receive())
     try:
-        await asyncio.wait([turn, left], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [turn, left]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not left.done():
             left.cancel()
