@@ -31,7 +31,7 @@ WORKER_BODY_BYTES = 16 * MIB
 """10,000 points, the largest batch, are about 2 MiB; observations may come with them."""
 SMALL_BODY_BYTES = 64 * KIB
 """What the server reads of any connection before it asks us; so many connections there may be, so much there is."""
-ROOM_BYTES = {STRANGER_BODY_BYTES: 0, USER_BODY_BYTES: 32 * MIB, WORKER_BODY_BYTES: 4 * WORKER_BODY_BYTES}
+ROOM_BYTES = {STRANGER_BODY_BYTES: 0, USER_BODY_BYTES: 32 * MIB, WORKER_BODY_BYTES: 2 * WORKER_BODY_BYTES}
 """For larger bodies, until they are answered, by the most that one may have: users take nothing from workers."""
 BODY_SECONDS = 30.0
 """1 MiB at 35 KB/s; workers give up after five seconds."""

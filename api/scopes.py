@@ -170,7 +170,31 @@ HEAVY = frozenset(
         "GET /v1/runs/{run_id}/exports/{name}",
     )
 )
-"""Routes that read a whole experiment or draw: a few at once (`admission.py`)."""
+"""Routes that make files of whole experiments, or draw: a few at once (`admission.py`)."""
+
+WHOLE = frozenset(
+    (
+        "GET /compare",
+        "GET /experiments/{experiment_id}",
+        "GET /experiments/{experiment_id}/clone",
+        "GET /fits",
+        "GET /profiles",
+        "GET /studies",
+        "GET /studies/{name}",
+        "GET /v1/experiments/{experiment_id}/cells",
+        "GET /v1/experiments/{experiment_id}/comparison",
+        "GET /v1/experiments/{experiment_id}/provenance",
+        "GET /v1/experiments/{experiment_id}/references.bib",
+        "GET /v1/experiments/{experiment_id}/sweep",
+        "GET /v1/experiments/{experiment_id}/sweep/comparison",
+        "GET /v1/fits",
+        "GET /v1/points",
+        "GET /v1/profiles",
+        "GET /v1/studies",
+        "GET /v1/studies/{name}",
+    )
+)
+"""Routes that read every run of an experiment, or of several, for what somebody waits to see."""
 
 STRICTEST = tuple(reversed(Access))
 
