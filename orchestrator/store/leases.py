@@ -304,4 +304,6 @@ _PROGRESS = (
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
 _SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
-_SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
+    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
+)
