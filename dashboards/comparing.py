@@ -33,7 +33,7 @@ def compare_pages(reader: Reader) -> APIRouter:
             runs=runs,
             unknown=unknown,
             styles=compare.run_styles(runs),
-            names={one: reader.bench.experiment(one).name for one in {run.experiment_id for run in runs}},
+            names={one: reader.bench.any_experiment(one).name for one in {run.experiment_id for run in runs}},
             results=compare.result_rows(runs) if runs else (),
             differences=compare.spec_differences(runs),
             axes=[(view.changed(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
@@ -69,7 +69,8 @@ def _tag(reader: Reader, view: CompareView) -> str:
 
 def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, AnyExperiment | None]]:
     """(runs that exist, ids that do not: with the experiment where it is deleted)."""
-    found, unknown = [], {}
+    found: list[RunRecord] = []
+    unknown: dict[str, AnyExperiment | None] = {}
     for run_id in view.runs:
         try:
             found.append(reader.bench.run(run_id))

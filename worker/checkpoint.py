@@ -38,6 +38,8 @@ class CheckpointStore:
     def __init__(self, folder: Path, spec_hash: str, attempt: int | None = None) -> None:
         """`attempt` is the one that writes."""
         self.folder, self._spec_hash, self._attempt = folder, spec_hash, attempt
+        self.passed_over: tuple[str, ...] = ()
+        """Of `newest`: what was newer than the state that it returned, and why it was not taken, a sentence each."""
 
     def save(self, step: int, state: State) -> CheckpointNotice:
         """Write the state of `step`, then drop all but the newest two.
@@ -68,16 +70,24 @@ class CheckpointStore:
         """The state of the newest good checkpoint here or at `notice`; None where there is none. Newer is what a later
         attempt wrote, whatever its step.
 
-        A damaged one is passed over with a warning. Raises `CheckpointError` where the folder belongs to another spec.
+        A damaged one is passed over, which `passed_over` tells. Raises `CheckpointError` where the folder belongs to
+        another spec.
         """
         for leftover in self.folder.glob(f"*{_UNFINISHED}"):
             leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; a crew looks together
         candidates = {candidate.rank(): candidate for candidate in self._notices()}
         if notice is not None:
             candidates.setdefault(notice.rank(), notice)
+        self.passed_over = tuple(
+            f"the checkpoint {path.stem} was passed over: its notice cannot be read"
+            for path in sorted(self.folder.glob("step-*.json"))
+            if _read(path) is None
+        )
         for rank in sorted(candidates, reverse=True):
-            if (state := _load(candidates[rank])) is not None:
-                return self._own(state)
+            candidate = candidates[rank]
+            if (fault := _fault(candidate)) is None:
+                return self._own(torch.load(candidate.path, map_location="cpu", weights_only=True))
+            self.passed_over += (f"the checkpoint of step {candidate.step} was passed over: {fault}",)
         return None
 
     def newest_here(self) -> CheckpointNotice | None:
@@ -199,26 +209,23 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _load(notice: CheckpointNotice) -> State | None:
-    """The verified state of a notice, on the CPU; None, with a warning, where it is damaged or gone."""
-    if not _is_good(notice):
-        return None
-    state: State = torch.load(notice.path, map_location="cpu", weights_only=True)
-    return state
-
-
 def _is_good(notice: CheckpointNotice) -> bool:
-    """Whether its state is what was written; a warning says what else it is."""
+    """Whether its state is what was written."""
+    return _fault(notice) is None
+
+
+def _fault(notice: CheckpointNotice) -> str | None:
+    """What its state is instead of what was written, also as a warning; None where it is that."""
     try:
         with Path(notice.path).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         logger.warning("passed over the checkpoint %s: %s", notice.path, error)
-        return False
+        return f"it cannot be read ({error.strerror})"
     if digest != notice.sha256:
         logger.warning("passed over the damaged checkpoint %s: its SHA-256 is %s", notice.path, digest)
-        return False
-    return True
+        return f"it is damaged (its SHA-256 is {digest[:12]}…, not {notice.sha256[:12]}…)"
+    return None
 
 
 class CheckpointTimer:

@@ -12,9 +12,9 @@ from typing import Final, Self
 from worker.errors import ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.outbox import Outbox
-from worker.protocol import CheckpointNotice, Command, Failure, Heartbeat, Stopped
+from worker.protocol import NOTE_CHARACTERS, CheckpointNotice, Command, Failure, Heartbeat, Stopped
 from worker.record import Observation, Point, Record, Result
-from worker.service import CHECKPOINT, FAIL, FINISH, STOPPED, ServiceClient, Verb
+from worker.service import CHECKPOINT, FAIL, FINISH, HEARTBEAT, STOPPED, ServiceClient, Verb
 from worker.spool import Spool, reports
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,11 @@ class HttpReporter:
     def checkpoint(self, notice: CheckpointNotice) -> None:
         """Queue a notice."""
         self._outbox.add(CHECKPOINT, notice.model_dump_json().encode())
+
+    def note(self, text: str) -> None:
+        """Queue a heartbeat that tells it: the word must arrive, whatever becomes of the others."""
+        heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds(), note=text[:NOTE_CHARACTERS])
+        self._outbox.add(HEARTBEAT, heartbeat.model_dump_json().encode())
 
     def finish(self, result: Result) -> None:
         """Deliver the result behind all points."""

@@ -15,7 +15,7 @@ first time was.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field
 
@@ -83,12 +83,18 @@ class Command(StrEnum):
     """Finish with what there is: the answer is a result, not a `Stopped`."""
 
 
+NOTE_CHARACTERS: Final = 1_000
+"""Length of what an attempt may tell of itself."""
+
+
 class Heartbeat(Record):
     """A sign of life with the progress so far."""
 
     step: Whole = 0
     device_seconds: Seconds = 0.0
     """Time that this attempt has held its device so far."""
+    note: Annotated[str, Field(max_length=NOTE_CHARACTERS)] | None = None
+    """What people should know of this attempt; the last one told stays with it."""
 
 
 class HeartbeatReply(Record):

@@ -38,6 +38,9 @@ class Reporter(Protocol):
     def checkpoint(self, notice: CheckpointNotice) -> None:
         """Take note of a complete checkpoint."""
 
+    def note(self, text: str) -> None:
+        """Take what people should know of this attempt, in a sentence."""
+
     def finish(self, result: Result) -> None:
         """Deliver the result, after all points. Unlike the others this may wait for a network."""
 
@@ -63,6 +66,7 @@ class MemoryReporter:
         self.points: list[Point] = []
         self.observations: list[Observation] = []
         self.checkpoints: list[CheckpointNotice] = []
+        self.notes: list[str] = []
         self.result: Result | None = None
         self.ending: Stopped | Failure | None = None
         self.next_command = Command.CONTINUE
@@ -91,6 +95,10 @@ class MemoryReporter:
     def checkpoint(self, notice: CheckpointNotice) -> None:
         """Keep a notice."""
         self.checkpoints.append(notice)
+
+    def note(self, text: str) -> None:
+        """Keep a note."""
+        self.notes.append(text)
 
     def finish(self, result: Result) -> None:
         """Keep the result."""
@@ -125,6 +133,9 @@ class SilentReporter:
         """Nothing."""
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
         """Nothing."""
 
     def finish(self, result: Result) -> None:
@@ -180,6 +191,9 @@ class FileReporter:
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
         """The checkpoint folder tells it already."""
+
+    def note(self, text: str) -> None:
+        """The log tells it already."""
 
     def finish(self, result: Result) -> None:
         """Write `result.json`."""

@@ -100,6 +100,9 @@ class Training:
                 self._probing.load_state(state["probes"])
         self._require_same_step()
         self._around.reporter.begin(None if state is None else self.progress.step)
+        if faults := self._around.checkpoints.passed_over:
+            begun = "began anew" if state is None else f"went on from step {self.progress.step}"
+            self._around.reporter.note(f"{begun}: {'; '.join(faults)}")
         return self.progress.step
 
     def train(self) -> None:

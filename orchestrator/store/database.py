@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +209,6 @@ def _postgresql_engine(url: sa.URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # Text that is no UTF-8 was damaged, and is found by its checksum: one such row must not fail a whole query.
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
 

@@ -88,7 +88,8 @@ def _locked(
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
     query: sa.Select[Any] = sa.select(
-        *[experiments.c[name] for name in ("id", "number", "spec", "spec_hash", "paused", "created_at", "trace_parent")]
+        integrity.stored(experiments.c.spec),
+        *[experiments.c[name] for name in ("id", "number", "spec_hash", "paused", "created_at", "trace_parent")],
     )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.

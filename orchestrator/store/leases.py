@@ -19,7 +19,7 @@ from orchestrator.store.combine import APART, Answers, Combined
 from orchestrator.store.database import Database
 from orchestrator.store.endings import Ending
 from orchestrator.store.holding import COMMANDS, Held, hold
-from orchestrator.store.moves import RunRow, count_change, move
+from orchestrator.store.moves import RunRow, count_change, move, plain_text
 from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
 from worker.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
 from worker.record import Observation, Result
@@ -164,7 +164,8 @@ class Leases:
         seconds = max(held.device_seconds, beat.device_seconds)
         total = held.run.device_seconds + seconds - held.device_seconds
         return (
-            self._extension(held) | {"new_step": step, "new_device_seconds": seconds},
+            self._extension(held)
+            | {"new_step": step, "new_device_seconds": seconds, "new_note": plain_text(beat.note)},
             {"this": held.run.id, "new_step": step, "new_device_seconds": total},
         )
 
@@ -290,7 +291,12 @@ def _set(*names: str) -> dict[str, sa.BindParameter[object]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
-_EXTEND = sa.update(attempts).where(_MINE).values(_set("expires_at", "heartbeat_at", "step", "device_seconds"))
+_NOTE = sa.func.coalesce(sa.bindparam("new_note", type_=sa.Text), attempts.c.note)
+_EXTEND = (
+    sa.update(attempts)
+    .where(_MINE)
+    .values(_set("expires_at", "heartbeat_at", "step", "device_seconds") | {"note": _NOTE})
+)
 _START = sa.update(attempts).where(_MINE).values(_set("expires_at", "heartbeat_at", "started_at"))
 _PROGRESS = (
     sa.update(runs)
@@ -298,4 +304,6 @@ _PROGRESS = (
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
 _SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
-_SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
+    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
+)

@@ -61,7 +61,7 @@ def _damage(connection: Connection) -> list[str]:
 def _unreadable(connection: Connection) -> Iterator[str]:
     """Every row that is not what was written: by its checksum, and by being read as everybody reads it."""
     for table in metadata.sorted_tables:
-        query = sa.select(table).execution_options(yield_per=ROWS_AT_ONCE)
+        query = sa.select(*integrity.stored_columns(table)).execution_options(yield_per=ROWS_AT_ONCE)
         if table.name not in CONTENTS:
             # As they are: what a column of words has that is none of them is found by nobody but a reader of words.
             query = sa.select(*(sa.type_coerce(column, _plain(column.type)).label(column.name) for column in table.c))

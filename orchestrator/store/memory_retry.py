@@ -30,7 +30,7 @@ def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     """A live, locked run whose attempt ran out of memory, as it goes on; None where that is no way for it."""
     if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):
         return None  # it was asked to stop
-    row = connection.execute(sa.select(run_specs).where(run_specs.c.run_id == run.id)).one()
+    row = connection.execute(sa.select(*integrity.stored_columns(run_specs)).where(run_specs.c.run_id == run.id)).one()
     try:
         spec = integrity.run_spec(row.spec, row.checksum)
     except DamagedError:

@@ -412,4 +412,6 @@ def _expired(connection: Connection, found: Sequence[RunRow], now: float) -> lis
 
 
 _INSERT_ATTEMPT = sa.insert(attempts)
-_SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
+    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
+)

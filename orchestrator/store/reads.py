@@ -65,7 +65,7 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     """The newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
     column = experiments.c.idempotency_key
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
-    query = sa.select(experiments).where(mine, ~is_deleted).order_by(experiments.c.number.desc())
+    query = _EXPERIMENTS.where(mine, ~is_deleted).order_by(experiments.c.number.desc())
     row = connection.execute(query).first()
     return None if row is None else _intact(_experiment_records(connection, [row])[0])
 
@@ -76,7 +76,7 @@ def experiment_page(
     """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
     older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
-    query = sa.select(experiments).where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
+    query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
     query = query.order_by(experiments.c.number.desc()).limit(limit)
     for label in labelled:
         having = sa.select(labels.c.experiment_number).where(labels.c.label == known_id(label))
@@ -270,9 +270,9 @@ def _run_query() -> sa.Select[Any]:
     specified = runs.outerjoin(run_specs, run_specs.c.run_id == runs.c.id)
     return sa.select(
         *RUN_COLUMNS,
-        run_specs.c.spec,
+        integrity.stored(run_specs.c.spec),
         run_specs.c.checksum.label("spec_checksum"),
-        results.c.result,
+        integrity.stored(results.c.result),
         results.c.checksum.label("result_checksum"),
         results.c.run_id.label("result_of"),
     ).select_from(specified.outerjoin(results, results.c.run_id == runs.c.id))
@@ -397,7 +397,8 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
-_EXPERIMENT = sa.select(experiments).where(experiments.c.id == sa.bindparam("this"))
+_EXPERIMENTS = sa.select(*integrity.stored_columns(experiments))
+_EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"))
 _gone = experiments.alias()
 _DELETED = sa.select(_gone.c.number).where(_gone.c.deleted_at.is_not(None))
 _NUMBER = sa.select(*(experiments.c[name] for name in ("number", "revision", "deleted_at", "undo_until"))).where(

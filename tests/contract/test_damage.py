@@ -118,7 +118,7 @@ def test_a_null_is_damage() -> None:
     with pytest.raises(DamagedError, match="is missing"):
         integrity.result(None, None)
     with pytest.raises(DamagedError, match="is no text"):
-        integrity.run_spec(b"{}", None)
+        integrity.run_spec(b"\xff{}", None)
 
 
 def test_a_row_that_is_gone_fails_its_run_alone(store: Store) -> None:

@@ -8,6 +8,7 @@ import pytest
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
 from orchestrator.placement import Node, NodeId, Room
+from orchestrator.store.endings import ROOM_SECONDS
 from orchestrator.store.tables import attempts, results
 from tests.contract.conftest import POLICY, Store
 from tests.stores import batch, comparison_spec, result
@@ -260,6 +261,27 @@ def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> N
     assert store.queue.reap() == ()
     run = store.bench.run(run_id)
     assert (run.status, run.step, run.device_seconds) == (RunStatus.RUNNING, 4, 40.0)
+
+
+def test_what_an_attempt_tells_of_itself_stays_with_it(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = start(store)
+    store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=1))
+    assert store.bench.attempts(run_id)[0].note is None
+    store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=2, note="went on from step 1: a reason"))
+    store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=3))
+    assert store.bench.attempts(run_id)[0].note == "went on from step 1: a reason"
+
+
+def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> None:
+    """However often: it waits for somebody to make room."""
+    (run_id,) = submit(store, seeds=(1,))
+    for attempt in range(1, 6):
+        lease = start(store)
+        store.bench.fail(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
+        assert status(store, run_id) is RunStatus.QUEUED
+        assert store.claim(cpus=1, limit=1) == ()
+        store.pass_time(ROOM_SECONDS + 1)
 
 
 def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_used_up(store: Store) -> None:

@@ -39,11 +39,7 @@ class SmallDisk:
 
     def fill(self) -> None:
         """Leave not a byte."""
-        with (self.path() / "ballast").open("ab", buffering=0) as file:
-            for block in (BLOCK, b"\0"):
-                with suppress(OSError):
-                    while file.write(block):
-                        pass
+        fill_up(self.path())
 
     def make_room(self) -> None:
         """Undo `fill`."""
@@ -60,3 +56,14 @@ def small_disk(folder: Path, mebibytes: int) -> SmallDisk:
     if tried.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {tried.stderr.strip()}")
     return disk
+
+
+def fill_up(folder: Path) -> Path:
+    """Write until not a byte is left; the file to be deleted."""
+    ballast = folder / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        for block in (BLOCK, b"\0"):
+            with suppress(OSError):
+                while file.write(block):
+                    pass
+    return ballast

@@ -140,7 +140,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.leases import Leases
 from orchestrator.store.queue import Queue
 from orchestrator.store.submission import Submittal
-from tests.integration.small_disk import BLOCK
+from tests.integration.small_disk import fill_up
 from tests.stores import claim, comparison_spec
 from worker.protocol import Heartbeat
 
@@ -152,13 +152,7 @@ queue.submit([Submittal.of(comparison_spec(seeds=(1,)), None)])
 (lease,) = claim(queue, cpus=1, limit=1)
 leases.hello(lease.run_id, lease.attempt, lease.token)
 queue.reap()
-with (folder / "ballast").open("ab", buffering=0) as file:
-    for block in (BLOCK, b"0"):
-        try:
-            while file.write(block):
-                pass
-        except OSError:
-            pass
+ballast = fill_up(folder)
 refusals = 0
 for seconds in range(10, 100, 10):  # as long as the disk is full no heartbeat is kept, and nobody is to blame
     database.clock_offset_seconds = seconds
@@ -167,7 +161,7 @@ for seconds in range(10, 100, 10):  # as long as the disk is full no heartbeat i
     except DiskFullError:
         refusals += 1
 assert refusals and database.is_full()
-(folder / "ballast").unlink()
+ballast.unlink()
 assert queue.reap() == ()
 leases.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=1, device_seconds=1.0))
 assert queue.reap() == () and not database.is_full()
@@ -185,3 +179,81 @@ def test_workers_that_could_not_be_heard_on_a_full_disk_are_not_lost(tmp_path: P
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1\n", "one that stays silent is lost after the grace"
+
+
+SPOOLED = """
+import sys
+from pathlib import Path
+from tests.integration.small_disk import fill_up
+from worker.errors import ServiceUnavailableError
+from worker.outbox import MEMORY_MESSAGES, Outbox
+from worker.protocol import PointsBatch
+from worker.record import Point
+from worker.spool import Spool
+
+folder = Path(sys.argv[1])
+steps, away = [], True
+
+def post(verb, body):
+    if away:
+        raise ServiceUnavailableError("away")
+    steps.extend(point.step for point in PointsBatch.model_validate_json(body).points)
+
+outbox = Outbox(post, Spool(folder / "spool", 1), flush_seconds=0.01)
+ballast = fill_up(folder)
+outbox.start()
+count = 2 * MEMORY_MESSAGES * 1_000
+for step in range(count):
+    outbox.add_point(Point(step=step, tokens=step))
+assert not list(folder.glob("spool/*.json"))
+ballast.unlink()
+outbox.add_point(Point(step=count, tokens=count))
+outbox.persist()
+assert len(list(folder.glob("spool/*.json"))) > 2 * MEMORY_MESSAGES
+away = False
+outbox.drain(60)
+outbox.close()
+assert steps == list(range(count + 1)), len(steps)
+assert not list(folder.glob("spool/*"))
+"""
+
+
+def test_reports_that_the_disk_has_no_room_for_stay_in_memory(tmp_path: Path) -> None:
+    disk = small_disk(tmp_path / "disk", 24)
+    command = disk.command([sys.executable, "-c", SPOOLED, str(disk.folder)])
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_log_without_room_ends_no_process(tmp_path: Path) -> None:
+    """Neither by what structlog writes nor by a bare `print`, and it says what was lost once there is room again."""
+    disk = small_disk(tmp_path / "disk", 1)
+    done = subprocess.run(
+        disk.command([sys.executable, "-c", LOGGED, str(disk.folder)]), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lines of this log were lost" in done.stdout
+    assert "after" in done.stdout
+
+
+LOGGED = """
+import os, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+told = os.dup(1)
+log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.dup2(log, 1)
+os.dup2(log, 2)
+import structlog
+from orchestrator.logs import configure_logs, keep_standard_streams
+from tests.integration.small_disk import fill_up
+keep_standard_streams()
+configure_logs("dispatcher")
+ballast = fill_up(folder)
+for number in range(200):
+    structlog.get_logger("x").warning("no room", number=number, text="x" * 100)
+    print("x" * 100)
+ballast.unlink()
+structlog.get_logger("x").warning("after")
+os.write(told, (folder / "log").read_bytes())
+"""

@@ -77,6 +77,15 @@ def arrived(service: AttemptService) -> list[int]:
     return [point.step for batch in service.batches for point in batch.points]
 
 
+def test_a_note_arrives_behind_the_points(service: AttemptService, tmp_path: Path) -> None:
+    """However often the heart beats without it, and also where the run ends at once."""
+    with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
+        reporter.note("went on from step 5" + "!" * 2_000)
+        reporter.finish(made_result())
+    (beat,) = service.heartbeats
+    assert beat.note == ("went on from step 5" + "!" * 2_000)[:1_000]
+
+
 def test_points_travel_in_batches_while_the_run_goes_on(service: AttemptService, tmp_path: Path) -> None:
     """A hundred points make a few requests, not a hundred."""
     with reporting(service, tmp_path, flush_seconds=0.2) as reporter:

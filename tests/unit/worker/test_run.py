@@ -255,6 +255,32 @@ def test_a_full_disk_costs_checkpoints_but_not_the_run(folders: Folders, caplog:
     assert caplog.text.count("No space left on device") == 3
 
 
+@pytest.mark.parametrize("command", [Command.PAUSE, Command.CANCEL, None])
+def test_a_full_disk_keeps_nobody_from_obeying(command: Command | None, folders: Folders) -> None:
+    """Without a checkpoint; what is lost is said where somebody reads it."""
+
+    class Full(StoppingReporter, FullDiskReporter):
+        pass
+
+    with pytest.raises(TerminatedError if command is None else RunStoppedError) as stop:
+        run(made_spec(), Full(6, command), folders)
+    if command is None:
+        assert "no checkpoint of that step could be written" in str(stop.value)
+
+
+def test_a_damaged_checkpoint_that_is_passed_over_is_told(folders: Folders) -> None:
+    first = StoppingReporter(6, Command.PAUSE)
+    with pytest.raises(RunStoppedError):
+        run(made_spec(), first, folders, checkpoint_seconds=0.0)
+    Path(first.checkpoints[-1].path).write_bytes(b"nothing")
+    second = MemoryReporter()
+    result = run(made_spec(), second, folders, first.checkpoints[-1])
+    assert result.resumed_from_step == 5
+    (note,) = second.notes
+    assert note.startswith("went on from step 5: the checkpoint of step 6 was passed over: it is damaged (its SHA-256")
+    assert first.notes == []
+
+
 def test_the_folder_of_another_spec_is_refused(folders: Folders) -> None:
     """Instead of going on from foreign weights."""
     run(made_spec(steps=4), MemoryReporter(), folders, checkpoint_seconds=0.0)
