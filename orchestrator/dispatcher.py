@@ -62,6 +62,8 @@ class Ended:
     message: str
     out_of_memory: bool = False
     """The machine had no memory left for it."""
+    node_died: bool = False
+    """Ray on its machine, or the machine itself, ended first."""
 
 
 class Runner(Protocol):
@@ -222,7 +224,12 @@ class Dispatcher:
     def _release(self, ended: Ended) -> None:
         outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
         released = self._queue.release(
-            ended.run_id, ended.attempt, outcome, ended.message, out_of_memory=ended.out_of_memory
+            ended.run_id,
+            ended.attempt,
+            outcome,
+            ended.message,
+            out_of_memory=ended.out_of_memory,
+            node_died=ended.node_died,
         )
         log.info("attempt ended", run=ended.run_id, attempt=ended.attempt, message=ended.message, released=released)
 

@@ -35,6 +35,8 @@ MESSAGE_CHARACTERS = 500
 
 NAMESPACE = "adapm-bench"
 
+NODE_DIED = "the machine that trained it was lost, or Ray on it"
+
 BLAMELESS = frozenset({"terminated", NEVER_STARTED, OUTDATED})
 """Words of attempts that are not held against the run."""
 
@@ -110,6 +112,8 @@ def _token_file(data_folder: Path) -> Path:
 class _Started:
     run_id: RunId
     attempt: int
+    node: NodeId | None
+    """Where it was begun."""
     actor: Any
     process_id: Any
     outcome: Any
@@ -152,12 +156,12 @@ class RayRunner:
             # The actor of a crew only launches and waits: its processes take the room that was set aside.
             actor = self._new_actor(lease, node, Shape(cpus=0, gpus=0))
             crew = CrewShape(processes=wants.crew_size(), cpus=wants.cpus, gpu=wants.gpus > 0)
-            self._call(lease, actor, crew)
+            self._call(lease, node, actor, crew)
         elif warm := self._warm.take(node, shape):
-            self._call(lease, warm.actor)
+            self._call(lease, node, warm.actor)
             return warm.name if self._detached else None
         else:
-            self._call(lease, self._new_actor(lease, node, shape))
+            self._call(lease, node, self._new_actor(lease, node, shape))
         return None
 
     def keep_warm(self, free: Sequence[Node]) -> None:
@@ -214,11 +218,12 @@ class RayRunner:
         name = _actor_name(lease.run_id, lease.attempt)
         return new_actor(name, node, shape, detached=self._detached, soft=True)
 
-    def _call(self, lease: Lease, actor: Any, crew: CrewShape | None = None) -> None:
+    def _call(self, lease: Lease, node: NodeId, actor: Any, crew: CrewShape | None = None) -> None:
         gpus = lease.spec.resources.gpus
         self._started[lease.run_id, lease.attempt] = _Started(
             run_id=lease.run_id,
             attempt=lease.attempt,
+            node=node,
             actor=actor,
             process_id=actor.process_id.remote(),
             outcome=actor.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, gpus, crew),
@@ -232,6 +237,7 @@ class RayRunner:
         self._started[live.run_id, live.attempt] = _Started(
             run_id=live.run_id,
             attempt=live.attempt,
+            node=NodeId(live.node) if live.node else None,
             actor=actor,
             process_id=None,
             outcome=actor.last_word.remote(),
@@ -243,12 +249,19 @@ class RayRunner:
         by_outcome = {
             started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
         }
+        hidden = [self._started[key] for key in tuple(self._out_of_sight) if key in self._started]
+        lost = [self._lose_with_node(each) for each in hidden if _is_gone(each.node)]
         if not by_outcome:
-            time.sleep(timeout_seconds)
-            return []
+            time.sleep(0.0 if lost else timeout_seconds)
+            return lost
         ready, _ = ray.wait(list(by_outcome), num_returns=len(by_outcome), timeout=timeout_seconds)
         settled = [self._settle(by_outcome[reference]) for reference in ready]
-        return [ended for ended in settled if ended is not None]
+        return lost + [ended for ended in settled if ended is not None]
+
+    def _lose_with_node(self, started: _Started) -> Ended:
+        """The end of an attempt whose machine is no more: none of it is the run's doing."""
+        self.kill(started.run_id, started.attempt)
+        return replace(_ended(started, interrupted=True, message=NODE_DIED), node_died=True)
 
     def _settle(self, started: _Started) -> Ended | None:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
@@ -257,11 +270,13 @@ class RayRunner:
         key = started.run_id, started.attempt
         try:
             word = ray.get(started.outcome)
-        except ray.exceptions.ActorUnavailableError as error:
-            log.warning("an attempt is out of sight; its lease decides", run=started.run_id, error=str(error))
-            self._out_of_sight.add(key)
-            return None
         except ray.exceptions.RayError as error:
+            if isinstance(error, ray.exceptions.RayActorError) and _is_gone(started.node):
+                return self._lose_with_node(started)
+            if isinstance(error, ray.exceptions.ActorUnavailableError):
+                log.warning("an attempt is out of sight; its lease decides", run=started.run_id, error=str(error))
+                self._out_of_sight.add(key)
+                return None
             del self._started[key]
             ended = _ended(started, interrupted=False, message=_in_words(error))
             return replace(ended, out_of_memory=isinstance(error, ray.exceptions.OutOfMemoryError))
@@ -281,6 +296,13 @@ class RayRunner:
                 os.kill(ray.get(reference), signal.SIGTERM)
             except (ray.exceptions.RayError, ProcessLookupError) as error:
                 log.info("no process to signal", run=by_reference[reference].run_id, error=_in_words(error))
+
+
+def _is_gone(node: NodeId | None) -> bool:
+    """Whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
+    import ray
+
+    return node is not None and not any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
 
 
 def _actor_name(run_id: RunId, attempt: int) -> str:

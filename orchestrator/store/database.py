@@ -93,6 +93,14 @@ class Database:
         """The database's clock as an expression, for use in a statement that may be kept and executed again."""
         return self._now
 
+    def has_come(self, moment: ColumnElement[float], longest_seconds: float) -> ColumnElement[bool]:
+        """Whether a moment that was set at most so long ahead has come.
+
+        One that lies further ahead was set before the clock stepped back, as it does where it was wrong: who waited
+        for it would wait for as long as it was wrong by.
+        """
+        return sa.or_(moment <= self._now, moment > self._now + longest_seconds)
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One read-only transaction: everything read in it is of the same moment. Raises `StoreError`."""

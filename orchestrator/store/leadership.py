@@ -51,7 +51,8 @@ class Leadership:
         return _term(connection, mine.values(expires_at=self._until()))
 
     def _take_over(self, connection: Connection) -> int | None:
-        free = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.expires_at <= self._database.now())
+        over = self._database.has_come(leaders.c.expires_at, self._ttl_seconds)
+        free = sa.update(leaders).where(leaders.c.role == self._role, over)
         taken = free.values(holder=self._holder, term=leaders.c.term + 1, expires_at=self._until())
         return _term(connection, taken)
 

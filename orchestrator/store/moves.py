@@ -29,6 +29,7 @@ from orchestrator.store.webhook_endings import note_endings
 
 MAX_BACKOFF_SECONDS = 300.0
 """Doubling stops here: later than five minutes helps no machine that five minutes did not help."""
+MAX_JITTER = 1.5
 MAX_TEXT = 4_000
 """Reasons and messages are cut here; a log is the place for more."""
 
@@ -219,8 +220,13 @@ def after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy: LeaseP
 
 def backoff_seconds(policy: LeasePolicy, failures: int) -> float:
     """How long to wait after so many failures: doubling, times 0.5 to 1.5 so that runs lost together spread out."""
-    jitter = 0.5 + secrets.randbelow(1_000_001) / 1_000_000
+    jitter = MAX_JITTER - secrets.randbelow(1_000_001) / 1_000_000
     return float(min(policy.backoff_seconds * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) * jitter)
+
+
+def longest_backoff_seconds(policy: LeasePolicy) -> float:
+    """No run waits longer than this after a failure."""
+    return float(min(policy.backoff_seconds * 2 ** (policy.max_failures - 1), MAX_BACKOFF_SECONDS) * MAX_JITTER)
 
 
 def plain_text(text: str | None) -> str | None:

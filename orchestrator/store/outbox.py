@@ -47,7 +47,7 @@ class Outbox:
     def pending(self, limit: int = 100) -> tuple[OutboxEntry, ...]:
         """The oldest entries that may be tried now."""
         columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "created_at", "tries")]
-        due = outbox.c.available_at <= self._database.now()
+        due = sa.or_(outbox.c.tries == 0, self._database.has_come(outbox.c.available_at, MAX_BACKOFF_SECONDS))
         query = sa.select(*columns).where(due, IS_TOLD).order_by(outbox.c.id).limit(limit)
         with self._database.reading() as connection:
             return tuple(OutboxEntry(**row._mapping) for row in connection.execute(query))

@@ -9,9 +9,11 @@ Every method is one transaction, safe from any number of threads and processes.
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Literal
 
 import sqlalchemy as sa
+import structlog
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
@@ -41,6 +43,7 @@ from orchestrator.store.moves import (
     end_attempts,
     lock,
     lock_run,
+    longest_backoff_seconds,
     move,
     plain_text,
     select_runs,
@@ -49,10 +52,14 @@ from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
 from worker.spec import RunSpec
 
+log = structlog.get_logger(__name__)
+
 TOKEN_BYTES = 32
 """256 random bits: a lease's secret cannot be guessed, so an unsalted hash of it is enough."""
 REFUSED_SECONDS = 60.0
 """After so long it is looked again at a run that the service could not train."""
+MOST_NODES_LOST = 5
+"""An attempt that ends with its node is not held against the run, unless so many in a row do: it may be why."""
 RELEASES = frozenset({AttemptOutcome.LOST, AttemptOutcome.BROKEN, AttemptOutcome.INTERRUPTED})
 """How an attempt can end by the word of the dispatcher."""
 
@@ -139,13 +146,21 @@ class Queue:
             return frozenset((RunId(row.run_id), row.attempt) for row in connection.execute(query)) & set(ended)
 
     def release(
-        self, run_id: str, attempt: int, outcome: AttemptOutcome, message: str | None, *, out_of_memory: bool = False
+        self,
+        run_id: str,
+        attempt: int,
+        outcome: AttemptOutcome,
+        message: str | None,
+        *,
+        out_of_memory: bool = False,
+        node_died: bool = False,
     ) -> bool:
         """End a live attempt whose process is known to be dead; False where that attempt is not live any more.
 
         `outcome`: LOST or BROKEN count against the run, INTERRUPTED does not. The attempt's number says which lease is
         meant: no number is given twice. `out_of_memory`: the host's memory did not suffice, so that a smaller
-        micro-batch may help.
+        micro-batch may help. `node_died`: its machine, or Ray on it, ended first; INTERRUPTED is LOST where that has
+        happened to the run's last `MOST_NODES_LOST` attempts.
         """
         if outcome not in RELEASES:
             raise ValueError(f"a dispatcher cannot release an attempt as {outcome}; use one of {sorted(RELEASES)}")
@@ -155,6 +170,8 @@ class Queue:
                 return False
             run, now = found
             message = message or f"attempt {attempt} was {outcome}"
+            if node_died and _nodes_lost(connection, run, message) + 1 >= MOST_NODES_LOST:
+                outcome = AttemptOutcome.LOST
             smaller = memory_retry.smaller(connection, run, now) if out_of_memory else None
             self._lose(connection, [run], outcome, message, now, after=smaller)
             return True
@@ -170,6 +187,7 @@ class Queue:
             .join(attempts, (attempts.c.run_id == runs.c.id) & (attempts.c.attempt == runs.c.attempt))
             .where(attempts.c.ended_at.is_(None), attempts.c.expires_at <= self._database.now())
         )
+        self._shorten_leases()
         if self._in_grace() or not self._anything(expired):
             return ()
         try:
@@ -201,7 +219,8 @@ class Queue:
         `release` them."""
         # Only runs that are being stopped have the moment, and an index of its own finds them among all there are.
         stopping = runs.c.stop_requested_at.is_not(None)
-        late = runs.c.stop_requested_at <= self._database.now() - self._policy.cancel_grace_seconds
+        grace = self._policy.cancel_grace_seconds
+        late = self._database.has_come(runs.c.stop_requested_at + grace, grace)
         query = sa.select(runs.c.id, runs.c.attempt).where(stopping, late).order_by(runs.c.stop_requested_at)
         with self._database.reading() as connection:
             return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
@@ -237,7 +256,10 @@ class Queue:
 
     def _waiting(self) -> sa.Select[Any]:
         """The runs that may be claimed now, in the order of the queue."""
-        due = runs.c.available_at <= self._database.now()
+        waits = max(longest_backoff_seconds(self._policy), REFUSED_SECONDS)
+        # One that waits for nothing was never to wait: when it came is of no account.
+        fresh = (runs.c.status == RunStatus.QUEUED) & runs.c.reason.is_(None)
+        due = sa.or_(fresh, self._database.has_come(runs.c.available_at, waits))
         query = select_runs().where(is_claimable, runs.c.schedulable, due)
         return query.order_by(*QUEUE_ORDER)
 
@@ -334,10 +356,24 @@ class Queue:
         if silent:
             yield f"no sign of life for {self._policy.ttl_seconds:g} s", silent
 
+    def _shorten_leases(self) -> None:
+        """Let no lease last longer than one that is given now: it was given before the clock stepped back, and its
+        worker, if there still is one, renews it within a part of that."""
+        longest = max(self._policy.start_seconds, self._policy.ttl_seconds)
+        latest = self._database.now() + longest
+        query = sa.select(attempts.c.run_id).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
+        with self._database.reading() as connection:
+            if (found := connection.execute(query.limit(1)).first()) is None:
+                return
+        log.warning("the database's clock has stepped back; leases last from now", run=found.run_id)
+        with self._database.writing() as connection:
+            too_long = sa.update(attempts).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
+            connection.execute(too_long.values(expires_at=latest))
+
     def _in_grace(self) -> bool:
         with self._database.reading() as connection:
             now = self._database.read_clock(connection)
-        asleep = self._reaped_at is None or now - self._reaped_at > self._policy.ttl_seconds
+        asleep = self._reaped_at is None or not 0 <= now - self._reaped_at <= self._policy.ttl_seconds
         if asleep:
             self._grace_ends_at = now + self._policy.ttl_seconds
         self._reaped_at = now
@@ -391,6 +427,14 @@ def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: fl
             "version": runs.c.version + 1,
         }
         connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
+
+
+def _nodes_lost(connection: Connection, run: RunRow, message: str) -> int:
+    """How many attempts in a row before the newest one ended as it does, with that very message."""
+    before = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
+    query = sa.select(attempts.c.outcome, attempts.c.message).where(before).order_by(attempts.c.attempt.desc())
+    rows = connection.execute(query.limit(MOST_NODES_LOST)).all()
+    return len(list(takewhile(lambda row: row == (AttemptOutcome.INTERRUPTED, message), rows)))
 
 
 def _moments(

@@ -109,7 +109,10 @@ class Messages:
         """The oldest message of each webhook, `but` of these, that may be tried now: a receiver that hangs holds up no
         other."""
         waits = webhook_messages.c.state == DeliveryState.WAITING
-        now = webhook_messages.c.available_at <= self._database.now()
+        now = sa.or_(
+            webhook_messages.c.tries == 0,
+            self._database.has_come(webhook_messages.c.available_at, MAX_BACKOFF_SECONDS),
+        )
         place = sa.func.row_number().over(
             partition_by=webhook_messages.c.webhook_id,
             order_by=(webhook_messages.c.available_at, webhook_messages.c.id),

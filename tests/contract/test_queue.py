@@ -2,14 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
-from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
 from orchestrator.placement import Node, NodeId, Room
 from orchestrator.store.endings import ROOM_SECONDS
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.outbox import Outbox
+from orchestrator.store.queue import MOST_NODES_LOST
 from orchestrator.store.tables import attempts, results
+from orchestrator.store.webhook_messages import Messages
+from orchestrator.store.webhooks import Webhooks
+from orchestrator.webhook_policy import WebhookPolicy
+from orchestrator.webhook_records import WebhookRequest
 from tests.contract.conftest import POLICY, Store
 from tests.stores import batch, comparison_spec, result
 from worker.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
@@ -375,6 +383,24 @@ def test_the_dispatcher_releases_a_dead_attempt_once(store: Store) -> None:
     assert (run.status, run.reason) == (RunStatus.RETRY_WAIT, "the actor died")
 
 
+def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_other(store: Store) -> None:
+    """A run that ends its machines would else do so for ever."""
+    (run_id,) = submit(store, seeds=(1,))
+
+    def lose(message: str) -> RunStatus:
+        lease = start(store)
+        store.queue.release(run_id, lease.attempt, AttemptOutcome.INTERRUPTED, message, node_died=message == "node")
+        found = status(store, run_id)
+        store.pass_time(60)
+        return found
+
+    few = ["node"] * (MOST_NODES_LOST - 1)
+    assert {lose(message) for message in (*few, "the service was stopped", *few)} == {RunStatus.QUEUED}
+    assert lose("node") is RunStatus.RETRY_WAIT
+    outcomes = [each.outcome for each in store.bench.attempts(run_id)]
+    assert outcomes == [AttemptOutcome.INTERRUPTED] * (2 * len(few) + 1) + [AttemptOutcome.LOST]
+
+
 def test_a_release_of_another_attempt_changes_nothing(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     start(store)
@@ -515,3 +541,82 @@ def test_exactly_the_succeeded_runs_have_a_result_row(store: Store) -> None:
     store.bench.cancel_run(cancelled)
     with store.database.reading() as connection:
         assert [row.run_id for row in connection.execute(results.select())] == [finished]
+
+
+# A clock that was ahead, and is put right
+
+HOUR_SECONDS = 3_600.0
+
+
+def test_a_clock_that_steps_back_stalls_no_waiting_run(store: Store) -> None:
+    """Neither those that wait for nothing, nor those that wait after a failure."""
+    store.database.clock_offset_seconds += HOUR_SECONDS
+    failed, fresh = submit(store, seeds=(1, 2))
+    start(store)
+    store.queue.release(failed, 1, AttemptOutcome.LOST, "gone")
+    store.database.clock_offset_seconds -= HOUR_SECONDS
+    assert {lease.run_id for lease in store.claim(cpus=9, limit=9)} == {failed, fresh}
+
+
+def test_a_small_step_back_stalls_no_fresh_run(store: Store) -> None:
+    store.database.clock_offset_seconds += 1
+    (fresh,) = submit(store, seeds=(1,))
+    store.database.clock_offset_seconds -= 1
+    assert [lease.run_id for lease in store.claim(cpus=9, limit=9)] == [fresh]
+
+
+def test_a_wait_after_a_failure_is_not_cut_short(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    start(store)
+    store.queue.release(run_id, 1, AttemptOutcome.LOST, "gone")
+    assert store.claim(cpus=9, limit=9) == ()
+
+
+def test_a_lease_of_a_clock_that_was_ahead_ends_as_soon_as_one_of_now(store: Store) -> None:
+    store.database.clock_offset_seconds += HOUR_SECONDS
+    silent, alive = submit(store, seeds=(1, 2))
+    leases = [start(store), start(store)]
+    store.database.clock_offset_seconds -= HOUR_SECONDS
+    for _ in range(int((POLICY.start_seconds + POLICY.ttl_seconds) / 10) + 1):
+        store.bench.heartbeat(alive, 1, leases[1].token, Heartbeat(step=1))
+        store.pass_time(10)
+    assert (status(store, silent), status(store, alive)) == (RunStatus.RETRY_WAIT, RunStatus.RUNNING)
+
+
+def test_a_cancelled_run_of_a_clock_that_was_ahead_is_overdue(store: Store) -> None:
+    store.database.clock_offset_seconds += HOUR_SECONDS
+    (run_id,) = submit(store, seeds=(1,))
+    start(store)
+    store.bench.wish_run(run_id, Wish.CANCEL)
+    assert store.queue.overdue_cancels() == ()
+    store.database.clock_offset_seconds -= HOUR_SECONDS
+    assert store.queue.overdue_cancels() == ((run_id, 1),)
+
+
+def test_a_leader_of_a_clock_that_was_ahead_is_followed(store: Store) -> None:
+    first, second = Leadership(store.database, "first"), Leadership(store.database, "second")
+    store.database.clock_offset_seconds += HOUR_SECONDS
+    assert first.hold() == 1
+    assert second.hold() is None
+    store.database.clock_offset_seconds -= HOUR_SECONDS
+    assert second.hold() == 2
+
+
+def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> None:
+    """The first time; after a failure as long as a failure makes it wait."""
+    webhooks = Webhooks(store.database, tmp_path)
+    webhooks.policy = WebhookPolicy.of("https://hooks.example/", "")
+    webhook_id = webhooks.add(WebhookRequest(url="https://hooks.example/"))[0].webhook.id
+    store.database.clock_offset_seconds += HOUR_SECONDS
+    tried, fresh = (webhooks.test(webhook_id).id for _ in range(2))
+    messages, outbox = Messages(store.database), Outbox(store.database)
+    messages.failed(tried, "away")
+    submit(store, seeds=(1,))
+    (entry,) = outbox.pending()
+    store.database.clock_offset_seconds -= HOUR_SECONDS
+    assert outbox.pending() == (entry,)
+    outbox.failed(entry.id, "away")
+    assert outbox.pending() == ()
+    assert {each.id for each in messages.due(9)} <= {tried, fresh} and messages.due(9)
+    messages.delivered(fresh)
+    assert [each.id for each in messages.due(9)] == [tried]

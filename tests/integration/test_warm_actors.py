@@ -1,4 +1,4 @@
-"""Warm actors on a real Ray, in a process of its own: Ray reads its settings when it is imported, once."""
+"""Scenes on a real Ray, each file in a process of its own: Ray reads its settings when it is imported, once."""
 
 import subprocess
 import sys
@@ -9,10 +9,17 @@ import pytest
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_scene_with_warm_actors_ends_well() -> None:
-    """The scenes are tests of `warm_actor_scenes.py`."""
-    scenes = Path(__file__).with_name("warm_actor_scenes.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(scenes)]
+@pytest.mark.parametrize(
+    ("scenes", "which", "tests"),
+    [
+        ("warm_actor_scenes.py", "", 8),
+        ("node_loss_scenes.py", "on_a_cluster", 1),
+        ("node_loss_scenes.py", "embedded", 1),
+    ],
+)
+def test_every_scene_ends_well(scenes: str, which: str, tests: int) -> None:
+    place = str(Path(__file__).with_name(scenes))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, place]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout[-4_000:]
-    assert "8 passed" in told.stdout
+    assert f"{tests} passed" in told.stdout

@@ -1,0 +1,91 @@
+"""What becomes of an attempt whose machine is lost, or Ray on it: on a real cluster of two nodes, and an embedded Ray.
+
+Each scene in a process of its own: one has Ray's token, the other has not.
+"""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.errors import ClusterError
+from orchestrator.jobs import Lease, RunId, Token
+from orchestrator.placement import NodeId
+from orchestrator.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
+from tests.reference.made_spec import made_spec
+
+pytestmark = pytest.mark.timeout(300)
+
+LEASE = Lease(run_id=RunId("r1"), attempt=1, token=Token("t"), spec=made_spec(), trace_parent=None)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The URL of a service that takes calls and answers none: the attempt waits for its hello."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not look():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.05)
+
+
+def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(silent: str) -> None:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 300, "health_check_failure_threshold": 2}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon})
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        runner = RayRunner(silent, detached=True)
+        (node,) = (each for each in runner.nodes() if each.cpus)
+        runner.start(LEASE, node.id)
+        ray.get(runner._started[LEASE.run_id, 1].process_id)
+        cluster.remove_node(lost, allow_graceful=False)
+        ended = []
+        until(lambda: ended.extend(runner.ended()) or ended, "the attempt has ended")
+        (end,) = ended
+        assert (end.run_id, end.interrupted, end.node_died, end.message) == ("r1", True, True, NODE_DIED)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, tmp_path: Path) -> None:
+    """Either Ray says that its node has died, or the runner that it must start anew, and then all are interrupted."""
+    start_embedded_ray(tmp_path, 1)
+    import ray  # it reads its settings when it is imported
+
+    try:
+        runner = RayRunner(silent)
+        runner.start(LEASE, NodeId(runner.nodes()[0].id))
+        ray.get(runner._started[LEASE.run_id, 1].process_id)
+        ours = psutil.Process().children(recursive=True)
+        (raylet,) = (each for each in ours if each.name() == "raylet")
+        os.kill(raylet.pid, signal.SIGKILL)
+        ended = []
+
+        def has_ended() -> bool:
+            ended.extend(runner.ended())
+            try:
+                runner.nodes()
+            except ClusterError:
+                ended.extend(runner.close(0.0))
+                return True
+            return bool(ended)
+
+        until(has_ended, "Ray knows that its node has died")
+        (end,) = ended
+        assert (end.run_id, end.interrupted) == ("r1", True)
+    finally:
+        stop_embedded_ray(tmp_path)
