@@ -161,8 +161,9 @@ def _orchestrator(request: Request, error: Exception) -> Response:
         if ancestor in KINDS:
             status, kind = KINDS[ancestor]
             headers = {"Retry-After": "1"} if status == 503 else None
-            is_near = isinstance(error, NotFoundError) and bool(error.near)
-            more = {"asked": error.asked, "near": error.near, "meant": error.meant} if is_near else {}
+            more: dict[str, Any] = {}
+            if isinstance(error, NotFoundError) and error.near:
+                more = {"asked": error.asked, "near": error.near, "meant": error.meant}
             return problem_response(status, kind, str(error), headers=headers, **more)
     return unforeseen(error, request.method, request.url.path)
 

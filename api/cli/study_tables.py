@@ -86,6 +86,6 @@ def _measures(finding: Finding, axis: str) -> RenderableType:
     table.add_column("", overflow="fold")
     for each in finding.measures:
         cells = (plain(each.name), figure_text(each.value), interval_text(each), str(each.n or ""))
-        cells += (figure_text(each.claimed) if each.claimed is not None else "", each.note)
-        table.add_row(*(Text(formats.sentence(cell)) for cell in cells))
+        more = (figure_text(each.claimed) if each.claimed is not None else "", each.note)
+        table.add_row(*(Text(formats.sentence(cell)) for cell in (*cells, *more)))
     return table
