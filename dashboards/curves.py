@@ -127,14 +127,14 @@ def _seed_lines(curve: Curve, lines: Sequence[tuple[Array, Array]], colour: str,
     x, losses = behind_each_other([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
     return {
         "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6,
-        "connectgaps": False, "hoverinfo": "skip", "showlegend": False, "legendgroup": plain(curve.candidate),
+        "connectgaps": False, "hoverinfo": "skip", "showlegend": False,
         "line": {"width": 1, "color": colour, "dash": curve.style.dash},
     }  # fmt: skip
 
 
 def _band_traces(curve: Curve, band: Band, colour: str) -> list[Any]:
     """The band's two edges, filled between, and the mean's thin line; the band tells nothing on hover."""
-    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "legendgroup": plain(curve.candidate)}
+    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
     x = numbers(band.x)
     edge = {"width": 0, "color": colour}
     return [

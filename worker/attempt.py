@@ -32,6 +32,7 @@ from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
 from worker.protocol import Assignment, Failure, FailureKind
 from worker.remote_logs import copied_at_the_end
+from worker.reporter import LoggedReporter, Reporter
 from worker.service import ServiceClient
 from worker.termination import Termination
 
@@ -127,7 +128,8 @@ def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceCloc
         clock=clock,
         # Heartbeats come before the checkpoint is read; progress must not seem to start again meanwhile.
         first_step=assignment.checkpoint.step if assignment.checkpoint else 0,
-    ) as reporter:
+    ) as told:
+        reporter = LoggedReporter(told, assignment.spec)
         try:
             _run(assignment, reporter, clock, crew)
         except (LeaseLostError, ServiceUnavailableError):
@@ -155,7 +157,7 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
         shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
 
-def _run(assignment: Assignment, reporter: HttpReporter, clock: DeviceClock, crew: "Crew | None") -> None:
+def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, crew: "Crew | None") -> None:
     termination = Termination()
     if crew is not None and crew.folder is not None:
         from worker.crew_folder import LeaveNote

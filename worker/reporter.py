@@ -3,9 +3,11 @@
 Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
          ◄── FileReporter    a folder: runs without a service
          ◄── HttpReporter    the service (worker/http_reporter.py)
+         ◄── LoggedReporter  another one, with what people want to read of it in the log
          ◄── SilentReporter  nobody: the processes of a crew that do not lead
 """
 
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +17,12 @@ from pydantic import ValidationError
 
 from worker.protocol import CheckpointNotice, Command, Failure, Stopped
 from worker.record import Observation, Point, Record, Result
+from worker.spec import RunSpec
+
+logger = logging.getLogger(__name__)
+
+MOST_LOGGED: Final = 50
+"""Lines of a log on steps, and as many on evaluations: some 15 kB in all, for a tail of a page."""
 
 
 class Reporter(Protocol):
@@ -111,6 +119,104 @@ class MemoryReporter:
     def fail(self, failure: Failure) -> None:
         """Keep the failure."""
         self.ending = failure
+
+
+class LoggedReporter:
+    """Hands on to another reporter what it is told, and writes the story of the training into the log: a bounded number
+    of lines, however long the training is."""
+
+    def __init__(self, reporter: Reporter, spec: RunSpec) -> None:
+        self._reporter = reporter
+        self._steps = spec.workload.budget.steps
+        self._unit = spec.workload.task.batch_unit
+        self._loss_name = spec.workload.task.loss_name
+        batch, length = spec.workload.budget.batch_sequences, spec.workload.data.sequence_length_tokens
+        self._step_tokens = batch * length
+        self._what = (
+            f"{spec.workload.model} with {spec.optimizer.name} at learning rate {spec.optimizer.lr:g}, "
+            f"seed {spec.seed}: {self._steps} steps of {self._step_tokens} {self._unit}"
+        )
+        evaluations = self._steps // spec.workload.evaluation.every_steps + 2
+        self._evaluations_a_line = -(-evaluations // MOST_LOGGED)
+        self._evaluations = 0
+        self._step = 0
+        self._checkpoint_step: int | None = None
+
+    def begin(self, after_step: int | None) -> None:
+        """Say what is trained, and from where on."""
+        logger.info("training %s, %s", self._what, f"going on after step {after_step}" if after_step else "from step 0")
+        self._reporter.begin(after_step)
+
+    def command(self) -> Command:
+        """What the other one says."""
+        return self._reporter.command()
+
+    def point(self, point: Point) -> None:
+        """Tell of some steps and evaluations."""
+        self._reporter.point(point)
+        is_last = point.step >= self._steps
+        if point.val_loss is not None:
+            if self._evaluations % self._evaluations_a_line == 0 or is_last:
+                logger.info("step %d of %d: %s %.4f", point.step, self._steps, self._loss_name, point.val_loss)
+            self._evaluations += 1
+        is_due = point.step * MOST_LOGGED // self._steps > self._step * MOST_LOGGED // self._steps
+        self._step = point.step
+        if point.step and (is_due or is_last):
+            logger.info("step %d of %d (%d %%): %s", point.step, self._steps, self._share(point), self._words(point))
+
+    def _share(self, point: Point) -> int:
+        return 100 * point.step // self._steps
+
+    def _words(self, point: Point) -> str:
+        seconds, loss, rate, norm = point.step_seconds, point.train_loss, point.lr, point.grad_norm
+        told = [
+            "training loss is no number" if loss is None else f"training loss {loss:.4f}",
+            "" if rate is None else f"learning rate {rate:.3g}",
+            "" if norm is None else f"gradient norm {norm:.3g}",
+            "" if not seconds else f"{1000 * seconds:.1f} ms a step, {self._step_tokens / seconds:,.0f} {self._unit}/s",
+            "" if self._checkpoint_step is None else f"checkpoint of step {self._checkpoint_step}",
+        ]
+        return ", ".join(filter(None, told))
+
+    def observe(self, observation: Observation) -> None:
+        """Hand it on: the run's page shows what probes saw."""
+        self._reporter.observe(observation)
+
+    def persist(self) -> None:
+        """Hand it on."""
+        self._reporter.persist()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Remember it for the next line: checkpoints come every few seconds."""
+        self._reporter.checkpoint(notice)
+        self._checkpoint_step = notice.step
+
+    def finish(self, result: Result) -> None:
+        """Say what came of it, once it is delivered."""
+        peak, parts = result.peak_memory, result.memory_breakdown
+        told = [
+            "" if parts is None else f"{parts.peak_bytes / 1e6:,.1f} MB of tensors",
+            "" if peak.allocator_bytes is None else f"{peak.allocator_bytes / 1e6:,.1f} MB allocated",
+            f"{peak.host_rss_bytes / 1e6:,.0f} MB of the process on the host",
+        ]
+        logger.info("peak memory: %s; optimizer state %.1f MB", ", ".join(filter(None, told)), _state_mb(result))
+        self._reporter.finish(result)
+        logger.info(
+            "ended after %d steps, %.1f s of its device: %s", result.steps, result.device_seconds, result.verdict_reason
+        )
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Say that it was stopped."""
+        self._reporter.stopped(stopped)
+        logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
+
+    def fail(self, failure: Failure) -> None:
+        """Hand it on: why is in the log already."""
+        self._reporter.fail(failure)
+
+
+def _state_mb(result: Result) -> float:
+    return (result.optimizer_state_bytes or 0) / 1e6
 
 
 class SilentReporter:

@@ -176,7 +176,7 @@ def _within_a_line(name: str) -> str:
 
 def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
     every = tuple(facts)
-    width = max((len(name) for name, _ in every), default=0) + 2
+    width = max([18, *(len(name) + 2 for name, _ in every)])
     return Text("\n".join(f"{name:<{width}}{plain(value)}" for name, value in every))
 
 

@@ -56,7 +56,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
         return
     print(f"{state_word(RunStatus.SUCCEEDED, result.verdict)}: {formats.sentence(result.verdict_reason)}")
     lines = measured.lines(result, spec)
-    width = max((len(name) for name, _ in lines), default=0) + 2
+    width = max([20, *(len(name) + 2 for name, _ in lines)])
     for name, value in lines:
         print(f"{name:<{width}}{value}")
     print(f"result: {folder / 'result.json'}")

@@ -261,8 +261,10 @@ def test_several_experiments_of_one_workload_count_as_one_in_a_profile() -> None
         (first[1].experiment_id, again[1].experiment_id),
         (other[1].experiment_id,),
     ]
-    both = {row.candidate: row.time_to_target.tokens for row in first[1].rows if row.time_to_target}
-    second = {row.candidate: row.time_to_target.tokens for row in again[1].rows if row.time_to_target}
+    both, second = (
+        {row.candidate: row.time_to_target.tokens or 0.0 for row in each[1].rows if row.time_to_target}
+        for each in (first, again)
+    )
     for row in three.rows:
         assert row.times[0].tokens == pytest.approx((both[row.candidate] + second[row.candidate]) / 2)
         assert row.times[1] in {each.times[1] for each in alone.rows}

@@ -74,8 +74,8 @@ def test_what_follows_from_a_fault_alone_is_not_told(changes: dict[str, Any], ex
     assert places(SOUND | changes) == expected
 
 
-MODEL_AND_TRAINING = {"model": "gpt2-tiny", "budget": {"steps": 100}}
-TOO_LONG = {
+MODEL_AND_TRAINING: dict[str, Any] = {"model": "gpt2-tiny", "budget": {"steps": 100}}
+TOO_LONG: dict[str, Any] = {
     "data": {"dataset": "python-stdlib", "sequence_length_tokens": 5000},
     "schedule": {"warmup_steps": 9999},
 }

@@ -1,11 +1,20 @@
 """What an attempt's process prints is in its file, whoever prints it, and nothing after the attempt is."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.reference.made_spec import made_spec
 from worker.attempt import forget_checkpoints
 from worker.attempt_log import log_path
+from worker.protocol import CheckpointNotice
+from worker.record import Point
+from worker.reporter import MOST_LOGGED, LoggedReporter, MemoryReporter
+from worker.run import Folders, run
+from worker.spec import RunSpec
 
 SCRIPT = """
 import logging, os, subprocess, sys
@@ -42,3 +51,45 @@ def test_a_run_that_has_its_result_keeps_its_logs_only(tmp_path: Path) -> None:
     forget_checkpoints(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
     assert log_path(tmp_path, 1).read_text() == "kept"
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "worker.reporter"]
+
+
+def test_the_log_tells_the_story_of_a_run(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
+    spec, kept = made_spec(), MemoryReporter()
+    with caplog.at_level(logging.INFO, logger="worker.reporter"):
+        result = run(spec, LoggedReporter(kept, spec), folders, checkpoint_seconds=0)
+    first, *lines, memory, last = lines_of(caplog)
+    steps = spec.workload.budget.steps
+    assert first.startswith(f"training {spec.workload.model} with {spec.optimizer.name} at learning rate ")
+    assert first.endswith("from step 0")
+    evaluated = [point.step for point in kept.points if point.val_loss is not None]
+    assert [line.partition(":")[0] for line in lines if "validation loss" in line] == [
+        f"step {step} of {steps}" for step in evaluated
+    ]
+    assert sum("training loss" in line and "ms a step" in line for line in lines) == steps
+    assert f"checkpoint of step {steps - 1}" in lines[-1]
+    assert memory.startswith("peak memory: ") and "MB of tensors" in memory and "optimizer state" in memory
+    assert last.startswith(f"ended after {steps} steps, ") and last.endswith(result.verdict_reason)
+    assert kept.result == result and kept.checkpoints
+
+
+def test_the_log_is_short_however_long_the_run_is(caplog: pytest.LogCaptureFixture) -> None:
+    fields = made_spec().model_dump(mode="json")
+    fields["workload"] |= {"budget": {"steps": 20_000}, "evaluation": {"every_steps": 1}}
+    spec, kept = RunSpec.model_validate(fields), MemoryReporter()
+    logged = LoggedReporter(kept, spec)
+    with caplog.at_level(logging.INFO, logger="worker.reporter"):
+        logged.begin(7)
+        for step in range(8, 20_001):
+            notice = CheckpointNotice(step=step, path="/x", sha256="0" * 64, size_bytes=1)
+            logged.checkpoint(notice)
+            logged.point(Point(step=step, tokens=step, train_loss=2.0, val_loss=2.0, lr=0.1, step_seconds=0.01))
+    lines = lines_of(caplog)
+    assert lines[0].endswith("going on after step 7")
+    assert "step 20000 of 20000 (100 %): training loss 2.0000" in lines[-1]
+    assert len(lines) <= 2 * MOST_LOGGED + 3
+    assert len("\n".join(lines)) < 20_000
+    assert len(kept.points) == len(kept.checkpoints) == 20_000 - 7
