@@ -73,8 +73,9 @@ def _against(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     if found is None or state is None or not baseline.optimizer_state_bytes:
         return f"{row.title} cannot be held against {baseline.title}"
     name = f"{row.title} with {formats.percent(state / baseline.optimizer_state_bytes)} of its optimizer state"
-    has_interval = found.low is not None and found.high is not None
-    interval = f"95 % interval {found.low:+.4f} to {found.high:+.4f}" if has_interval else "one seed"
+    interval = "one seed"
+    if found.low is not None and found.high is not None:
+        interval = f"95 % interval {found.low:+.4f} to {found.high:+.4f}"
     if not found.decides():
         return f"{name} is not told apart from {baseline.title} ({interval})"
     side = "below" if found.mean < 0 else "above"

@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, chromium_path
 
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT = 1280, 1340
 DRAWN = "() => [...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('svg, img, p'))"
 """Whether every figure of the page is there."""
 

@@ -28,7 +28,7 @@ from worker.sizes import parameter_count
 HOSTILE = "<script>alert(1)</script> =1+1 $x$ & _y_"
 
 
-def play(service: Service, *, diverged: bool = False) -> None:
+def play(service: Service, *, diverged: bool = False, exponent: float = 0.08) -> None:
     """End every run that waits; losses fall as N^-0.08, AdaPM's are 1 % lower, and states are as large as they are."""
     while leases := claim(service.queue, cpus=64, limit=64):
         for lease in leases:
@@ -36,7 +36,7 @@ def play(service: Service, *, diverged: bool = False) -> None:
             spec = lease.spec
             parameters = parameter_count(presets.preset(spec.workload.model))
             better = 0.99 if spec.optimizer.name == "adapm" else 1.0
-            loss = 9 * parameters**-0.08 * better * (1 + abs(spec.optimizer.lr - 0.004) + 1e-3 * spec.seed)
+            loss = 9 * parameters**-exponent * better * (1 + abs(spec.optimizer.lr - 0.004) + 1e-3 * spec.seed)
             ended = result(final_val_loss=None, verdict=Verdict.DIVERGED) if diverged else result(final_val_loss=loss)
             sizes = {"parameters": parameters, "tokens": spec.workload.tokens(), "parameter_bytes": 4 * parameters}
             sizes["optimizer_state_bytes"] = (8 if spec.optimizer.name == "adamw" else 5) * parameters
@@ -181,6 +181,25 @@ def test_a_figure_that_there_is_not_is_refused(service: Service, id: str) -> Non
     assert get(service, f"/v1/experiments/{id}/figures/law.gif").status_code == 404
     assert get(service, f"/v1/experiments/{id}/figures/nothing.svg").status_code == 404
     assert get(service, "/v1/experiments/nowhere/figures/law.svg").status_code == 404
+
+
+def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Client, cli, tmp_path: Path) -> None:
+    """Losses that no size lowers: every place that tells of laws says so and why, and none predicts."""
+    flat = client.submit(scaling_spec(name="flat", seeds=[1, 2, 3])).experiment.id
+    play(service, exponent=0.0)
+    report = client.fit([flat], predict=["gpt2-124m", 10**9])
+    assert all(each.no_law and "spans zero" in each.no_law for each in report.fits)
+    assert all((each.predictions, each.curves) == ((), ()) for each in report.fits)
+    written = cli("report", flat, "-o", tmp_path / "flat.html")
+    assert written.exit_code == 0
+    page = get(service, f"/experiments/{flat}").text
+    for text in (page, (tmp_path / "flat.html").read_text(), cli("fit", flat, "--predict", "1e9").stdout):
+        told = " ".join(text.split())
+        assert "No law found: the 95 % interval of alpha, " in told
+        assert "Nothing is predicted." in told
+        assert "Predicted, not trained" not in told
+    assert "AdaPM: no law found, so nothing is predicted." in page
+    assert "AdamW: no law found, the 95 % interval of alpha, " in page
 
 
 def test_the_report_is_one_file_that_lets_nothing_in(id: str, cli, tmp_path: Path) -> None:

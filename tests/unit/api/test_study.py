@@ -37,7 +37,9 @@ def test_show_says_claim_cost_and_finding(folder: Path) -> None:
     assert "no result yet" in told
     fields = json.loads(cli("show", "block-partition", "--json", "--data", folder).stdout)
     (experiment,) = fields["scales"]["tiny"]["experiments"]
-    assert fields["scales"]["tiny"]["runs"] == 12
+    assert fields["scales"]["tiny"]["runs"] == 36, (
+        "at most: four variants, three rates and three more each, then three seeds"
+    )
     assert experiment["key"].startswith("study-")
     assert experiment["spec"]["kind"] == "comparison"
     refused = cli("show", "nothing")

@@ -85,9 +85,9 @@ def example(name):
 
 def test_a_scaling_experiment_counts_the_runs_of_all_of_its_cells(footprints):
     found = look(example("example-scaling.yaml"), footprints)
-    assert (found.kind, found.runs, found.growing) == ("scaling", 24, False)
+    assert (found.kind, found.runs, found.growing) == ("scaling", 22, True)
     assert found.models == ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
-    assert found.steps == 24 * 98  # 50,000 tokens in steps of 8 × 64
+    assert found.steps == 22 * 586  # 300,000 tokens in steps of 8 × 64
     assert found.tokens == found.steps * 8 * 64
 
 

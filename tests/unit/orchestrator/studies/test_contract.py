@@ -7,9 +7,11 @@ import pytest
 
 from optim import catalog
 from orchestrator.errors import NotFoundError
+from orchestrator.experiments import ComparisonSpec
 from orchestrator.kinds import read_spec
 from orchestrator.studies import paper_setting
 from orchestrator.studies.cost import device_seconds
+from orchestrator.studies.demo import DEMO
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.evidence_files import PUBLISHED
 from orchestrator.studies.findings import Answer
@@ -121,6 +123,33 @@ def test_galore_and_adafactor_are_set_as_in_the_paper() -> None:
         "beta1": 0.9, "decay_rate": -0.8, "clip_threshold": 1.0, "eps2": 1e-3,
     }  # fmt: skip
     assert adafactor.learning_rate == 0.01
+
+
+def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
+    """As it is stated: with more the noise of a step is smaller, and momentum harms less where a <= b."""
+    batches = {
+        part.spec.workload.budget.batch_sequences
+        for scale in Scale
+        for part in study("momentum-theory").plans[scale].parts
+    }
+    assert batches == {1}
+
+
+def test_losses_that_are_compared_are_of_tuned_rates() -> None:
+    """At the tiny scale every comparison of several candidates' losses tunes each, from grids of as many rates."""
+    timed_or_given = {"gpu-hours", "momentum-theory", "rlhf"}
+    for each, part in parts(Scale.TINY):
+        spec = part.spec
+        if isinstance(spec, ComparisonSpec) and len(spec.candidates) > 1 and each.name not in timed_or_given:
+            assert spec.tuning is not None and spec.tuning.extend_grid, each.name
+            assert {len(one.learning_rates) for one in spec.candidates} == {3}, each.name
+
+
+def test_the_demo_tunes_first_and_compares_on_other_seeds() -> None:
+    assert DEMO.tuning is not None
+    assert DEMO.tuning.extend_grid > 0, "an optimum at the edge of the grid is followed"
+    assert len(DEMO.seeds) == 5 and not set(DEMO.seeds) & set(DEMO.tuning.seeds)
+    assert DEMO.workload.model == "gpt2-nano" and DEMO.workload.budget.steps == 150
 
 
 def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
