@@ -1,6 +1,7 @@
 """Figures of finished runs, from the records of a played experiment."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from dashboards.experiment_figures import figure
 from dashboards.palette import style
 from dashboards.reader import Reader
 from dashboards.viewstate import ViewState
+from worker.record import Verdict
 
 
 @pytest.fixture
@@ -36,6 +38,20 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
     assert diverged["x"] == [0.008, 0.008], "a rate of 1000 must not squeeze the others together"
     assert diverged["text"] == ["lr 1000 → ", ""]
+
+
+def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
+    """One that ran out of memory has not diverged."""
+    snapshot = reader.snapshot(finished)
+    first = next(run for run in snapshot.runs if run.lr == 1e3)
+    ended = first.result.model_copy(update={"verdict": Verdict.OUT_OF_MEMORY})
+    runs = tuple(run.model_copy(update={"result": ended}) if run is first else run for run in snapshot.runs)
+    data = figure(reader, replace(snapshot, runs=runs), "learning-rates", ViewState(), "light")["data"]
+    marks = {trace["name"]: trace["hovertemplate"] for trace in data if trace["mode"] == "markers+text"}
+    assert {name: told.partition(":")[0] for name, told in marks.items()} == {
+        "out of memory": "out of memory",
+        "diverged": "diverged",
+    }
 
 
 def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
