@@ -204,33 +204,36 @@ def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = 
 
 
 def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
-    """Diverged runs as × along the upper edge: they have no loss to be drawn at, and no reason to be left out."""
-    diverged = [run for run in runs if _diverged(run)]
-    far = sorted({run.lr for run in diverged if run.lr > edge})
-    if not diverged:
-        return []
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "name": "diverged",
-            "x": [min(run.lr, edge) for run in diverged],
-            "y": [1.0] * len(diverged),
-            "yaxis": "y2",
-            "text": _once(f"lr {formats.rate(run.lr)} → " if run.lr in far else "" for run in diverged),
-            "textposition": "middle left",
-            "textfont": {"size": 11, "color": THEMES[theme].muted},
-            "customdata": [f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in diverged],
-            "marker": {
-                "size": 9,
-                "symbol": "x-thin",
-                "line": {"width": 2.2, "color": [styles[run.candidate].colour(theme) for run in diverged]},
-            },
-            "hovertemplate": "diverged: %{customdata}<extra></extra>",
-            "cliponaxis": False,
-            "showlegend": False,
-        }
-    ]
+    """Runs that have no loss to be drawn at as × along the upper edge, each kind by its outcome: none is left out."""
+    lost = [run for run in runs if _diverged(run)]
+    words = dict.fromkeys(run.state_word() for run in lost)
+    return [_marks(word, [run for run in lost if run.state_word() == word], styles, theme, edge) for word in words]
+
+
+def _marks(
+    word: str, lost: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float
+) -> dict[str, Any]:
+    far = {run.lr for run in lost if run.lr > edge}
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": word,
+        "x": [min(run.lr, edge) for run in lost],
+        "y": [1.0] * len(lost),
+        "yaxis": "y2",
+        "text": _once(f"lr {formats.rate(run.lr)} → " if run.lr in far else "" for run in lost),
+        "textposition": "middle left",
+        "textfont": {"size": 11, "color": THEMES[theme].muted},
+        "customdata": [f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in lost],
+        "marker": {
+            "size": 9,
+            "symbol": "x-thin",
+            "line": {"width": 2.2, "color": [styles[run.candidate].colour(theme) for run in lost]},
+        },
+        "hovertemplate": f"{word}: %{{customdata}}<extra></extra>",
+        "cliponaxis": False,
+        "showlegend": False,
+    }
 
 
 def _apart(rates: Sequence[float], most: int) -> list[float]:

@@ -17,7 +17,6 @@ Where the authors' apollo_torch/apollo.py differs from AdamW: it adds 1e-8 to no
 that comes to stands in `galore.py`, whose Fira has the same.
 """
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 

@@ -171,9 +171,7 @@ class Fira(GaLore):
 
 def column_ratio(of: Tensor, to: Tensor) -> Tensor:
     """||of_j|| / ||to_j|| for each column j, 1 × n; 0 where `to` is zero."""
-    return ratio(
-        torch.linalg.vector_norm(of, dim=-2, keepdim=True), torch.linalg.vector_norm(to, dim=-2, keepdim=True)
-    )
+    return ratio(torch.linalg.vector_norm(of, dim=-2, keepdim=True), torch.linalg.vector_norm(to, dim=-2, keepdim=True))
 
 
 def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:

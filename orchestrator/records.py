@@ -307,21 +307,13 @@ class Interval(Record):
         return None if self.high is None else self.high - self.mean
 
 
-class Difference(Record):
-    """A paired difference to the baseline over common seeds; negative is better.
+class Tested(Record):
+    """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 
-    Interval and p-value are of one test among several: the interval leaves zero out exactly where p < 0.05.
-    """
-
-    mean: float
-    low: float | None
-    """Of the simultaneous 95 % interval; null where there is no test."""
-    high: float | None
-    n: int
     p_value: float | None
-    """Two-sided paired t-test, times `comparisons` (Bonferroni); null where there is no test."""
+    """Two-sided, times `comparisons` (Bonferroni); null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
-    """The candidates of the comparison besides the baseline: with 95 % all of their intervals hold at once."""
+    """How many tests it is one of: with 95 % all of their intervals hold at once."""
 
     @model_validator(mode="before")
     @classmethod
@@ -336,6 +328,17 @@ class Difference(Record):
     def p_value_holm(self) -> float | None:
         """The p-value that decides, by the name that judges of studies have for it."""
         return self.p_value
+
+
+class Difference(Tested):
+    """A paired difference to the baseline over common seeds, by the paired t-test; negative is better. Its comparisons
+    are the comparison's candidates besides the baseline."""
+
+    mean: float
+    low: float | None
+    """Of the simultaneous 95 % interval; null where there is no test."""
+    high: float | None
+    n: int
 
     def decides(self) -> bool:
         """Whether the difference is shown to be more than chance: its interval leaves zero out."""

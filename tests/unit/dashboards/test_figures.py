@@ -1,6 +1,7 @@
 """Figures of finished runs, from the records of a played experiment."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from orchestrator.experiments import Tuning
 from orchestrator.records import Interval
 from orchestrator.studies.demo import DEMO
 from tests.reference.made_comparison import made_comparison
+from worker.record import Verdict
 
 
 @pytest.fixture
@@ -68,6 +70,20 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
         assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
         assert "tuning seed 0" in tried["hovertemplate"]
     assert "hollow: tuning seed 0" in made["layout"]["annotations"][0]["text"]
+
+
+def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
+    """One that ran out of memory has not diverged."""
+    snapshot = reader.snapshot(finished)
+    first = next(run for run in snapshot.runs if run.lr == 1e3)
+    ended = first.result.model_copy(update={"verdict": Verdict.OUT_OF_MEMORY})
+    runs = tuple(run.model_copy(update={"result": ended}) if run is first else run for run in snapshot.runs)
+    data = figure(reader, replace(snapshot, runs=runs), "learning-rates", ViewState(), "light")["data"]
+    marks = {trace["name"]: trace["hovertemplate"] for trace in data if trace["mode"] == "markers+text"}
+    assert {name: told.partition(":")[0] for name, told in marks.items()} == {
+        "out of memory": "out of memory",
+        "diverged": "diverged",
+    }
 
 
 def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
