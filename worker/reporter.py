@@ -191,6 +191,10 @@ class LoggedReporter:
         self._reporter.checkpoint(notice)
         self._checkpoint_step = notice.step
 
+    def note(self, text: str) -> None:
+        """Hand it on; whoever notes it has logged it."""
+        self._reporter.note(text)
+
     def finish(self, result: Result) -> None:
         """Say what came of it, once it is delivered."""
         peak, parts = result.peak_memory, result.memory_breakdown

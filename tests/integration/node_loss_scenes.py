@@ -6,17 +6,18 @@ Each scene in a process of its own: one has Ray's token, the other has not.
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, RunId, Token
 from orchestrator.placement import NodeId
 from orchestrator.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
+from tests.chaos.processes import until
 from tests.reference.made_spec import made_spec
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,13 +30,6 @@ def silent() -> Iterator[str]:
     """The URL of a service that takes calls and answers none: the attempt waits for its hello."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not look():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.05)
 
 
 def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(silent: str) -> None:
@@ -52,9 +46,7 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
         runner.start(LEASE, node.id)
         ray.get(runner._started[LEASE.run_id, 1].process_id)
         cluster.remove_node(lost, allow_graceful=False)
-        ended = []
-        until(lambda: ended.extend(runner.ended()) or ended, "the attempt has ended")
-        (end,) = ended
+        (end,) = until(runner.ended, "the attempt has ended")
         assert (end.run_id, end.interrupted, end.node_died, end.message) == ("r1", True, True, NODE_DIED)
     finally:
         ray.shutdown()
@@ -73,7 +65,7 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, tmp_path: P
         ours = psutil.Process().children(recursive=True)
         (raylet,) = (each for each in ours if each.name() == "raylet")
         os.kill(raylet.pid, signal.SIGKILL)
-        ended = []
+        ended: list[Ended] = []
 
         def has_ended() -> bool:
             ended.extend(runner.ended())
