@@ -82,7 +82,7 @@ def drift_words(drift: Drift) -> str:
     bounds = ""
     if change.low is not None and change.high is not None:
         bounds = f"[{formats.signed(change.low)}, {formats.signed(change.high)}]"
-    words = ("drift", formats.signed(change.value), bounds, formats.p_value(drift.p_value_holm))
+    words = ("drift", formats.signed(change.value), bounds, formats.p_value(drift.p_value))
     return " ".join(filter(None, words))
 
 

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from orchestrator.records import Tested
 from worker.record import Record
 
 FormName = Literal["n", "n0", "d", "d0", "nd"]
@@ -89,14 +90,12 @@ class HeldOut(Record):
     """Predicted minus measured, nats."""
 
 
-class ExponentDifference(Record):
-    """An exponent against the baseline's, for the hypothesis that they are equal."""
+class ExponentDifference(Tested):
+    """An exponent against the baseline's, for the hypothesis that they are equal; one of all candidates and exponents
+    of the report."""
 
     exponent: str
     difference: Estimate
-    p_value: float | None
-    p_value_holm: float | None
-    """Corrected over the candidates and exponents of the report by Holm's method."""
 
 
 class LossDifference(Record):
@@ -108,15 +107,12 @@ class LossDifference(Record):
     """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %."""
 
 
-class Drift(Record):
-    """How the difference to the baseline changes from the smallest size to the largest, by both laws."""
+class Drift(Tested):
+    """How the difference to the baseline changes from the smallest size to the largest, by both laws; for the
+    hypothesis that it is the same at both, one of all candidates of the report."""
 
     change: Estimate
     """Nats, difference at the largest minus difference at the smallest: above zero the candidate loses ground."""
-    p_value: float | None
-    """For the hypothesis that the difference is the same at both."""
-    p_value_holm: float | None
-    """Corrected over the candidates of the report by Holm's method."""
 
 
 class DataEfficiency(Record):

@@ -8,6 +8,7 @@ from orchestrator.fit_targets import Target
 from orchestrator.records import ExperimentRecord
 from orchestrator.scaling import MAX_EXPONENT, Form
 from orchestrator.statistics import SIGNIFICANCE
+from orchestrator.verdicts import p_text, signed
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
@@ -99,7 +100,7 @@ def _against_baseline(row: CandidateFit, form: Form) -> list[str]:
     """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
     if row.is_baseline:
         return []
-    if row.drift is None or row.drift.p_value_holm is None:
+    if row.drift is None or row.drift.p_value is None:
         return ["It cannot be held against the baseline's: one of the two has no law, or there are no two sizes."]
     first, last = row.loss_differences[0], row.loss_differences[-1]
     small, large = (
@@ -107,12 +108,14 @@ def _against_baseline(row: CandidateFit, form: Form) -> list[str]:
         for each in (first, last)
     )
     at_both = f"{first.difference.value:+.4f} nats at {small}, {last.difference.value:+.4f} at {large}"
-    change, p = row.drift.change, row.drift.p_value_holm
+    change, p = row.drift.change, row.drift.p_value
     shown = "no drift shown" if p >= SIGNIFICANCE else "it loses ground" if change.value > 0 else "it gains ground"
     interval = (
-        "" if change.low is None or change.high is None else f"95 % interval {change.low:+.4f} to {change.high:+.4f}, "
+        ""
+        if change.low is None or change.high is None
+        else f"95 % interval {signed(change.low)} to {signed(change.high)}, "
     )
-    return [f"Against the baseline {at_both}: {shown}, {change.value:+.4f} nats ({interval}p = {p:.2g})."]
+    return [f"Against the baseline {at_both}: {shown}, {signed(change.value)} nats ({interval}{p_text(p)})."]
 
 
 def _held_out(row: CandidateFit) -> list[str]:

@@ -43,11 +43,11 @@ from orchestrator.scaling import (
     bootstrap,
     effective_tokens,
     fit,
-    p_value,
     simultaneous_intervals,
+    spread_of,
     stretched_interval,
 )
-from orchestrator.statistics import holm
+from orchestrator.statistics import t_test
 from orchestrator.sweep_report import comparison_spec
 from worker.needs import Need
 from worker.record import Verdict
@@ -169,9 +169,9 @@ def fit_experiments(
     asked = tuple(Target(*each) for each in predict)
     wanted = _said(asked, chosen, samples)
     rows = [
-        _row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted, needs or {}) for each in samples
+        _row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted, needs or {}, len(samples) - 1)
+        for each in samples
     ]
-    rows = _corrected(rows)
     ranked = sorted(rows, key=lambda row: not row.is_baseline)
     return FitReport(
         experiments=tuple(dict.fromkeys(experiment.id for experiment, _ in measured)),
@@ -286,6 +286,7 @@ def _row(
     form: Form,
     predict: Sequence[Target],
     needs: Mapping[tuple[str, str], Need],
+    comparisons: int,
 ) -> CandidateFit:
     is_baseline = sample.candidate == baseline_name
     law, other = _law_only(fitted), None if is_baseline else _law_only(baseline)
@@ -301,9 +302,9 @@ def _row(
         relative_error=_relative_error(fitted) if fitted else None,
         held_out=_held_out(sample, form) if law else None,
         predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
-        against_baseline=_differences(law, other) if law and other else (),
+        against_baseline=_differences(law, other, comparisons) if law and other else (),
         loss_differences=differences,
-        drift=_drift(law, other, differences) if law and other else None,
+        drift=_drift(law, other, differences, comparisons) if law and other else None,
         data_efficiency=_efficiencies(sample, other) if other else (),
         curves=_curves(law, predict) if law else (),
         verdict="",
@@ -402,7 +403,7 @@ def _held_out(sample: Sample, form: Form) -> HeldOut | None:
     )
 
 
-def _differences(fitted: Fitted, baseline: Fitted) -> tuple[ExponentDifference, ...]:
+def _differences(fitted: Fitted, baseline: Fitted, comparisons: int) -> tuple[ExponentDifference, ...]:
     """Exponents against the baseline's. Runs of the same size, budget and seed are drawn together."""
     mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
     draws = baseline.draws.coefficients()
@@ -414,15 +415,10 @@ def _differences(fitted: Fitted, baseline: Fitted) -> tuple[ExponentDifference, 
         if name in mine:
             value = float(mine[name] - theirs[name])
             drawn = fitted.draws.coefficients()[name] - draws[name]
-            low, high = stretched_interval(value, drawn, degrees) or (None, None)
-            found.append(
-                ExponentDifference(
-                    exponent=name,
-                    difference=Estimate(value=value, low=low, high=high),
-                    p_value=p_value(value, drawn, degrees),
-                    p_value_holm=None,
-                )
-            )
+            tests = comparisons * len(fitted.law.form.variables)
+            low, high, p = t_test(value, spread_of(drawn), degrees, tests)
+            apart = Estimate(value=value, low=low, high=high)
+            found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
     return tuple(found)
 
 
@@ -443,7 +439,7 @@ def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference,
     )
 
 
-def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference]) -> Drift | None:
+def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference], comparisons: int) -> Drift | None:
     if len(differences) < 2:
         return None
     (first, last), degrees = (differences[0], differences[-1]), min(fitted.degrees(), baseline.degrees())
@@ -451,9 +447,8 @@ def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifferenc
     drawn = _drawn_apart(fitted, baseline, last.parameters, last.tokens) - _drawn_apart(
         fitted, baseline, first.parameters, first.tokens
     )
-    low, high = stretched_interval(value, drawn, degrees) or (None, None)
-    p = p_value(value, drawn, degrees)
-    return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, p_value_holm=None)
+    low, high, p = t_test(value, spread_of(drawn), degrees, comparisons)
+    return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
 
 
 def _common_places(fitted: Fitted, baseline: Fitted) -> list[tuple[int, int]]:
@@ -481,23 +476,6 @@ def _are_other_runs(fitted: Fitted, baseline: Fitted) -> bool:
     """Whether the two are of different runs, as many of them: their draws must not be taken for pairs."""
     mine, theirs = fitted.sample.keys, baseline.sample.keys
     return mine != theirs and len(mine) == len(theirs)
-
-
-def _corrected(rows: Sequence[CandidateFit]) -> list[CandidateFit]:
-    """The rows with Holm's correction over all exponents that were tested, and over all drifts."""
-    exponents = iter(holm([each.p_value for row in rows for each in row.against_baseline]))
-    drifts = iter(holm([row.drift.p_value for row in rows if row.drift]))
-    return [
-        row.model_copy(
-            update={
-                "against_baseline": tuple(
-                    each.model_copy(update={"p_value_holm": next(exponents)}) for each in row.against_baseline
-                ),
-                "drift": row.drift.model_copy(update={"p_value_holm": next(drifts)}) if row.drift else None,
-            }
-        )
-        for row in rows
-    ]
 
 
 def _efficiencies(sample: Sample, baseline: Fitted) -> tuple[DataEfficiency, ...]:

@@ -159,7 +159,9 @@ class RunRecord(Record):
     """What of the stored run cannot be read, and why, in a sentence; null of nearly all."""
 
     def outcome(self) -> Outcome | None:
-        """What became of it; None where it has not ended."""
+        """What became of it; None where it has not ended, or where that cannot be read."""
+        if self.damaged is not None and self.result is None and self.status is RunStatus.SUCCEEDED:
+            return None
         return outcome_of(self.status, self.result.verdict if self.result else None)
 
     def state_word(self) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.distributions import normal_quantile, t_below, t_quantile
+from orchestrator.distributions import normal_quantile, t_quantile
 from orchestrator.fit_records import FormName
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -160,12 +160,10 @@ def simultaneous_intervals(
     return [(float(value - by), float(value + by)) for value, by in zip(estimates, half, strict=True)]
 
 
-def p_value(estimate: float, draws: Array, degrees: int) -> float | None:
-    """Two-sided, for the hypothesis that the quantity is zero: a t-test with the bootstrap's standard error."""
+def spread_of(draws: Array) -> float | None:
+    """The bootstrap's standard error; None where the draws have none, or not all are finite."""
     spread = float(np.std(draws, ddof=1)) if draws.size > 1 else 0.0
-    if degrees < 1 or not np.isfinite(spread) or spread == 0:
-        return None
-    return 2 * t_below(degrees, -abs(estimate) / spread)
+    return spread if np.isfinite(spread) and spread > 0 else None
 
 
 def effective_tokens(law: Law, parameters: float, loss: float) -> Array:

@@ -94,21 +94,6 @@ def t_test(
     return low, high, max(p_value, SIGNIFICANCE)
 
 
-def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Holm's step-down correction: the i-th smallest of m becomes the largest of (m - j) p_j for j <= i, at most 1.
-
-    None stays None and is not counted: a test that could not be made is no test. S. Holm, "A simple sequentially
-    rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
-    """
-    tested = sorted((value, position) for position, value in enumerate(p_values) if value is not None)
-    corrected: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (value, position) in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - rank) * value))
-        corrected[position] = largest
-    return tuple(corrected)
-
-
 def median(values: Sequence[float | None]) -> float | None:
     """The median of the values that exist; None where none does."""
     sample = _finite([value for value in values if value is not None])

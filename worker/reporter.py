@@ -192,7 +192,8 @@ class LoggedReporter:
         self._checkpoint_step = notice.step
 
     def note(self, text: str) -> None:
-        """Hand it on; whoever notes it has logged it."""
+        """Log it, and hand it on."""
+        logger.warning("%s", text)
         self._reporter.note(text)
 
     def finish(self, result: Result) -> None:

@@ -17,14 +17,3 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> tup
     test = stats.ttest_rel(values, baseline)
     interval = test.confidence_interval(0.95)
     return float(np.mean(np.subtract(values, baseline))), float(interval.low), float(interval.high), float(test.pvalue)
-
-
-def holm_rejects(p_values: Sequence[float], level: float) -> list[bool]:
-    """Holm's own procedure: test the smallest at level/m, the next at level/(m-1), …, and stop at the first failure."""
-    rejected = [False] * len(p_values)
-    order = sorted(range(len(p_values)), key=lambda position: p_values[position])
-    for tested, position in enumerate(order):
-        if p_values[position] > level / (len(p_values) - tested):
-            break
-        rejected[position] = True
-    return rejected

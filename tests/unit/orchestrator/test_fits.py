@@ -72,7 +72,7 @@ def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested
         assert alpha.low is not None and alpha.high is not None
         assert alpha.low <= planted <= alpha.high
     (difference,) = adapm.against_baseline
-    assert difference.p_value_holm is not None and difference.p_value_holm < 0.05
+    assert difference.p_value is not None and difference.p_value < 0.05
     assert [each.parameters for each in adapm.loss_differences] == list(SIZES)
     for each in adapm.loss_differences:
         planted = power("adapm", each.parameters, 0) - power("adamw", each.parameters, 0)
@@ -110,6 +110,16 @@ def test_drift_with_size_has_the_sign_of_the_losses(first: float, last: float, w
     assert words in found.verdict
     assert found.drift is not None
     assert found.drift.change.value == pytest.approx(last - first, abs=0.03)
+
+
+@pytest.mark.parametrize("last", [0.0, 0.006, 0.012, 0.02])
+def test_drift_is_said_where_its_interval_leaves_zero_out_and_nowhere_else(last: float) -> None:
+    found = of(fit_experiments(measured(SIZES, drifting(0.0, last), noise=0.01), draws=200), "adapm")
+    assert found.drift is not None and found.drift.p_value is not None
+    low, high = found.drift.change.low, found.drift.change.high
+    assert low is not None and high is not None
+    leaves_zero_out = low > 0 or high < 0
+    assert leaves_zero_out == (found.drift.p_value < 0.05) == ("no drift shown" not in found.verdict)
 
 
 def test_equal_laws_show_no_drift() -> None:

@@ -16,9 +16,10 @@ from orchestrator.scaling import (
     bootstrap,
     effective_tokens,
     fit,
-    p_value,
+    spread_of,
     stretched_interval,
 )
+from orchestrator.statistics import t_test
 from tests.reference import scaling as reference
 
 HOFFMANN = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
@@ -153,8 +154,8 @@ def test_points_without_a_law_give_finite_numbers(losses: list[float]) -> None:
 def test_an_interval_needs_degrees_of_freedom() -> None:
     drawn = np.random.default_rng(0).normal(size=1000)
     assert stretched_interval(0.0, drawn, 0) is None
-    assert p_value(1.0, drawn, 0) is None
-    assert p_value(1.0, np.ones(10), 5) is None
+    assert t_test(1.0, spread_of(drawn), 0) == (None, None, None)
+    assert t_test(1.0, spread_of(np.ones(10)), 5) == (None, None, None)
     wide, narrow = stretched_interval(0.0, drawn, 2), stretched_interval(0.0, drawn, 1000)
     assert wide is not None and narrow is not None
     assert wide[1] / narrow[1] == pytest.approx(4.303 / 1.962, rel=1e-2)

@@ -9,12 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.records import Difference
-from orchestrator.statistics import holm, mean_interval, median, paired_difference
+from orchestrator.statistics import mean_interval, median, paired_difference
 from tests.reference import statistics as reference
 
 losses = st.lists(st.floats(0.5, 10), min_size=2, max_size=12)
 any_float = st.floats() | st.sampled_from([0.0, -0.0, 1e308, -1e308, 5e-324])
-p_values = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
 
 def spread(values: list[float]) -> float:
@@ -59,25 +58,6 @@ def test_the_paired_test_rejects_a_true_null_hypothesis_in_5_of_100_samples() ->
     rejected = [each.p_value < 0.05 for each in found if each and each.p_value is not None]
     assert len(rejected) == 4000
     assert abs(np.mean(rejected) - 0.05) < 4 * math.sqrt(0.95 * 0.05 / 4000)
-
-
-@given(p_values, st.floats(0.001, 0.2))
-def test_holms_corrected_values_reject_what_holms_procedure_rejects(values: list[float], level: float) -> None:
-    corrected = holm(values)
-    # A p-value within rounding of its threshold may fall on either side.
-    if any(each is not None and abs(each - level) < 1e-12 for each in corrected):
-        return
-    assert [each is not None and each <= level for each in corrected] == reference.holm_rejects(values, level)
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
-    assert holm([0.9, 0.8]) == (1.0, 1.0)
-    assert holm([]) == ()
-
-
-def test_a_test_that_could_not_be_made_is_not_counted() -> None:
-    assert holm([None, 0.02, None, 0.03]) == pytest.approx((None, 0.04, None, 0.04))
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [1.0, math.inf], [1.0, math.nan, 2.0], [1.7e308, 1.7e308]])
