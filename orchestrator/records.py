@@ -326,11 +326,6 @@ class Tested(Record):
             return rest | {"p_value": fields["p_value_holm"]}
         return fields
 
-    @property
-    def p_value_holm(self) -> float | None:
-        """The p-value that decides, by the name that judges of studies have for it."""
-        return self.p_value
-
 
 class Difference(Tested):
     """A paired difference to the baseline over common seeds, by the paired t-test; negative is better. Its comparisons

@@ -160,7 +160,7 @@ def worse(candidate: CandidateOutcome | None) -> Answer:
     if candidate.lost:
         return Answer.HOLDS
     found = candidate.difference
-    if found is None or found.p_value_holm is None or found.p_value_holm >= SIGNIFICANCE:
+    if found is None or found.p_value is None or found.p_value >= SIGNIFICANCE:
         return Answer.UNDECIDED
     return Answer.HOLDS if found.mean > 0 else Answer.FAILS
 
