@@ -144,7 +144,7 @@ def fsdp2() -> dict[str, Any]:
         for model in (parts, whole):
             train(model, build(name, model, lr=LR), range(3))
         pairs = zip(parts.parameters(), whole.parameters(), strict=True)
-        apart[name] = max(float((part.full_tensor() - value).abs().max()) for part, value in pairs)
+        apart[name] = max(float((part.full_tensor() - value).abs().max()) for part, value in pairs)  # type: ignore[attr-defined]
     return {"said": said, "swapped": refusal(swapped.step), "apart": apart}
 
 
