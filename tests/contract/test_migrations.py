@@ -12,12 +12,13 @@ from alembic.migration import MigrationContext
 from orchestrator.errors import StoreError
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
+from orchestrator.store import maintenance
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
 from orchestrator.store.queue import Queue
 from orchestrator.store.submission import Submittal
-from orchestrator.store.tables import metadata
-from tests.stores import PostgresqlServer, claim, comparison_spec, result
+from orchestrator.store.tables import chunks, metadata, results, run_specs
+from tests.stores import PostgresqlServer, batch, claim, comparison_spec, result
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -178,3 +179,28 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(empty: Database
 def test_an_unknown_revision_is_refused(empty: Database) -> None:
     with pytest.raises(StoreError, match="cannot be brought to the schema 'nonsense'"):
         empty.migrate("nonsense")
+
+
+def test_rows_that_are_there_get_the_checksum_that_new_ones_have(empty: Database) -> None:
+    empty.migrate()
+    bench = Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    bench.submit(comparison_spec(seeds=tuple(range(1, 251))))  # more than one page of the migration
+    (lease,) = claim(Queue(empty, LeasePolicy()), cpus=1, limit=1)
+    bench.hello(lease.run_id, 1, lease.token)
+    bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    bench.finish(lease.run_id, 1, lease.token, result())
+
+    def checksums() -> list[tuple[str, int]]:
+        with empty.reading() as connection:
+            return [
+                (row.run_id, row.checksum)
+                for table in (run_specs, results, chunks)
+                for row in connection.execute(sa.select(table.c.run_id, table.c.checksum).order_by(table.c.run_id))
+            ]
+
+    before = checksums()
+    assert len(before) == 252
+    empty.migrate("0016")
+    empty.migrate()
+    assert checksums() == before
+    assert maintenance.faults(empty) == ()

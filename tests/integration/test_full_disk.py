@@ -98,7 +98,7 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
         disk.make_room()
         until(lambda: client.experiment(long).progress.steps_done > steps, "the training's reports arrive again")
         until(lambda: client.health().hindrance is None, "nothing is in the way")
-        assert "there is room again" in log.read_text()
+        until(lambda: "there is room again" in log.read_text(), "standard error says that it goes on")
         (run,) = client.runs(experiment_id=long)
         assert (run.status, run.attempt) == (RunStatus.RUNNING, 1)
         acknowledged.add(client.submit(regression("short", 2_000)).experiment.id)
