@@ -16,7 +16,7 @@ import yaml
 from typer.main import get_command
 
 from api.cli.app import main
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.key_records import KeyRequest
 from orchestrator.service import Bench
 from orchestrator.settings import Settings, unknown_variables
@@ -191,7 +191,7 @@ def test_the_bench_works_with_a_role_that_may_nothing_else(roles: dict[str, str]
         (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
         bench.hello(lease.run_id, lease.attempt, lease.token)
         bench.finish(lease.run_id, lease.attempt, lease.token, result())
-        assert bench.experiment(experiment_id).counts.by_status["succeeded"] == 1
+        assert bench.experiment(experiment_id).counts.by_status[RunStatus.SUCCEEDED] == 1
         assert maintenance.faults(database) == ()
         maintenance.vacuum(database)
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.dispatcher import Ended
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, RunId, Token
 from orchestrator.placement import NodeId
@@ -52,8 +53,13 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
         runner.start(LEASE, node.id)
         ray.get(runner._started[LEASE.run_id, 1].process_id)
         cluster.remove_node(lost, allow_graceful=False)
-        ended = []
-        until(lambda: ended.extend(runner.ended()) or ended, "the attempt has ended")
+        ended: list[Ended] = []
+
+        def has_ended() -> bool:
+            ended.extend(runner.ended())
+            return bool(ended)
+
+        until(has_ended, "the attempt has ended")
         (end,) = ended
         assert (end.run_id, end.interrupted, end.node_died, end.message) == ("r1", True, True, NODE_DIED)
     finally:
@@ -73,7 +79,7 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, tmp_path: P
         ours = psutil.Process().children(recursive=True)
         (raylet,) = (each for each in ours if each.name() == "raylet")
         os.kill(raylet.pid, signal.SIGKILL)
-        ended = []
+        ended: list[Ended] = []
 
         def has_ended() -> bool:
             ended.extend(runner.ended())
