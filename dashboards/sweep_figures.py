@@ -75,9 +75,11 @@ def parallel(report: SweepReport, searched: Searched, style: Style, theme: Theme
     layout["xaxis"] |= {
         "tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names], "showgrid": True,
         "range": [-0.25, len(names) - 0.75], "side": "top", "tickfont": {"size": 12, "color": THEMES[theme].ink},
-        "autotickangles": [0, -SLANT],
+        "autotickangles": [0, -SLANT], "fixedrange": True,
     }  # fmt: skip
-    layout["yaxis"] |= {"visible": False, "range": [-0.12, 1.08]}
+    # Each axis has a scale of its own, which stands beside it: dragging would move the lines away from their values.
+    layout["yaxis"] |= {"visible": False, "range": [-0.12, 1.08], "fixedrange": True}
+    layout["dragmode"] = False
     layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": _room_at_the_right(names)}
     layout["annotations"] = [*_scales(ranges, theme), *_loss_scale(len(ranges), scale, theme)]
     return figure(data, layout, theme, empty="A line for every trial will stand here.")

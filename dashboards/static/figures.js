@@ -2,7 +2,7 @@
 // Plotly is a megabyte of script: it is loaded once the page's text stands, while the figures' points are on their way.
 (() => {
   "use strict";
-  const CONFIG = { responsive: true, displayModeBar: false, displaylogo: false };
+  const CONFIG = { responsive: true, displayModeBar: false, displaylogo: false, doubleClick: false };
   const SLOW_MILLISECONDS = 5000;  // so often figures that are out of sight follow what happens
   const LIBRARY = document.currentScript.dataset.plotly;
   const PAPER_PIXELS = 680;  // between the margins of an A4 page
@@ -79,9 +79,9 @@
     const etag = answer.headers.get("ETag");
     const tag = etag && url.search + etag; // without a tag it may always be another one
     if (tag && tag === state.tag) return;
-    const { data, layout } = await answer.json();
+    state.picture = await answer.json();
     await loaded;
-    await inTurn(figure, () => plot(figure, data, layout));
+    await inTurn(figure, () => plot(figure, state));
     state.tag = tag;
     state.drawn = performance.now();
     state.address = figure.dataset.figure;
@@ -90,12 +90,91 @@
   }
 
   // A sentence in place of curves needs little room; when those come the figure grows.
-  async function plot(figure, data, layout) {
+  async function plot(figure, state) {
+    const { data, layout } = state.picture;
     const resized = figure.dataset.drawn && figure.hasAttribute("data-empty") === data.length > 0;
     figure.toggleAttribute("data-empty", data.length === 0);
-    await Plotly.react(figure, data, layout, CONFIG);
+    await Plotly.react(figure, data, zoomed(figure, layout), CONFIG);
     if (resized) await Plotly.Plots.resize(figure);
+    if (state.listens) return;
+    state.listens = true;
+    figure.on("plotly_relayout", (change) => remember(figure, change));
+    figure.on("plotly_doubleclick", () => { zooms.delete(figure.id); write(); plot(figure, state); });
   }
+
+  // What a reader has zoomed into stands in the address, `zoom=curves*x*10*50*y*2.1*2.4`: a link shows it, a refresh keeps
+  // it. It holds for one view of a figure; another axis or another part of the curves begins whole again.
+  const ZOOM = "zoom";
+  let zooms = read();
+
+  function read() {
+    const found = new Map();
+    for (const text of new URLSearchParams(location.search).getAll(ZOOM)) {
+      const [name, ...parts] = text.split("*");
+      const ranges = new Map();
+      for (let place = 0; place + 2 < parts.length; place += 3) {
+        const [axis, ...ends] = parts.slice(place, place + 3);
+        const range = ends.map((end) => (end.trim() && Number.isFinite(Number(end)) ? Number(end) : end));
+        if (/^[xy]\d?$/.test(axis) && range.every((end) => typeof end === "number" || !Number.isNaN(Date.parse(end)))) ranges.set(axis, range);
+      }
+      const figure = document.getElementById(`figure-${name}`);
+      if (figure && ranges.size) found.set(figure.id, { address: null, ranges });
+    }
+    return found;
+  }
+
+  function write() {
+    const url = new URL(location.href);
+    url.searchParams.delete(ZOOM);
+    for (const [id, { ranges }] of zooms) {
+      const parts = [...ranges].flatMap(([axis, ends]) => [axis, ...ends.map(short)]);
+      url.searchParams.append(ZOOM, [id.replace(/^figure-/, ""), ...parts].join("*"));
+    }
+    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  }
+
+  const short = (end) => (typeof end === "number" ? String(Number(end.toPrecision(6))) : end);
+  const axisName = (axis) => `${axis[0]}axis${axis.slice(1)}`;
+
+  function remember(figure, change) {
+    const changed = Object.keys(change).map((key) => key.match(/^([xy])axis(\d?)\.(range|autorange)/)).filter(Boolean);
+    if (!changed.length) return;
+    const ranges = zooms.get(figure.id)?.ranges ?? new Map();
+    for (const [, letter, number] of changed) {
+      const { range } = figure.layout[axisName(letter + number)];
+      ranges.set(letter + number, [...range]);
+    }
+    zooms.set(figure.id, { address: figure.dataset.figure, ranges });
+    write();
+  }
+
+  // The layout with the ranges that were zoomed into. Plotly would write into the one that was fetched, and would keep
+  // ranges by itself; what it may keep is which traces of the legend are hidden.
+  function zoomed(figure, fetched) {
+    const layout = structuredClone(fetched);
+    layout.uirevision ??= figure.dataset.figure;
+    for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) layout[name].uirevision = false;
+    for (const [axis, range] of zooms.get(figure.id)?.ranges ?? []) {
+      const found = layout[axisName(axis)];
+      if (found && !found.fixedrange) { found.range = [...range]; found.autorange = false; }
+    }
+    return layout;
+  }
+
+  // The page has another view, and perhaps another address: zooms of figures that have not changed come along.
+  function reconcile() {
+    for (const [id, zoom] of zooms) {
+      const address = document.getElementById(id)?.dataset.figure;
+      zoom.address ??= address;  // one that came with the address is of the view that came with it
+      if (address !== zoom.address) zooms.delete(id);
+    }
+    write();
+  }
+
+  addEventListener("popstate", () => {
+    zooms = read();
+    every((figure) => { const state = states.get(figure); if (state?.picture) inTurn(figure, () => plot(figure, state)); });
+  });
 
   function inSight(figure) {
     const { top, bottom } = figure.getBoundingClientRect();
@@ -128,7 +207,7 @@
   }
 
   const every = (act) => document.querySelectorAll("[data-figure]").forEach(act);
-  document.addEventListener("bench:refresh", () => every(follow));
+  document.addEventListener("bench:refresh", () => { reconcile(); every(follow); });
   document.addEventListener("bench:theme", () => every(draw));
   PHONE.addEventListener("change", () => every(draw));
   addEventListener("beforeprint", () => every(onPaper));
