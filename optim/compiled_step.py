@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils._triton import has_triton
 
+from optim import accelerators
 from optim.rows import chunk_elements
 
 # A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
@@ -32,7 +33,8 @@ _CPU_PAYS_ELEMENTS = 2**26
 # Of what the factors give, on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
 _CPU_CHUNK_ELEMENTS = 2**22
 # Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call of 20 us.
-_SMALLEST_BLOCK = {"cpu": 2**16, "cuda": 2**12}
+_CPU_SMALLEST_BLOCK = 2**16
+_ACCELERATOR_SMALLEST_BLOCK = 2**12
 _VARIANTS = 64
 
 
@@ -50,14 +52,14 @@ def wanted(asked: bool | None, elements: int, device: torch.device) -> bool:
     """
     if asked is False:
         return False
-    if not has_compiler(device.type):
+    if not has_compiler(device.type) and not accelerators.is_simulated():
         if asked:
             raise RuntimeError(
                 f"compile=True needs a compiler for {device.type}: a C++ compiler on the PATH (or in CXX) for the "
                 f"CPU, Triton for CUDA; leave compile=None to do without where there is none"
             )
         return False
-    return bool(asked) or device.type == "cuda" or elements >= _CPU_PAYS_ELEMENTS
+    return bool(asked) or accelerators.is_accelerator(device) or elements >= _CPU_PAYS_ELEMENTS
 
 
 @cache
@@ -72,13 +74,15 @@ def has_compiler(device_type: str) -> bool:
 
 def suits(weight: Tensor) -> bool:
     """Whether a block is large enough to be moved by compiled code."""
-    return weight.ndim == 2 and weight.numel() >= _SMALLEST_BLOCK.get(weight.device.type, 0)
+    accelerated = accelerators.is_accelerator(weight.device)
+    smallest = _ACCELERATOR_SMALLEST_BLOCK if accelerated else _CPU_SMALLEST_BLOCK
+    return weight.ndim == 2 and weight.numel() >= smallest
 
 
 def limit_of(weight: Tensor, *, largest: int) -> int:
     """How many elements of a block may be worked on at a time, where the largest block has `largest`."""
-    limit = _CPU_CHUNK_ELEMENTS if weight.device.type == "cpu" else chunk_elements(weight.device)
-    return min(max(1, largest), limit)
+    accelerated = accelerators.is_accelerator(weight.device)
+    return min(max(1, largest), chunk_elements(weight.device) if accelerated else _CPU_CHUNK_ELEMENTS)
 
 
 def numbers(
@@ -118,17 +122,17 @@ def move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Ten
         product: What is added to G's part of the numerator, m × n; None for nothing.
         by: `numbers`, in the type of the arithmetic.
     """
-    _compiled(_move_elements)(weight, gradient, moment, product, by)
+    _callable(_move_elements)(weight, gradient, moment, product, by)
 
 
 def move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
     """W in place, where rows or columns share one v: the divisor sqrt(v / debias) + eps is m × 1 or 1 × n."""
-    _compiled(_move_shared)(weight, gradient, divisor, product, by)
+    _callable(_move_shared)(weight, gradient, divisor, product, by)
 
 
 def column_square_sums(matrix: Tensor) -> Tensor:
     """Sums of the squares of each column of m × n, in float32, or in float64 for float64."""
-    sums: Tensor = _compiled(_column_square_sums)(matrix)
+    sums: Tensor = _callable(_column_square_sums)(matrix)
     return sums
 
 
@@ -161,6 +165,10 @@ def room_for_variants() -> Iterator[None]:
 
     with torch._dynamo.config.patch(recompile_limit=_VARIANTS):
         yield
+
+
+def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function if accelerators.is_simulated() else _compiled(function)
 
 
 @cache

@@ -18,6 +18,7 @@ their steps in the curvature of f:
 so that eta_k ≤ 1 never increases f: ||R||_2^2 is the Lipschitz constant of grad_L, and R R^T its Hessian (Tong, Ma,
 Chi, "Accelerating Ill-Conditioned Low-Rank Matrix Estimation via Scaled Gradient Descent", 2021). L moves first and R
 sees it, so that at eta = 1 a step of `scaled_gd` is one of alternating least squares; both at once would overshoot.
+Both are worked out on factors of ordinary size: the squares of those of an idle block would not be numbers any more.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from math import cos, pi
 import torch
 from torch import Tensor
 
-from optim.low_rank import Factors, Momentum, Sketch, started
+from optim.low_rank import Factors, Momentum, Sketch, scaled_rows, started
 
 _Precondition = Callable[[Tensor, Tensor], Tensor]
 """From a Gram matrix (r × r) and a gradient of r rows to the step of length 1."""
@@ -41,12 +42,14 @@ def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> F
         fresh: Start from a sketch instead of L' and R'.
         sketch: Draws that start; also where R' is zero.
     """
-    return _descended(momentum, _by_the_largest_eigenvalue, iterations=iterations, fresh=fresh, sketch=sketch)
+    return _descended(
+        momentum, _by_the_largest_eigenvalue, together=True, iterations=iterations, fresh=fresh, sketch=sketch
+    )
 
 
 def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
     """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`."""
-    return _descended(momentum, _by_the_inverse, iterations=iterations, fresh=fresh, sketch=sketch)
+    return _descended(momentum, _by_the_inverse, together=False, iterations=iterations, fresh=fresh, sketch=sketch)
 
 
 def step_size(k: int, steps: int) -> float:
@@ -55,7 +58,7 @@ def step_size(k: int, steps: int) -> float:
 
 
 def _descended(
-    momentum: Momentum, precondition: _Precondition, *, iterations: int, fresh: bool, sketch: Sketch
+    momentum: Momentum, precondition: _Precondition, *, together: bool, iterations: int, fresh: bool, sketch: Sketch
 ) -> Factors:
     right = started(momentum.carried.right, fresh=fresh, sketch=sketch)
     # L^T, r × m: thin matrices are rows. A sketch has no L to go with it: take the best one.
@@ -66,10 +69,13 @@ def _descended(
         left = torch.where(restarted, best, left)
     for k in range(iterations):
         eta = step_size(k, iterations)
-        gram = right @ right.mT
-        left = left - eta * precondition(gram, gram @ left - momentum.rows_times_transposed(right))
-        gram = left @ left.mT
-        right = right - eta * precondition(gram, gram @ right - momentum.rows_times(left))
+        # With other = U / s, the step is the same in y = rows / s: y <- y - eta precondition(U U^T, U U^T y - U M).
+        unit, scale = scaled_rows(right, together=together)
+        gram, y = unit @ unit.mT, left / scale
+        left = scale * (y - eta * precondition(gram, gram @ y - momentum.rows_times_transposed(unit)))
+        unit, scale = scaled_rows(left, together=together)
+        gram, y = unit @ unit.mT, right / scale
+        right = scale * (y - eta * precondition(gram, gram @ y - momentum.rows_times(unit)))
     return Factors(left.mT, right)
 
 

@@ -14,13 +14,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from optim import accelerators
+
 _NEVER_DEBIASED = 1e18
 
 
 def applies(tensors: Iterable[Tensor]) -> bool:
     """Whether the kernel may be given these tensors."""
     return all(
-        tensor.dtype is torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in tensors
+        tensor.dtype is torch.float32 and tensor.is_contiguous() and not accelerators.is_accelerator(tensor.device)
+        for tensor in tensors
     )
 
 

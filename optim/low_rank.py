@@ -22,11 +22,13 @@ the bias-corrected momentum, by one GEMM of inner size 2r.
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from math import log2
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from optim import accelerators
 from optim.products import times, times_transposed
 
 Sketch = Callable[[], Tensor]
@@ -97,7 +99,8 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
     rows = started(momentum.carried.right, fresh=fresh, sketch=sketch)
     basis = momentum.carried.left.mT
     for _ in range(iterations):
-        basis = orthonormal_rows(momentum.rows_times_transposed(rows))
+        # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
+        basis = orthonormal_rows(momentum.rows_times_transposed(scaled_rows(rows)[0]))
         rows = momentum.rows_times(basis)
     return Factors(basis.mT, rows)
 
@@ -178,38 +181,64 @@ def added(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float
 def started(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
     """The rows to iterate from: R', or a sketch where asked for, or where R' is zero.
 
-    No iteration moves from R' = 0, which a block keeps while all of its gradients have been zero.
+    No iteration moves from R' = 0, which a block keeps while all of its gradients have been zero. What is negligible
+    counts as zero.
     """
     if fresh:
         return sketch()
-    if _is_free_to_read(right) and bool((right[..., 0, :] != 0.0).any(dim=-1).all()):
+    least, reads = _least(right.dtype), not accelerators.is_accelerator(right.device)
+    if reads and bool((right[..., 0, :].abs() >= least).any(dim=-1).all()):
         return right  # so nearly always, and the first rows are enough to see it
-    zero = right.abs().amax(dim=(-2, -1), keepdim=True) == 0.0
-    if _is_free_to_read(zero) and not bool(zero.any()):
+    zero = right.abs().amax(dim=(-2, -1), keepdim=True) < least
+    if reads and not bool(zero.any()):
         return right
     return torch.where(zero, sketch(), right)
+
+
+def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor]:
+    """The rows at ordinary size, and what they were multiplied with: no square of theirs leaves the range of floats.
+
+    A block whose gradient is zero, such as an expert that no token reaches, has a momentum that shrinks by b1 a step;
+    after some 180 steps the squares of a norm are 0. By powers of two, which change no digit.
+
+    Args:
+        rows: r rows, or a batch of such.
+        together: One factor for all rows of a block instead of one a row.
+
+    Returns:
+        Rows whose largest element is in [1, 4), zero where it was negligible, as they are where it is not finite; and
+        the factors, r × 1 (1 × 1 if `together`).
+    """
+    largest = rows.abs().amax(dim=(-2, -1) if together else -1, keepdim=True)
+    exponent = torch.where(largest.isfinite(), largest, 1.0).frexp().exponent - 1
+    factor = torch.ldexp(torch.ones_like(largest), -exponent.clamp(max=_largest_exponent(rows.dtype)))
+    factor = torch.where(largest < _least(rows.dtype), 1.0, factor)
+    return torch.where(largest < _least(rows.dtype), 0.0, rows * factor), factor
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
     """An orthonormal basis of the span of r rows: Cholesky QR, twice, and a safer way for blocks it would fail on.
 
-    The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix.
+    The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix;
+    negligible ones become zero.
     Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
     from above: below ten times sqrt(machine epsilon), or where the factorisation breaks down (rows that depend on
     each other, are zero or not finite), another way takes over. (Yamamoto et al., "Roundoff error analysis of the
     CholeskyQR2 algorithm", 2015.) On the CPU that is Householder's QR. An accelerator would have to wait for the host
     to decide, and is slow at it: there, see `_shifted`.
     """
-    unit = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    even, _ = scaled_rows(rows)
+    length = torch.linalg.vector_norm(even, dim=-1, keepdim=True)
+    unit = even / torch.where(length == 0.0, 1.0, length)
     gram = times_transposed(unit, unit)
     lower, failed = torch.linalg.cholesky_ex(gram)
     smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
     bad = ((failed != 0) | ~(smallest_pivot > 10.0 * torch.finfo(rows.dtype).eps ** 0.5))[..., None, None]
-    if not _is_free_to_read(bad):
+    if accelerators.is_accelerator(rows.device):
         return _shifted(unit, gram, bad)
     if not bool(bad.any()):
         return _again(_divided(unit, lower))
-    householder: Tensor = torch.linalg.qr(rows.mT).Q.mT
+    householder: Tensor = torch.linalg.qr(even.mT).Q.mT
     if bool(bad.all()):
         return householder
     basis = _again(_divided(unit, lower))
@@ -242,13 +271,19 @@ def _shifted(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
     """
     rank = unit.shape[-2]
     shift = torch.where(bad, 11.0 * rank * torch.finfo(unit.dtype).eps, 0.0)[..., 0].to(unit.dtype)
-    rows = torch.where(bad & (unit.isnan().all(dim=-1, keepdim=True)), 0.0, unit)
-    gram = torch.where(bad, rows @ rows.mT, gram)
     gram.diagonal(dim1=-2, dim2=-1).add_(shift)
     lower, _ = torch.linalg.cholesky_ex(gram)
-    return _again(_divided(rows, lower), shift)
+    return _again(_divided(unit, lower), shift)
 
 
-def _is_free_to_read(tensor: Tensor) -> bool:
-    """Whether reading the tensor's values makes nobody wait: so on the CPU; on an accelerator the host would."""
-    return tensor.device.type == "cpu"
+def _least(dtype: torch.dtype) -> float:
+    """Below, what a row or a block has for its largest element is negligible: 3.5e-29 in float32.
+
+    Far from the smallest number, so that a quotient by it stays in range.
+    """
+    return torch.finfo(dtype).tiny ** 0.75
+
+
+def _largest_exponent(dtype: torch.dtype) -> int:
+    """Of two, so that its inverse is a number of full precision."""
+    return round(-log2(torch.finfo(dtype).tiny))

@@ -12,6 +12,8 @@ torch reaches oneDNN for float32 only through the operator that its own compiler
 import torch
 from torch import Tensor
 
+from optim import accelerators
+
 # Multiply-adds; 128 × 512 by 6 rows take oneDNN 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
 _WORTH_IT = 2**21
 
@@ -42,7 +44,7 @@ def _suits_onednn(rows: Tensor, matrix: Tensor) -> bool:
         and matrix.ndim == 2
         and rows.shape[0] * matrix.numel() >= _WORTH_IT
         and matrix.dtype is rows.dtype is torch.float32
-        and matrix.device.type == "cpu"
+        and not accelerators.is_accelerator(matrix.device)
     )
 
 

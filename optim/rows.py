@@ -11,6 +11,8 @@ from types import EllipsisType
 import torch
 from torch import Tensor
 
+from optim import accelerators
+
 Rows = slice | EllipsisType
 """Rows of a block; `...` for all of it, also where it has no rows (a scalar)."""
 
@@ -25,7 +27,7 @@ _ACCELERATOR_CHUNK_ELEMENTS = 2**24
 
 def chunk_elements(device: torch.device) -> int:
     """How many elements of blocks are worked on at a time there."""
-    return _CPU_CHUNK_ELEMENTS if device.type == "cpu" else _ACCELERATOR_CHUNK_ELEMENTS
+    return _ACCELERATOR_CHUNK_ELEMENTS if accelerators.is_accelerator(device) else _CPU_CHUNK_ELEMENTS
 
 
 def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
