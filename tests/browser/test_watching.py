@@ -146,12 +146,15 @@ RANGES = "figure => [figure.layout.xaxis.range, figure.layout.yaxis.range].map(r
 
 
 def drag(page, selector: str, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Pull the mouse from one place of an element to another, as shares of its width and height."""
-    box = page.locator(selector).first.bounding_box()
-    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
-    page.mouse.move(*places[0])
+    """Pull the mouse from one place of an element to another, as shares of its width and height, once it stands still
+    and nothing lies above it."""
+    element = page.locator(selector).first
+    element.evaluate("each => each.scrollIntoView({ block: 'center' })")
+    box = element.bounding_box()
+    element.hover(position={"x": start[0] * box["width"], "y": start[1] * box["height"]})
+    box = element.bounding_box()
     page.mouse.down()
-    page.mouse.move(*places[1], steps=8)
+    page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=8)
     page.mouse.up()
 
 
@@ -162,7 +165,7 @@ def test_a_zoom_outlasts_refreshes_and_is_shared_by_the_address(eyes, site):
     watched = eyes.look()
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     figure = page.locator("#figure-curves")
-    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".scatterlayer .trace").first).to_be_attached()
     whole = figure.evaluate(RANGES)
     drag(page, "#figure-curves .nsewdrag", (0.1, 0.2), (0.3, 0.7))
     expect(page).to_have_url(re.compile(r"\?zoom=curves\*x\*"))
@@ -177,8 +180,7 @@ def test_a_zoom_outlasts_refreshes_and_is_shared_by_the_address(eyes, site):
     expect(page).to_have_url(re.compile(r"\?sort=state&zoom=curves\*x\*"))
     shared = eyes.look().open(page.url, figures=FIGURES)
     assert shared.locator("#figure-curves").evaluate(RANGES) == [pytest.approx(range, rel=1e-4) for range in zoomed]
-    drawn = figure.bounding_box()
-    page.mouse.dblclick(drawn["x"] + drawn["width"] / 2, drawn["y"] + drawn["height"] / 2)
+    page.locator("#figure-curves .nsewdrag").first.dblclick()
     expect(page).to_have_url(re.compile(r"\?sort=state$"))
     assert figure.evaluate(RANGES)[0] == whole[0]
     drag(page, "#figure-curves .nsewdrag", (0.1, 0.2), (0.3, 0.7))
