@@ -48,5 +48,5 @@ def test_three_sizes_are_trained_and_fitted(client: Client) -> None:
     assert [point.parameters for point in fit.points] == [81_216, 274_640, 858_880]
     assert report.form == "n0" and set(fit.coefficients) == {"A", "alpha"}
     assert all(cell.comparison.complete for cell in client.cells(id))
-    (predicted,) = fit.predictions
-    assert predicted.memory is not None and predicted.memory.state_bytes.value > 1e9
+    # Twenty steps with one seed show no fall of the loss with size: nothing is predicted, and why is said.
+    assert fit.no_law is not None and fit.predictions == ()

@@ -159,7 +159,7 @@ def test_a_full_disk_is_said_and_the_next_try_goes_on(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=prepare_on_a_full_disk, args=(folder, answer))
     process.start()
     process.join()
-    assert answer.read_text().startswith(f"infrastructure: no room to prepare {folder / 'python-stdlib-byte'}: ")
+    assert answer.read_text().startswith(f"storage_full: no room to prepare {folder / 'python-stdlib-byte'}: ")
     assert answer.read_text().endswith("Make room, then repeat the command: finished shards are kept.")
     order = Order(dataset="python-stdlib", section_bytes=SECTION_BYTES)
     assert isinstance(prepare_once(MadeSource(), order, folder), Manifest)
