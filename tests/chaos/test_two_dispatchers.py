@@ -170,7 +170,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
                     each.kill()
 
 
-def runs_of(name: str, seeds: tuple[int, ...], steps: int = 150) -> ComparisonSpec:
+def runs_of(name: str, seeds: tuple[int, ...], steps: int = 60) -> ComparisonSpec:
     """One run of the first candidate for each seed."""
     spec = small_comparison(name=name, steps=steps, seeds=seeds)
     return spec.model_copy(update={"candidates": spec.candidates[:1]})
