@@ -116,8 +116,8 @@ class Admission:
                 lane.end_turn(turn)
 
         async def answering(message: Message) -> None:
-            if lane is self._heavy and message["type"] == "http.response.start":
-                end_turn()  # the file is made; how slowly it is fetched holds nobody up
+            if message["type"] == "http.response.start":
+                end_turn()  # the answer is made; how slowly it is fetched holds nobody up
             await send(message)
 
         try:

@@ -6,17 +6,21 @@ room for a new one: who only holds connections holds up nobody.
 """
 
 import asyncio
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from api.throttle import network_of
 
 HEAD_SECONDS = 10.0
 """Until a request's head is whole, from the connection's begin or the answer before; bodies: `guards.py`."""
 HEAD_BYTES = 64 * 2**10
 """Browsers and proxies send a few KiB."""
 UNREAD_SECONDS = 60.0
-"""For an answer of which the other side takes nothing."""
+"""For an answer of which the other side takes next to nothing."""
+TAKEN_BYTES = 16 * 2**10
+"""What it has to take meanwhile, at the least."""
 MOST_CONNECTIONS = 2_048
 """Two hundred pages and a thousand workers; at 64 KiB that the server reads ahead, 128 MiB."""
 MOST_OF_ONE_ADDRESS = 256
@@ -36,7 +40,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._in_message = False
 
     @property
     def quiet_since(self) -> float | None:
@@ -60,24 +63,30 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, unless the head has become too large."""
-        super().data_received(data)
-        if self._head_timer is None or self._in_message:
-            return
+        """Read on, unless a head, what follows a chunked body, or what comes beside an answer has become too large."""
         self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+        super().data_received(data)
+        if self._head_bytes <= HEAD_BYTES or self.transport.is_closing():
+            return
+        if self._head_timer is None:  # in the middle of a request or an answer, there is nothing to say
+            self.transport.abort()
+        else:
             self.transport.write(HEAD_TOO_LARGE)
             self.transport.close()
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._stop_waiting()
-        self._in_message = True
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, which others bound."""
+        self._head_bytes -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The body is whole."""
-        self._in_message = False
+        self._head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -89,7 +98,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The other side does not read: for a while."""
         super().pause_writing()
-        self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+        self._await_reader()
+
+    def _await_reader(self) -> None:
+        left_bytes = self.transport.get_write_buffer_size()
+        self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, left_bytes)
+
+    def _look_at_reader(self, left_bytes: int) -> None:
+        """Whoever reads, however slowly, is waited for."""
+        if left_bytes - self.transport.get_write_buffer_size() < TAKEN_BYTES:
+            self.transport.abort()
+        else:
+            self._await_reader()
 
     def resume_writing(self) -> None:
         """It reads."""
@@ -110,8 +130,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_one_too_many(self) -> bool:
         others = [each for each in self.connections if isinstance(each, BoundedProtocol) and each is not self]
         if not self._speaks_for_many() and self.client is not None:
-            address = self.client[0]
-            if sum(each.client is not None and each.client[0] == address for each in others) >= MOST_OF_ONE_ADDRESS:
+            network = network_of(self.client[0])
+            same = sum(each.client is not None and network_of(each.client[0]) == network for each in others)
+            if same >= MOST_OF_ONE_ADDRESS:
                 return True
         if len(others) < self.most_connections:
             return False
@@ -124,6 +145,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def _speaks_for_many(self) -> bool:
         if self.client is None:
             return True  # a Unix socket
-        proxies = self.config.forwarded_allow_ips or ""
-        trusted = proxies.split(",") if isinstance(proxies, str) else list(proxies)
-        return ip_address(self.client[0]).is_loopback or self.client[0] in trusted or "*" in trusted
+        address = ip_address(self.client[0].partition("%")[0])
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return address.is_loopback or any(_covers(each, address) for each in _trusted(self.config.forwarded_allow_ips))
+
+
+def _trusted(proxies: list[str] | str | None) -> list[str]:
+    """What `--forwarded-allow-ips` says: addresses, networks, or `*` for everybody."""
+    given = (proxies or "").split(",") if isinstance(proxies, str) or proxies is None else proxies
+    return [each.strip() for each in given]
+
+
+def _covers(trusted: str, address: IPv4Address | IPv6Address) -> bool:
+    try:
+        return trusted == "*" or address in ip_network(trusted, strict=False)
+    except ValueError:  # a name, or nothing
+        return False

@@ -10,6 +10,7 @@ config/train_gpt2_small_mars.py). `pytorch_optimizer` has MARS too, with sqrt(v 
 Adam's divisor: at gradients of 1e-6 its first step is 12 % shorter.
 """
 
+import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
@@ -57,6 +58,8 @@ class Mars(Parameterwise):
             return
         beta1, _ = group["betas"]
         corrected = gradient.add(gradient - state["last_grad"], alpha=group["gamma"] * beta1 / (1.0 - beta1))
-        corrected.div_(matrix_norm(corrected).clamp_min_(1.0))
+        # Of a convolution the whole tensor is clipped, as the authors clip every parameter.
+        norm = matrix_norm(corrected) if corrected.ndim <= 3 else torch.linalg.vector_norm(corrected)
+        corrected.div_(norm.clamp_min_(1.0))
         state["last_grad"].copy_(gradient)
         descend(weight, adam_direction(corrected, state, group), group)

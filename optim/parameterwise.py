@@ -10,7 +10,7 @@ of its own.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -106,6 +106,7 @@ class Parameterwise(torch.optim.Optimizer, ABC):
         """Load what `state_dict` gave; raises ValueError, before anything changes, where a shape differs."""
         saved_of = dict(self._saved_states(state_dict))
         own = [dict(group) for group in self.param_groups]
+        self._refuse_other_sides(state_dict["param_groups"])
         super().load_state_dict(state_dict)
         for group, kept in zip(self.param_groups, own, strict=True):
             for option, value in kept.items():
@@ -115,6 +116,17 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             for key in saved.keys() - {"step"}:
                 dtype = _compute_dtype(parameter)
                 self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype, copy=True)
+
+    def _refuse_other_sides(self, saved_groups: Sequence[Mapping[str, Any]]) -> None:
+        """Square matrices were projected on their other side before groups had an `output_axis`: shapes do not tell."""
+        for saved, group in zip(saved_groups, self.param_groups, strict=False):
+            if group.get("projected") and "output_axis" not in saved:
+                for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                    if parameter.ndim == 2 and parameter.shape[0] == parameter.shape[1]:
+                        raise ValueError(
+                            f"the state of {name} projects its square matrix on the other side; begin anew, or go on "
+                            f"with the version that saved it"
+                        )
 
     def _parameters(self) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
         for group in self.param_groups:

@@ -96,13 +96,17 @@ def _vector(site: Site) -> Iterator[Place]:
         yield Place(kind=BlockKind.VECTOR)
 
 
+_PROMPTS = frozenset({"prompt_encoder", "prompt_embeddings", "prompt_embedding", "prompt_tokens", "soft_prompt"})
+"""What PEFT and others call trained prompts and what makes them."""
+
+
 def _adapter(site: Site) -> Iterator[Place]:
     """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank.
 
     So are prompts that are trained in front of a frozen model (Lester et al., arXiv 2104.08691) and what makes them, as
     PEFT's `prompt_encoder`: a table of vectors, all of which every step reads, unlike a table of tokens.
     """
-    if site.tensor.ndim == 2 and any(name.startswith("lora_") or "prompt" in name for name in (*site.path, site.name)):
+    if site.tensor.ndim == 2 and any(name.startswith("lora_") or name in _PROMPTS for name in (*site.path, site.name)):
         yield Place(kind=BlockKind.ADAPTER, output_axis=site.output_axis)
 
 

@@ -81,7 +81,10 @@ class Shampoo(Parameterwise):
             state[f"statistics_{side}"].lerp_(squares, 1.0 - group["betas"][1])
             if renewed:
                 state[f"root_{side}"].copy_(_inverse_fourth_root(state[f"statistics_{side}"]))
-        direction = _preconditioned(state["exp_avg"], state, sides)
+        # The graft gives the length: of an idle expert's momentum, which fades, no square leaves the range of floats.
+        momentum = state["exp_avg"]
+        largest = momentum.abs().amax(dim=(-2, -1), keepdim=True)
+        direction = _preconditioned(momentum / torch.where(largest > 0.0, largest, 1.0), state, sides)
         length = matrix_norm(direction).clamp_min_(torch.finfo(direction.dtype).tiny)
         descend(weight, direction * (matrix_norm(adam) / length), group)
 

@@ -108,14 +108,24 @@ class SteadyStream:
         """Write, or count what could not be written."""
         try:
             if self._lost_lines:
-                self._stream.write(f"({self._lost_lines} lines of this log were lost: its disk had no room)\n")
-                self._stream.flush()
+                self._put(f"({self._lost_lines} lines of this log were lost: its disk had no room)\n")
                 self._lost_lines = 0
-            self._stream.write(text)
-            self._stream.flush()
+            self._put(text)
         except OSError:
             self._lost_lines += text.count("\n")
         return len(text)
+
+    def _put(self, text: str) -> None:
+        """Past the stream's buffer, which would keep what could not be written, and write it later."""
+        try:
+            number = self._stream.fileno()
+        except (OSError, ValueError):  # a stream of Python's alone
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        content = text.encode(errors="replace")
+        while content:
+            content = content[os.write(number, content) :]
 
     def flush(self) -> None:
         """Every write was flushed."""

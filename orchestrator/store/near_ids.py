@@ -18,8 +18,8 @@ ABBREVIATED: Final = re.compile(r"([0-9a-z]{1,32})(?:-(\d{1,9}))?")
 """The beginning of an experiment's id; behind it, of a run, its number, with or without zeros. Nothing else is looked
 for: a lookup reads all ids."""
 MOST_NEAR = 5
-COMPARED_IDS = 2_000
-"""So many ids, of the newest experiments, are compared letter by letter."""
+COMPARED_IDS = 200
+"""So many ids, of the newest experiments, are compared letter by letter: milliseconds, in which others may wait."""
 ALIKE = 0.75
 """Share of the letters from which on two ids look alike: eight of ten."""
 

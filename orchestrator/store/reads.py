@@ -1,6 +1,7 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -330,7 +331,8 @@ def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[
     """For each experiment, how its runs with a result ended, but for those that converged."""
     found: dict[int, dict[Verdict, int]] = {}
     for row in connection.execute(_VERDICTS, {"numbers": list(numbers)}):
-        found.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
+        with suppress(ValueError):  # a damaged one is told by its run
+            found.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
     return found
 
 

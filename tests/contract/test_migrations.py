@@ -181,6 +181,22 @@ def test_an_unknown_revision_is_refused(empty: Database) -> None:
         empty.migrate("nonsense")
 
 
+def test_a_row_that_is_no_text_stops_no_migration(empty: Database) -> None:
+    """It is found by whoever reads it."""
+    if empty.dialect != "sqlite":
+        pytest.skip("PostgreSQL refuses text that is no UTF-8")
+    empty.migrate()
+    Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets")).submit(comparison_spec(seeds=(1, 2)))
+    empty.migrate("0016")
+    with empty.writing() as connection:
+        first = sa.text(
+            "update run_specs set spec = cast(x'7bff7d' as text) where run_id = (select min(run_id) from run_specs)"
+        )
+        assert connection.execute(sa.text(damage)).rowcount
+    empty.migrate()
+    assert len(maintenance.faults(empty)) >= 1
+
+
 def test_rows_that_are_there_get_the_checksum_that_new_ones_have(empty: Database) -> None:
     empty.migrate()
     bench = Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets"))

@@ -1,6 +1,7 @@
 """Connections that say nothing, too much or too little, on a real socket."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -99,6 +100,64 @@ def test_a_head_without_end_is_refused():
         assert (await reader.readline()).startswith(b"HTTP/1.1 431")
 
     play(scene)
+
+
+def test_what_follows_a_chunked_body_without_end_is_cut_off():
+    """Trailers have no size of their own, and belong to no head."""
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        _, writer = await connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n")
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 2**26:
+                writer.write(b"x: " + b"a" * 8_000 + b"\r\n")
+                await writer.drain()
+                sent += 8_000
+        assert sent < 2**26
+        while state.connections:
+            await asyncio.sleep(0.01)
+
+    play(scene)
+
+
+def test_who_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        reader, writer = await connect()
+        writer.write(REQUEST.replace(b"/", b"/large", 1))
+        await reader.readuntil(b"\r\n\r\n")
+        taken = 0
+        while taken < 2**26:
+            piece = await reader.read(2**20)
+            assert piece, f"cut off after {taken} bytes"
+            taken += len(piece)
+            await asyncio.sleep(0.01)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted"),
+    [
+        ("127.0.0.1", ""),
+        ("::1", ""),
+        ("::ffff:127.0.0.1", ""),
+        ("172.18.3.4", "10.0.0.1, 172.18.0.0/16"),
+        ("2001:db8::1", "*"),
+    ],
+)
+def test_this_machine_and_trusted_proxies_speak_for_many(address: str, trusted: str):
+    async def scene() -> None:
+        config = uvicorn.Config(app, forwarded_allow_ips=trusted)
+        protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={})
+        protocol.client = (address, 1)
+        assert protocol._speaks_for_many()
+        protocol.client = ("192.0.2.1", 1)
+        assert protocol._speaks_for_many() is (trusted == "*")
+
+    asyncio.run(scene())
 
 
 def test_the_quietest_one_makes_room(monkeypatch: pytest.MonkeyPatch):

@@ -36,14 +36,27 @@ def test_a_state_of_another_rank_is_refused_before_anything_changes():
 
 
 def test_an_option_that_a_saved_state_does_not_know_stays_as_it_was_given():
-    model = nn.Linear(8, 8, bias=False)
+    model = nn.Linear(8, 6, bias=False)
     optimizer = GaLore([{"params": [("weight", model.weight)], "projected": True, "output_axis": 1}], 0.1)
-    model.weight.grad = torch.ones(8, 8)
+    model.weight.grad = torch.ones(6, 8)
     optimizer.step()
     saved = optimizer.state_dict()
     del saved["param_groups"][0]["output_axis"]
     optimizer.load_state_dict(saved)
     assert optimizer.param_groups[0]["output_axis"] == 1
+
+
+def test_a_state_that_projects_square_matrices_on_their_other_side_is_refused():
+    """Its shapes are the same: nothing else would tell."""
+    model = nn.Linear(8, 8, bias=False)
+    optimizer = GaLore([{"params": [("weight", model.weight)], "projected": True, "output_axis": 0}], 0.1)
+    model.weight.grad = torch.ones(8, 8)
+    optimizer.step()
+    saved = optimizer.state_dict()
+    optimizer.load_state_dict(saved)
+    del saved["param_groups"][0]["output_axis"]
+    with pytest.raises(ValueError, match="state of weight projects its square matrix on the other side; begin anew"):
+        optimizer.load_state_dict(saved)
 
 
 def test_state_of_bfloat16_weights_is_float32_and_stays_so_through_loading():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from optim.build import build
 from optim.catalog import entry, names
 from optim.errors import UnplacedWeightsError
+from optim.shampoo import Shampoo
 from optim.state import state_bytes
 from tests.reference.architectures import ARCHITECTURES
 
@@ -152,3 +153,17 @@ def test_shampoo_finds_roots_where_single_precision_does_not_converge():
     values = (exact.eigenvalues / exact.eigenvalues[-1]).clamp_min(RIDGE) ** -0.25
     expected = (exact.eigenvectors * values) @ exact.eigenvectors.T
     torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=1e-3)
+
+
+def test_an_idle_expert_of_shampoos_comes_to_rest():
+    """Its momentum fades until no square of it is a number: the graft must not make a step of that."""
+    weight = nn.Parameter(numbers(torch.Size((2, 16, 24)), 1))
+    optimizer = Shampoo([("experts", weight)], 1e-3, weight_decay=0.0)
+    for step in range(520):
+        if step == 300:
+            before = weight[1].detach().clone()
+        weight.grad = 1e-3 * numbers(weight.shape, step)
+        if step >= 20:
+            weight.grad[1] = 0.0
+        optimizer.step()
+    assert (weight[1] - before).abs().max() <= 1e-6

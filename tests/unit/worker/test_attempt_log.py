@@ -1,6 +1,7 @@
 """What an attempt's process prints is in its file, whoever prints it, and nothing after the attempt is."""
 
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tests.reference.made_spec import made_spec
 from worker.attempt import forget_checkpoints
-from worker.attempt_log import log_path
+from worker.attempt_log import log_path, steady
 from worker.protocol import CheckpointNotice
 from worker.record import Point
 from worker.reporter import MOST_LOGGED, LoggedReporter, MemoryReporter
@@ -93,3 +94,15 @@ def test_the_log_is_short_however_long_the_run_is(caplog: pytest.LogCaptureFixtu
     assert len(lines) <= 2 * MOST_LOGGED + 3
     assert len("\n".join(lines)) < 20_000
     assert len(kept.points) == len(kept.checkpoints) == 20_000 - 7
+
+
+def test_what_a_full_disk_lost_is_told_once_and_is_not_there(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as file:
+        stream = steady(file)
+        for number in range(2_000):
+            stream.write(f"line {number}\n")
+        with (tmp_path / "log").open("w") as log:
+            os.dup2(log.fileno(), file.fileno())
+        stream.write("there is room\n")
+    told = "(2000 lines of this log were lost: its disk had no room)"
+    assert (tmp_path / "log").read_text().splitlines() == [told, "there is room"]

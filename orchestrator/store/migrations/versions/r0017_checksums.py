@@ -49,7 +49,10 @@ def _fill(table: str, key: tuple[str, ...], content: str) -> None:
 def _pages(named: sa.TableClause, key: tuple[str, ...], content: str) -> Iterator[list[sa.RowMapping]]:
     """All rows, page by page behind the last key: a cursor would not outlive the writes between."""
     columns = [named.c[name] for name in key]
-    query = sa.select(*columns, named.c[content]).order_by(*columns).limit(ROWS_AT_ONCE)
+    # As bytes: text that is no UTF-8 would end the migration, and is found by its reader.
+    is_sqlite = op.get_bind().dialect.name == "sqlite"
+    raw = sa.cast(named.c[content], sa.LargeBinary).label(content) if is_sqlite else named.c[content]
+    query = sa.select(*columns, raw).order_by(*columns).limit(ROWS_AT_ONCE)
     rows = list(op.get_bind().execute(query).mappings())
     while rows:
         yield rows
