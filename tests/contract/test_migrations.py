@@ -189,7 +189,7 @@ def test_a_row_that_is_no_text_stops_no_migration(empty: Database) -> None:
     Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets")).submit(comparison_spec(seeds=(1, 2)))
     empty.migrate("0016")
     with empty.writing() as connection:
-        first = sa.text(
+        damage = (
             "update run_specs set spec = cast(x'7bff7d' as text) where run_id = (select min(run_id) from run_specs)"
         )
         assert connection.execute(sa.text(damage)).rowcount

@@ -62,7 +62,9 @@ def test_nothing_of_a_killed_dispatchers_ray_lives_when_the_next_one_starts(data
     before = ray_folder(data_folder)
     left = ray_processes(before)
     assert {"raylet", "gcs_server"} <= {process.name() for process in left}
-    (dispatcher,) = [each for each in psutil.Process().children() if "dispatcher" in each.cmdline()]
+    # Other services of these tests have dispatchers, too.
+    ours = {"dispatcher", str(data_folder.absolute())}
+    (dispatcher,) = [each for each in psutil.Process().children() if ours <= set(each.cmdline())]
     dispatcher.kill()
     until(lambda: ray_folder(data_folder) != before, "the next dispatcher has a folder for its Ray")
     assert not [process for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

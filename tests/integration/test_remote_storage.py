@@ -84,8 +84,9 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are waited for: how long a page waits has tests of its own, and storage may just have come back."""
-    monkeypatch.setattr("orchestrator.attempt_logs.ANSWERS", RemoteAnswers(longest_seconds=60.0))
+    """Answers are waited for: how long a page or a submission waits has tests of its own, and storage may be slow."""
+    for module in ("orchestrator.attempt_logs", "worker.data.remote_datasets"):
+        monkeypatch.setattr(f"{module}.ANSWERS", RemoteAnswers(longest_seconds=60.0))
 
 
 @pytest.mark.usefixtures("patient")
@@ -244,6 +245,7 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> None:
     """And a run trains on another machine as it did where the tokenizer was trained."""
     first, second, url = tmp_path / "first", tmp_path / "second", f"s3://{BUCKET}/tokenizers"
@@ -263,6 +265,7 @@ def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> Non
     assert fetched.read_bytes() == ours.read_bytes()
 
 
+@pytest.mark.usefixtures("patient")
 def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path: Path) -> None:
     """By the command line; a run on a machine that lacks them begins with the very same."""
     url, first, second = f"s3://{BUCKET}/weights-and-data", tmp_path / "first" / "datasets", tmp_path / "second"
