@@ -356,7 +356,8 @@ def _statistics(kind: str) -> str:
         return common
     return (
         "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "
-        "best learning rate; residual bootstrap over runs, percentiles stretched by t. Exponents are tested against "
-        "the baseline's on common draws, all at once (Bonferroni). "
+        "best learning rate, each size at each budget counted once, whatever its seeds; residual bootstrap, "
+        "percentiles stretched by t. Exponents are tested against the baseline's on common draws, all at once "
+        "(Bonferroni). "
         f"Within one size: {common[0].lower()}{common[1:]}"
     )

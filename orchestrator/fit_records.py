@@ -12,7 +12,7 @@ FormName = Literal["n", "n0", "d", "d0", "nd"]
 
 
 class Estimate(Record):
-    """A fitted quantity with its 95 % bootstrap interval; the bounds are null where there are too few runs for one."""
+    """A fitted quantity with its 95 % bootstrap interval; the bounds are null where there are too few cells for one."""
 
     value: float
     low: float | None
@@ -20,7 +20,7 @@ class Estimate(Record):
 
 
 class ScalingPoint(Record):
-    """The runs of one candidate at one model size and token budget."""
+    """A cell: the runs of one candidate at one model size and token budget. A law counts it once."""
 
     parameters: int
     tokens: int
@@ -116,7 +116,8 @@ class Drift(Tested):
 
 
 class DataEfficiency(Record):
-    """How much data the baseline would need for what a candidate reached, as a multiple of what that one had."""
+    """How much data the baseline would need for a candidate's loss, both by their laws, as a multiple of what that one
+    had. The interval has the errors of both laws."""
 
     parameters: int
     tokens: int
@@ -138,15 +139,16 @@ class CandidateFit(Record):
     no_law: str | None = None
     """Why what was fitted is no law, and predicts nothing; null where it is one, or nothing was fitted."""
     relative_error: float | None
-    """Root mean square of the log residuals: 0.01 is one per cent of the loss."""
+    """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
     held_out: HeldOut | None
     """Null where the law needs the largest models."""
     predictions: tuple[Prediction, ...]
     against_baseline: tuple[ExponentDifference, ...]
     loss_differences: tuple[LossDifference, ...] = ()
-    """To the baseline at each size (of a law in tokens: each budget) that both have; empty without both laws."""
+    """To the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that both have there;
+    empty without both laws."""
     drift: Drift | None = None
-    """Null where there are no two sizes to compare."""
+    """Null without both laws."""
     data_efficiency: tuple[DataEfficiency, ...]
     curves: tuple[LawCurve, ...] = ()
     verdict: str

@@ -12,6 +12,8 @@ from orchestrator.verdicts import p_text, signed
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
+ROUNDED_EXPONENT = 1e-9
+"""An exponent below this is the rounding of losses that are all equal."""
 MOST_NAMED = 3
 """Experiments that a note names; the others it counts."""
 FAIR_HELD_OUT = 0.01
@@ -51,11 +53,11 @@ def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
         if abs(exponent.value) >= MAX_EXPONENT:
             return f"{name} is at its bound of {MAX_EXPONENT:g}, the points follow no power law"
         if exponent.low is None or exponent.high is None:
-            return f"{name} = {exponent.value:.3f} has no interval, there are as many coefficients as runs"
+            return f"{name} = {exponent.value:.3f} has no interval, there are as many coefficients as sizes and budgets"
         interval = f"{exponent.low:.3f} to {exponent.high:.3f}"
-        if exponent.high < 0:
+        if exponent.high < -ROUNDED_EXPONENT:
             return f"the loss rises with {noun}, {name} = {exponent.value:.3f} (95 % interval {interval})"
-        if exponent.low <= 0:
+        if exponent.low <= ROUNDED_EXPONENT:
             return f"the 95 % interval of {name}, {interval}, spans zero, so the loss is not shown to fall with {noun}"
     return None
 
@@ -77,7 +79,8 @@ def fit_notes(
         *_about_workloads(experiments),
         *_about_rates(experiments),
         *_about_span(rows, form),
-        "Intervals: residual bootstrap over runs, percentiles stretched by t; they hold if the form does.",
+        "Intervals: each size at each budget counts once, whatever its seeds; residual bootstrap, percentiles "
+        "stretched by t; they hold if the form does.",
     )
 
 
@@ -101,7 +104,7 @@ def _against_baseline(row: CandidateFit, form: Form) -> list[str]:
     if row.is_baseline:
         return []
     if row.drift is None or row.drift.p_value is None:
-        return ["It cannot be held against the baseline's: one of the two has no law, or there are no two sizes."]
+        return ["It cannot be held against the baseline's: the runs that both have show no law of one of the two."]
     first, last = row.loss_differences[0], row.loss_differences[-1]
     small, large = (
         f"{each.parameters:,} parameters" if 0 in form.variables else f"{each.tokens:,} tokens"

@@ -1,12 +1,14 @@
 """From experiments of several sizes to the scaling law of each optimizer, with verdicts. A pure function on records.
 
-    experiments ─► each candidate's runs at its best learning rate ─► a form they can tell ─► `scaling.py` ─► verdicts
+    experiments ─► each candidate's cells at its best learning rates ─► a form they can tell ─► `scaling.py` ─► verdicts
 
-A candidate is the same one in every experiment by its name. Runs without a trained model are left out, and
-counted: those that have not ended apart from those that have.
+A cell is a model size at a token budget and counts once, as the mean of its seeds: they share what its tuning missed,
+and more of them are no more sizes. Two candidates are held against each other on the cells and seeds that both have,
+with draws in common. A candidate is the same one in every experiment by its name. Runs without a trained model are
+left out, and counted: those that have not ended apart from those that have.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,7 +64,6 @@ COLLINEAR = 0.98
 SIZE, TOKENS = 0, 1
 """The places of N and D among a form's variables."""
 
-Indices = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
 """One experiment with all of its runs."""
 
@@ -87,16 +88,22 @@ class Sample:
     states: tuple[tuple[int, int], ...] = ()
     """Parameters, and bytes of optimizer state there; ascending."""
 
-    def observations(self) -> Observations:
-        """As arrays."""
+    def of(self, keys: Container[tuple[int, int, int]]) -> "Sample":
+        """Those of its runs."""
+        kept = [each for each in zip(self.keys, self.losses, strict=True) if each[0] in keys]
+        return replace(self, keys=tuple(key for key, _ in kept), losses=tuple(loss for _, loss in kept))
+
+    def cells(self) -> Observations:
+        """The points as arrays."""
+        points = self.points()
         return Observations(
-            parameters=np.array([key[0] for key in self.keys], dtype=np.float64),
-            tokens=np.array([key[1] for key in self.keys], dtype=np.float64),
-            losses=np.array(self.losses, dtype=np.float64),
+            parameters=np.array([each.parameters for each in points], dtype=np.float64),
+            tokens=np.array([each.tokens for each in points], dtype=np.float64),
+            losses=np.array([each.loss for each in points], dtype=np.float64),
         )
 
     def points(self) -> tuple[ScalingPoint, ...]:
-        """Means over the seeds."""
+        """Each cell's mean over its seeds, ordered by size and budget."""
         cells: dict[tuple[int, int], list[float]] = {}
         for (parameters, tokens, _), loss in zip(self.keys, self.losses, strict=True):
             cells.setdefault((parameters, tokens), []).append(loss)
@@ -128,8 +135,8 @@ class Fitted:
     draws: Law
 
     def degrees(self) -> int:
-        """Degrees of freedom."""
-        return len(self.sample.losses) - self.law.form.size()
+        """Degrees of freedom: cells, and not runs, less the coefficients."""
+        return len({key[:2] for key in self.sample.keys}) - self.law.form.size()
 
     def estimate(self, value: Array, draws: Array, *, positive: bool = False) -> Estimate:
         """A quantity of the law with its interval; one that is positive by nature in logarithms."""
@@ -169,7 +176,16 @@ def fit_experiments(
     asked = tuple(Target(*each) for each in predict)
     wanted = _said(asked, chosen, samples)
     rows = [
-        _row(each, fitted[each.candidate], fitted[baseline], baseline, chosen, wanted, needs or {}, len(samples) - 1)
+        _row(
+            each,
+            fitted[each.candidate],
+            _pair(fitted[each.candidate], fitted[baseline], draws),
+            each.candidate == baseline,
+            chosen,
+            wanted,
+            needs or {},
+            len(samples) - 1,
+        )
         for each in samples
     ]
     ranked = sorted(rows, key=lambda row: not row.is_baseline)
@@ -265,33 +281,48 @@ def _said(asked: Sequence[Target], form: Form, samples: Sequence[Sample]) -> tup
 
 
 def _fitted(sample: Sample, form: Form, draws: int) -> Fitted | None:
-    """None where there are fewer different points than coefficients and one more."""
+    """None where there are fewer cells than coefficients and one more."""
     if too_few(sample.points(), form):
         return None
-    runs = sample.observations()
-    law = fit(form, runs)
-    return Fitted(sample=sample, law=law, draws=bootstrap(law, runs, _indices(draws, len(sample.losses))))
+    cells = sample.cells()
+    law = fit(form, cells)
+    return Fitted(sample=sample, law=law, draws=bootstrap(law, cells, _mixtures(draws, len(cells.losses))))
 
 
-def _indices(draws: int, n: int) -> Indices:
-    """Whose residual each run gets: the same for all samples of one size, so that equal runs are drawn as pairs."""
-    return np.random.default_rng(SEED).integers(0, n, (draws, n))
+def _mixtures(draws: int, n: int) -> Array:
+    """How each draw mixes the residuals: the same for all samples of as many cells, so that equal cells are drawn as
+    pairs."""
+    return np.random.default_rng(SEED).standard_normal((draws, n, n))
+
+
+def _pair(fitted: Fitted | None, baseline: Fitted | None, draws: int) -> tuple[Fitted, Fitted] | None:
+    """The laws of a candidate and of the baseline, both fitted to the cells and seeds that both have; None where one
+    of them is no law, and for the baseline itself."""
+    mine, theirs = _law_only(fitted), _law_only(baseline)
+    if mine is None or theirs is None or mine is theirs:
+        return None
+    common = set(mine.sample.keys) & set(theirs.sample.keys)
+    mine, theirs = (
+        each
+        if common.issuperset(each.sample.keys)
+        else _law_only(_fitted(each.sample.of(common), each.law.form, draws))
+        for each in (mine, theirs)
+    )
+    return (mine, theirs) if mine and theirs else None
 
 
 def _row(
     sample: Sample,
     fitted: Fitted | None,
-    baseline: Fitted | None,
-    baseline_name: str,
+    pair: tuple[Fitted, Fitted] | None,
+    is_baseline: bool,
     form: Form,
     predict: Sequence[Target],
     needs: Mapping[tuple[str, str], Need],
     comparisons: int,
 ) -> CandidateFit:
-    is_baseline = sample.candidate == baseline_name
-    law, other = _law_only(fitted), None if is_baseline else _law_only(baseline)
-    coefficients = _coefficients(fitted) if fitted else {}
-    differences = _loss_differences(law, other) if law and other else ()
+    law, coefficients = _law_only(fitted), _coefficients(fitted) if fitted else {}
+    differences = _loss_differences(*pair) if pair else ()
     return CandidateFit(
         candidate=sample.candidate,
         title=sample.title,
@@ -302,10 +333,10 @@ def _row(
         relative_error=_relative_error(fitted) if fitted else None,
         held_out=_held_out(sample, form) if law else None,
         predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
-        against_baseline=_differences(law, other, comparisons) if law and other else (),
+        against_baseline=_differences(*pair, comparisons) if pair else (),
         loss_differences=differences,
-        drift=_drift(law, other, differences, comparisons) if law and other else None,
-        data_efficiency=_efficiencies(sample, other) if other else (),
+        drift=_drift(*pair, differences, comparisons) if pair else None,
+        data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         verdict="",
     )
@@ -333,8 +364,8 @@ def _floor(fitted: Fitted, value: Array, drawn: dict[str, Array]) -> Estimate:
 
 
 def _relative_error(fitted: Fitted) -> float:
-    pairs = zip(fitted.sample.keys, fitted.sample.losses, strict=True)
-    residuals = [np.log(loss / fitted.law.losses(key[0], key[1])) for key, loss in pairs]
+    points = fitted.sample.points()
+    residuals = [np.log(each.loss / fitted.law.losses(each.parameters, each.tokens)) for each in points]
     return float(np.sqrt(np.mean(np.square(residuals))))
 
 
@@ -384,15 +415,7 @@ def _held_out(sample: Sample, form: Form) -> HeldOut | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis = 0 if 0 in form.variables else 1
     largest = max(key[axis] for key in sample.keys)
-    rest = [position for position, key in enumerate(sample.keys) if key[axis] < largest]
-    smaller = Sample(
-        candidate=sample.candidate,
-        title=sample.title,
-        keys=tuple(sample.keys[position] for position in rest),
-        losses=tuple(sample.losses[position] for position in rest),
-        left_out=0,
-    )
-    fitted = _fitted(smaller, form, DRAWS // 4)
+    fitted = _fitted(sample.of({key for key in sample.keys if key[axis] < largest}), form, DRAWS // 4)
     if fitted is None:
         return None
     left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
@@ -404,33 +427,27 @@ def _held_out(sample: Sample, form: Form) -> HeldOut | None:
 
 
 def _differences(fitted: Fitted, baseline: Fitted, comparisons: int) -> tuple[ExponentDifference, ...]:
-    """Exponents against the baseline's. Runs of the same size, budget and seed are drawn together."""
+    """Exponents against the baseline's. Cells of the same size and budget are drawn together."""
     mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
-    draws = baseline.draws.coefficients()
-    if _are_other_runs(fitted, baseline):
-        draws = {name: values[::-1] for name, values in draws.items()}
-    degrees = min(fitted.degrees(), baseline.degrees())
     found = []
     for name in ("alpha", "beta"):
         if name in mine:
             value = float(mine[name] - theirs[name])
-            drawn = fitted.draws.coefficients()[name] - draws[name]
+            drawn = fitted.draws.coefficients()[name] - baseline.draws.coefficients()[name]
             tests = comparisons * len(fitted.law.form.variables)
-            low, high, p = t_test(value, spread_of(drawn), degrees, tests)
+            low, high, p = t_test(value, spread_of(drawn), fitted.degrees(), tests)
             apart = Estimate(value=value, low=low, high=high)
             found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
     return tuple(found)
 
 
 def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference, ...]:
-    """The two laws' losses apart, at every size (or budget) that both have runs of: where the larger exponent loses
+    """The two laws' losses apart, at every size (or budget): where the larger exponent loses
     more, this says so. A band over all of them, by the largest deviation in standard errors of each draw."""
-    places = _common_places(fitted, baseline)
-    if not places:
-        return ()
+    places = _places(fitted)
     values = np.array([_apart(fitted.law, baseline.law, *place) for place in places])
-    drawn = np.stack([_drawn_apart(fitted, baseline, *place) for place in places])
-    bands = simultaneous_intervals(values, drawn, min(fitted.degrees(), baseline.degrees()))
+    drawn = np.stack([_apart(fitted.draws, baseline.draws, *place) for place in places])
+    bands = simultaneous_intervals(values, drawn, fitted.degrees())
     return tuple(
         LossDifference(
             parameters=place[0], tokens=place[1], difference=Estimate(value=float(value), low=low, high=high)
@@ -439,24 +456,19 @@ def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference,
     )
 
 
-def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference], comparisons: int) -> Drift | None:
-    if len(differences) < 2:
-        return None
-    (first, last), degrees = (differences[0], differences[-1]), min(fitted.degrees(), baseline.degrees())
+def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference], comparisons: int) -> Drift:
+    first, last = differences[0], differences[-1]
     value = last.difference.value - first.difference.value
-    drawn = _drawn_apart(fitted, baseline, last.parameters, last.tokens) - _drawn_apart(
-        fitted, baseline, first.parameters, first.tokens
-    )
-    low, high, p = t_test(value, spread_of(drawn), degrees, comparisons)
+    at_first, at_last = (_apart(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last))
+    low, high, p = t_test(value, spread_of(at_last - at_first), fitted.degrees(), comparisons)
     return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
 
 
-def _common_places(fitted: Fitted, baseline: Fitted) -> list[tuple[int, int]]:
-    """(parameters, tokens) at each step of the law's axis that both candidates have, with the most of the other."""
+def _places(fitted: Fitted) -> list[tuple[int, int]]:
+    """(parameters, tokens) at each step of the law's axis, with the most of the other."""
     axis = SIZE if SIZE in fitted.law.form.variables else TOKENS
-    mine, theirs = ({key[:2] for key in each.sample.keys} for each in (fitted, baseline))
     largest: dict[int, tuple[int, int]] = {}
-    for place in sorted(mine & theirs):
+    for place in sorted({key[:2] for key in fitted.sample.keys}):
         largest[place[axis]] = max(place, largest.get(place[axis], place))
     return [largest[key] for key in sorted(largest)]
 
@@ -465,36 +477,26 @@ def _apart(law: Law, other: Law, parameters: int, tokens: int) -> Array:
     return np.asarray(law.losses(parameters, tokens) - other.losses(parameters, tokens))
 
 
-def _drawn_apart(fitted: Fitted, baseline: Fitted, parameters: int, tokens: int) -> Array:
-    theirs = baseline.draws
-    if _are_other_runs(fitted, baseline):
-        theirs = replace(theirs, theta=theirs.theta[::-1])
-    return _apart(fitted.draws, theirs, parameters, tokens)
-
-
-def _are_other_runs(fitted: Fitted, baseline: Fitted) -> bool:
-    """Whether the two are of different runs, as many of them: their draws must not be taken for pairs."""
-    mine, theirs = fitted.sample.keys, baseline.sample.keys
-    return mine != theirs and len(mine) == len(theirs)
-
-
-def _efficiencies(sample: Sample, baseline: Fitted) -> tuple[DataEfficiency, ...]:
-    """D_eff / D at each point of the candidate, by the baseline's law and its draws."""
-    if 1 not in baseline.law.form.variables:
+def _efficiencies(fitted: Fitted, baseline: Fitted) -> tuple[DataEfficiency, ...]:
+    """D_eff / D at each cell that both have, by both laws and their draws in common."""
+    if TOKENS not in baseline.law.form.variables:
         return ()
-    return tuple(_efficiency(point, baseline) for point in sample.points())
+    return tuple(_efficiency(fitted, baseline, point) for point in fitted.sample.points())
 
 
-def _efficiency(point: ScalingPoint, baseline: Fitted) -> DataEfficiency:
-    value = float(effective_tokens(baseline.law, point.parameters, point.loss)) / point.tokens
-    drawn = effective_tokens(baseline.draws, point.parameters, point.loss) / point.tokens
-    finite = np.isfinite(value)
+def _efficiency(fitted: Fitted, baseline: Fitted, point: ScalingPoint) -> DataEfficiency:
+    place = (point.parameters, point.tokens)
+    value, drawn = (
+        effective_tokens(theirs, point.parameters, mine.losses(*place)) / point.tokens
+        for mine, theirs in ((fitted.law, baseline.law), (fitted.draws, baseline.draws))
+    )
+    finite = bool(np.isfinite(value))
     bounded = finite and bool(np.isfinite(drawn).all()) and bool((drawn > 0).all())
-    interval = baseline.estimate(np.asarray(value), drawn, positive=True) if bounded else None
+    interval = baseline.estimate(value, drawn, positive=True) if bounded else None
     return DataEfficiency(
         parameters=point.parameters,
         tokens=point.tokens,
-        ratio=value if finite else None,
+        ratio=float(value) if finite else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
     )

@@ -9,8 +9,13 @@ gamma_k x_k), the log-sum-exp over the terms with c = log E, log A, log B and x 
 starts, all of them descended at once by a batched Levenberg-Marquardt iteration with Huber's weights; L-BFGS polishes
 the best. Logs are centred, which makes the coefficients nearly independent of the exponents.
 
-Bootstrap: residuals of the runs, centred, scaled by sqrt(n / (n - p)) for the p coefficients that they were fitted
-with, drawn with replacement, refitted from the fit itself. Percentile intervals of so few runs are too narrow; their
+What is observed is a cell, one model size at one token budget: its seeds share what its tuning missed, so that n counts
+cells, and their mean is one loss.
+
+Bootstrap: each draw adds to the fitted log losses a random mixture W r / sqrt(n - p) of the n residuals r, W n x n
+standard normal, and is refitted from the fit itself. Errors so drawn are normal, with the residuals' own variance for p
+coefficients; of two laws drawn with one W they have their residuals' covariance. (Residuals drawn with replacement are
+bounded, and with three to five of them too short-tailed.) Percentile intervals of so few cells are too narrow; their
 distances from the estimate are stretched by t_{n-p} / z, as a t-interval stretches a normal one.
 """
 
@@ -68,20 +73,16 @@ LETTERS = (("A", "alpha"), ("B", "beta"))
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """The runs that a law is fitted to: arrays of length n."""
+    """The cells that a law is fitted to: arrays of length n."""
 
     parameters: Array
     tokens: Array
     losses: Array
-    """Final validation loss in nats; positive."""
+    """Final validation loss in nats, the mean over the cell's seeds; positive."""
 
     def logs(self) -> Array:
         """n × 2: log N and log D."""
         return np.log(np.stack([self.parameters, self.tokens], axis=1))
-
-    def where(self, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> "Observations":
-        """The chosen runs."""
-        return Observations(parameters=self.parameters[chosen], tokens=self.tokens[chosen], losses=self.losses[chosen])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,28 +113,27 @@ class Law:
         return np.exp(_log_losses(self.form, self.theta, x)[..., 0])
 
 
-def fit(form: Form, runs: Observations) -> Law:
-    """The law that fits the runs best. Raises `ValueError` for a loss that is not positive and finite."""
-    if not (np.isfinite(runs.losses).all() and (runs.losses > 0).all()):
+def fit(form: Form, cells: Observations) -> Law:
+    """The law that fits the cells best. Raises `ValueError` for a loss that is not positive and finite."""
+    if not (np.isfinite(cells.losses).all() and (cells.losses > 0).all()):
         raise ValueError("a scaling law is fitted to the logarithms of losses; leave out those that are not positive")
-    centre = runs.logs().mean(axis=0)
-    x, y = _variables(form, runs.logs() - centre), np.log(runs.losses)
-    descended = descend(form, _starts(form, runs.losses), x, np.broadcast_to(y, (1, y.size)))
+    centre = cells.logs().mean(axis=0)
+    x, y = _variables(form, cells.logs() - centre), np.log(cells.losses)
+    descended = descend(form, _starts(form, cells.losses), x, np.broadcast_to(y, (1, y.size)))
     best = descended[int(np.argmin(_objective(form, descended, x, y)))]
     return Law(form=form, theta=_polished(form, best, x, y), centre=centre)
 
 
-def bootstrap(law: Law, runs: Observations, indices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]") -> Law:
-    """The laws of bootstrap samples: `indices` (draws × n) says whose residual each run gets in each draw.
+def bootstrap(law: Law, cells: Observations, mixtures: Array) -> Law:
+    """The laws of bootstrap samples: `mixtures` (draws × n × n), standard normal, says how much of whose residual each
+    cell gets in each draw.
 
-    Two optimizers with the same runs and the same indices are drawn as pairs.
+    Two optimizers with the same cells and the same mixtures are drawn as pairs.
     """
-    x, y = _variables(law.form, runs.logs() - law.centre), np.log(runs.losses)
+    x, y = _variables(law.form, cells.logs() - law.centre), np.log(cells.losses)
     fitted = _log_losses(law.form, law.theta, x)
-    residuals = y - fitted
-    scale = np.sqrt(y.size / max(y.size - law.form.size(), 1))
-    samples = fitted + scale * (residuals - residuals.mean())[indices]
-    starts = np.broadcast_to(law.theta, (len(indices), law.theta.size))
+    samples = fitted + mixtures @ (y - fitted) / np.sqrt(max(y.size - law.form.size(), 1))
+    starts = np.broadcast_to(law.theta, (len(mixtures), law.theta.size))
     return Law(form=law.form, theta=descend(law.form, starts, x, samples), centre=law.centre)
 
 
@@ -166,11 +166,12 @@ def spread_of(draws: Array) -> float | None:
     return spread if np.isfinite(spread) and spread > 0 else None
 
 
-def effective_tokens(law: Law, parameters: float, loss: float) -> Array:
-    """D_eff: the tokens with which this law reaches `loss` at N; infinite where no amount does. One for each member.
+def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
+    """D_eff: the tokens with which this law reaches `loss` at N; infinite where no amount does. One for each member,
+    whose losses may be its own.
 
     Marin's data efficiency (Wen et al., "Fantastic Pretraining Optimizers and Where to Find Them", arXiv 2509.02046) is
-    D_eff / D, with the baseline's law and the loss that another optimizer reached with D tokens. Raises `ValueError`
+    D_eff / D, with the baseline's law and the loss that another optimizer reaches with D tokens. Raises `ValueError`
     for a form without D.
     """
     if 1 not in law.form.variables:
@@ -184,7 +185,7 @@ def effective_tokens(law: Law, parameters: float, loss: float) -> Array:
     return np.where((left > 0) & (found["beta"] > 0), tokens, np.inf)
 
 
-# The model and its descent. B: members of a batch, n: runs, K: terms, p: coefficients.
+# The model and its descent. B: members of a batch, n: cells, K: terms, p: coefficients.
 
 
 def descend(form: Form, theta: Array, x: Array, y: Array) -> Array:
@@ -253,7 +254,7 @@ def _log_losses(form: Form, theta: Array, x: Array) -> Array:
 
 
 def _objective(form: Form, theta: Array, x: Array, y: Array) -> Array:
-    """Huber's loss of the log residuals, summed over the runs: one for each member."""
+    """Huber's loss of the log residuals, summed over the cells: one for each member."""
     size = np.abs(_log_losses(form, theta, x) - y)
     small = np.minimum(size, HUBER_DELTA)
     total: Array = (small * (size - small / 2)).sum(axis=-1)

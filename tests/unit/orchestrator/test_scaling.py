@@ -44,8 +44,8 @@ def grid(planted: dict[str, float], noise: float = 0.0, seed: int = 0, repeats: 
     return Observations(parameters=sizes, tokens=tokens, losses=losses)
 
 
-def draws(runs: Observations, count: int, seed: int = 0) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
-    return np.random.default_rng(seed).integers(0, runs.losses.size, (count, runs.losses.size))
+def draws(cells: Observations, count: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((count, cells.losses.size, cells.losses.size))
 
 
 def interval(law: Law, drawn: Law, name: str, n: int) -> tuple[float, float]:
