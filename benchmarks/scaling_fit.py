@@ -1,36 +1,178 @@
-"""How long a scaling law with its bootstrap takes on one core, beside the same fits in a plain loop over scipy.
+"""What the intervals of a scaling law hold, and how long a fit takes.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.scaling_fit --draws 1000 --json benchmarks/results/scaling-fit.json
+    OMP_NUM_THREADS=1 python -m benchmarks.scaling_fit --json benchmarks/results/scaling-fit.json
 
-Data are drawn from Hoffmann's law: model sizes × token budgets × seeds. `ours` is `orchestrator/scaling.py`: all
-starts, then all bootstrap samples, each as one batch. `scipy` is what one writes first: L-BFGS from the same
-starts, then from the fit for each sample, with the gradient given. Time is processor time of this process, so that
-other programs on the machine count little. The two must agree: the table has the largest difference of any interval's
-end, as a share of the interval.
+Coverage: two optimizers with one and the same planted law, run at model sizes × token budgets × seeds. Each cell (a
+size at a budget) of each optimizer is off its law by an error that all of its seeds share, as what its tuning missed;
+seeds come on top, most of their noise common to both optimizers. Every data set goes through `fit_experiments`, as
+`adapm-bench fit` does. The table has the share of the 95 % intervals that hold the planted value, and how often these
+equal optimizers were said to drift apart with size, to differ at any size, or to have other exponents. What no law was
+found in predicts and compares nothing, and is counted apart.
+
+Time: `ours` is `orchestrator/scaling.py`: all starts, then all bootstrap samples, each as one batch. `scipy` is what
+one writes first: L-BFGS from the same starts, then from the fit for each sample, with the gradient given. Time is
+processor time of this process, so that other programs on the machine count little. The two must agree: printed is the
+largest difference of any interval's end, as a share of the interval.
 """
 
 import argparse
 import json
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from time import process_time
+from unittest.mock import patch
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from orchestrator import scaling
+from orchestrator import fits, scaling
+from orchestrator.fit_records import Estimate, FitReport
+from orchestrator.fits import Measured, fit_experiments
 from orchestrator.scaling import FORMS, Array, Form, FormName, Law, Observations
+from tests.reference.made_comparison import records
+from tests.stores import comparison_spec, result
 
 PLANTED = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 """Hoffmann et al., arXiv 2203.15556, equation 10."""
 NOISE = 0.003
-"""Of the log loss between seeds."""
-Indices = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""Of the log loss between seeds, common to both optimizers …"""
+OWN_NOISE = 0.001
+"""… and of each by itself."""
+SHARED = 0.0017
+"""Of the log loss, shared by the seeds of a cell: what tuning missed in simulated grids."""
+BEYOND = 3
+"""A loss is predicted at so many times the largest size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A design, and the law that both optimizers follow in it."""
+
+    name: str
+    form: FormName
+    law: dict[str, float]
+    cells: tuple[tuple[int, int], ...]
+    """Parameters and tokens."""
+    seeds: int
+    shared: float = SHARED
+    tailed: bool = False
+    """Whether the cells' shared errors are Student's t with 3 degrees of freedom, of the same variance."""
+
+    def loss(self, parameters: float, tokens: float) -> float:
+        """Nats, by the law."""
+        size_term = self.law["A"] * parameters ** -self.law["alpha"] if "A" in self.law else 0.0
+        tokens_term = self.law["B"] * tokens ** -self.law["beta"] if "B" in self.law else 0.0
+        return self.law.get("E", 0.0) + size_term + tokens_term
+
+
+def line(count: int, tokens_per_parameter: int = 20) -> tuple[tuple[int, int], ...]:
+    """Sizes over three decades and a half, each at its budget."""
+    return tuple((round(n), round(tokens_per_parameter * n)) for n in np.geomspace(1e6, 3e9, count))
+
+
+def grid(sizes: int, budgets: int) -> tuple[tuple[int, int], ...]:
+    """Every size at every budget."""
+    return tuple(
+        (round(n), round(d)) for n in np.geomspace(4e7, 1.5e9, sizes) for d in np.geomspace(1e9, 3e10, budgets)
+    )
+
+
+FLOORED, STRAIGHT = {"E": 1.8, "A": 50.0, "alpha": 0.25}, {"A": 12.0, "alpha": 0.08}
+WORLDS = (
+    World(name="4 sizes, 5 seeds", form="n", law=FLOORED, cells=line(4), seeds=5),
+    World(name="5 sizes, 3 seeds", form="n", law=FLOORED, cells=line(5), seeds=3),
+    World(name="7 sizes, 5 seeds", form="n", law=FLOORED, cells=line(7), seeds=5),
+    World(name="7 sizes, 5 seeds, t3", form="n", law=FLOORED, cells=line(7), seeds=5, tailed=True),
+    World(name="4 sizes, 5 seeds", form="n0", law=STRAIGHT, cells=line(4), seeds=5),
+    World(name="6 sizes, 3 seeds", form="n0", law=STRAIGHT, cells=line(6), seeds=3),
+    World(name="4 sizes × 3 budgets, 3 seeds", form="nd", law=PLANTED, cells=grid(4, 3), seeds=3),
+    World(name="5 sizes × 4 budgets, 4 seeds", form="nd", law=PLANTED, cells=grid(5, 4), seeds=4),
+)
+
+
+@dataclass(kw_only=True)
+class Coverage:
+    """What of one world's data sets held."""
+
+    form: str
+    world: str
+    datasets: int
+    no_law: int = 0
+    """Data sets in which one of the two has none."""
+    held: dict[str, list[int]] = field(default_factory=dict)
+    """Of each quantity: intervals that hold the planted value, and intervals."""
+    compared: int = 0
+    drifts: int = 0
+    """Data sets in which the two are said to drift apart …"""
+    apart: int = 0
+    """… in which the band of their losses leaves zero out at any size …"""
+    other_exponents: int = 0
+    """… or in which an exponent is said to differ."""
+
+    def count(self, name: str, estimate: Estimate, planted: float) -> None:
+        """One interval, where there is one."""
+        if estimate.low is not None and estimate.high is not None:
+            held = self.held.setdefault(name, [0, 0])
+            held[0] += estimate.low <= planted <= estimate.high
+            held[1] += 1
+
+    def add(self, report: FitReport, world: World) -> None:
+        """One data set's report."""
+        baseline, mine = report.fits
+        self.no_law += any(each.no_law is not None for each in report.fits)
+        for name, estimate in baseline.coefficients.items():
+            self.count(name, estimate, world.law[name])
+        for said in baseline.predictions:
+            self.count("predicted loss", said.loss, world.loss(said.parameters, said.tokens))
+        for each in mine.data_efficiency:
+            if each.ratio is not None:
+                self.count("data efficiency", Estimate(value=each.ratio, low=each.low, high=each.high), 1.0)
+        if mine.drift is not None:
+            self.compared += 1
+            self.count("drift", mine.drift.change, 0.0)
+            self.drifts += mine.drift.p_value is not None and mine.drift.p_value < 0.05
+            bands = [each.difference for each in mine.loss_differences]
+            self.apart += any((each.low or 0) > 0 or (each.high or 0) < 0 for each in bands)
+            self.other_exponents += any((each.p_value or 1) < 0.05 for each in mine.against_baseline)
+
+
+def covered(world: World, datasets: int, draws: int, seed: int = 0) -> Coverage:
+    """So many data sets of one world through the whole fit."""
+    found = Coverage(form=FORMS[world.form].formula, world=world.name, datasets=datasets)
+    ahead = BEYOND * max(parameters for parameters, _ in world.cells)
+    # Figures and the largest left out take half of the time, and nothing of them is counted here.
+    with patch.multiple(fits, _held_out=lambda *_: None, _curves=lambda *_: ()):
+        for measured in planted(world, datasets, seed):
+            found.add(fit_experiments(measured, form=world.form, predict=[(ahead, None)], draws=draws), world)
+    return found
+
+
+def planted(world: World, datasets: int, seed: int) -> Iterator[list[Measured]]:
+    """Data sets: a comparison at each cell, whose runs have ended at the law's loss and their errors."""
+    random = np.random.default_rng(seed)
+    spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(world.seeds))
+    bare = [records(spec, lambda *_run: result(), experiment=f"e{place}") for place in range(len(world.cells))]
+    for _ in range(datasets):
+        measured: list[Measured] = []
+        for (parameters, tokens), (experiment, runs) in zip(world.cells, bare, strict=True):
+            common = random.normal(0, NOISE, world.seeds)
+            error = random.standard_t(3, 2) / np.sqrt(3) if world.tailed else random.normal(0, 1, 2)
+            ended = []
+            for run in runs:
+                off = (
+                    common[run.seed] + random.normal(0, OWN_NOISE) + world.shared * error[int(run.candidate == "adapm")]
+                )
+                loss = world.loss(parameters, tokens) * float(np.exp(off))
+                told = {"final_val_loss": loss, "parameters": parameters, "tokens": tokens}
+                ended.append(run.model_copy(update={"result": result().model_copy(update=told)}))
+            measured.append((experiment, tuple(ended)))
+        yield measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +180,7 @@ class Timing:
     """One form over one data set."""
 
     form: str
-    runs: int
+    cells: int
     draws: int
     ours_seconds: float
     scipy_seconds: float
@@ -47,26 +189,25 @@ class Timing:
     """Of a 95 % interval's end, as a share of the interval's width."""
 
 
-def drawn(sizes: int, budgets: int, seeds: int) -> Observations:
-    """Runs whose losses follow Hoffmann's law."""
+def drawn(sizes: int, budgets: int) -> Observations:
+    """Cells whose losses follow Hoffmann's law."""
     random = np.random.default_rng(0)
-    grid = np.array([(n, d) for n in np.geomspace(4e7, 1.5e9, sizes) for d in np.geomspace(1e9, 3e10, budgets)])
-    n, d = np.repeat(grid, seeds, axis=0).T
+    n, d = np.array(grid(sizes, budgets), dtype=np.float64).T
     losses = PLANTED["E"] + PLANTED["A"] * n ** -PLANTED["alpha"] + PLANTED["B"] * d ** -PLANTED["beta"]
     return Observations(parameters=n, tokens=d, losses=losses * np.exp(random.normal(0, NOISE, n.size)))
 
 
-def ours(form: Form, runs: Observations, indices: Indices) -> tuple[Law, Law]:
+def ours(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
     """The fit and its bootstrap, as the service does it."""
-    law = scaling.fit(form, runs)
-    return law, scaling.bootstrap(law, runs, indices)
+    law = scaling.fit(form, cells)
+    return law, scaling.bootstrap(law, cells, mixtures)
 
 
-def plain_scipy(form: Form, runs: Observations, indices: Indices) -> tuple[Law, Law]:
+def plain_scipy(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
     """The same, one `minimize` after another."""
-    centre = runs.logs().mean(axis=0)
-    columns = [np.zeros(runs.losses.size)] * form.floor + [(runs.logs() - centre)[:, each] for each in form.variables]
-    x, y = np.stack(columns, axis=1), np.log(runs.losses)
+    centre = cells.logs().mean(axis=0)
+    columns = [np.zeros(cells.losses.size)] * form.floor + [(cells.logs() - centre)[:, each] for each in form.variables]
+    x, y = np.stack(columns, axis=1), np.log(cells.losses)
     count = x.shape[1]
 
     def terms(theta: Array) -> Array:
@@ -91,22 +232,20 @@ def plain_scipy(form: Form, runs: Observations, indices: Indices) -> tuple[Law, 
         )
         return float(found.fun), found.x
 
-    starts = scaling._starts(form, runs.losses)
+    starts = scaling._starts(form, cells.losses)
     theta = min((descended(start, y) for start in starts), key=lambda each: each[0])[1]
     fitted = logsumexp(terms(theta), axis=1)
-    residuals = y - fitted
-    spread = np.sqrt(y.size / max(y.size - form.size(), 1))
-    samples = fitted + spread * (residuals - residuals.mean())[indices]
+    samples = fitted + mixtures @ (y - fitted) / np.sqrt(max(y.size - form.size(), 1))
     draws = np.stack([descended(theta, sample)[1] for sample in samples])
     return Law(form=form, theta=theta, centre=centre), Law(form=form, theta=draws, centre=centre)
 
 
 def timed(
-    fit: Callable[[Form, Observations, Indices], tuple[Law, Law]], form: Form, runs: Observations, indices: Indices
+    fit: Callable[[Form, Observations, Array], tuple[Law, Law]], form: Form, cells: Observations, mixtures: Array
 ) -> tuple[float, tuple[Law, Law]]:
     """Processor seconds, and what was fitted."""
     begun = process_time()
-    found = fit(form, runs, indices)
+    found = fit(form, cells, mixtures)
     return process_time() - begun, found
 
 
@@ -120,16 +259,16 @@ def disagreement(form: Form, one: Law, other: Law) -> float:
     return max(found)
 
 
-def measure(name: FormName, runs: Observations, draws: int, rounds: int) -> Timing:
+def measure(name: FormName, cells: Observations, draws: int, rounds: int) -> Timing:
     """Ours over some rounds, the loop once: it takes long enough."""
     form = FORMS[name]
-    indices = np.random.default_rng(1).integers(0, runs.losses.size, (draws, runs.losses.size))
-    times = [timed(ours, form, runs, indices) for _ in range(rounds)]
-    loop_seconds, (_, loop_draws) = timed(plain_scipy, form, runs, indices)
+    mixtures = np.random.default_rng(1).standard_normal((draws, cells.losses.size, cells.losses.size))
+    times = [timed(ours, form, cells, mixtures) for _ in range(rounds)]
+    loop_seconds, (_, loop_draws) = timed(plain_scipy, form, cells, mixtures)
     seconds = median(each for each, _ in times)
     return Timing(
         form=form.formula,
-        runs=int(runs.losses.size),
+        cells=int(cells.losses.size),
         draws=draws,
         ours_seconds=round(seconds, 3),
         scipy_seconds=round(loop_seconds, 2),
@@ -141,26 +280,46 @@ def measure(name: FormName, runs: Observations, draws: int, rounds: int) -> Timi
 def main() -> None:
     """Measure, print, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--datasets", type=int, default=150, help="of each world")
+    parser.add_argument("--coverage-draws", type=int, default=200, help="bootstrap draws of each of these fits")
+    parser.add_argument("--draws", type=int, default=1000, help="bootstrap draws of the fits that are timed")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
-    scaling.fit(FORMS["n0"], drawn(3, 1, 2))  # imports and first calls are not what is measured
-    found = [
-        measure("n", drawn(6, 1, 5), given.draws, given.rounds),
-        measure("nd", drawn(5, 4, 3), given.draws, given.rounds),
-    ]
-    for each in found:
+    coverage = []
+    for world in WORLDS:
+        found = covered(world, given.datasets, given.coverage_draws)
+        coverage.append(asdict(found))
+        shares = ", ".join(f"{name} {held / of:.3f}" for name, (held, of) in found.held.items())
         print(
-            f"{each.form}: {each.runs} runs, {each.draws} draws: {each.ours_seconds} s; plain scipy "
+            f"{found.form}, {found.world}: {shares}; of {found.compared} equal pairs {found.drifts} drift, "
+            f"{found.apart} lie apart, {found.other_exponents} differ in exponents; no law in {found.no_law}",
+            flush=True,
+        )
+    scaling.fit(FORMS["n0"], drawn(3, 1))  # imports and first calls are not what is measured
+    timings = [
+        measure("n", drawn(6, 1), given.draws, given.rounds),
+        measure("nd", drawn(5, 4), given.draws, given.rounds),
+    ]
+    for each in timings:
+        print(
+            f"{each.form}: {each.cells} cells, {each.draws} draws: {each.ours_seconds} s; plain scipy "
             f"{each.scipy_seconds} s ({each.times_faster} times); intervals differ by {each.largest_disagreement:.2%}"
         )
     if given.json:
-        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count(), "cores_used": 1}
-        text = json.dumps(
-            {"machine": machine, "target_seconds": 5.0, "fits": [asdict(each) for each in found]}, indent=2
-        )
-        given.json.write_text(text + "\n")
+        told = {
+            "command": " ".join(["python -m benchmarks.scaling_fit", *sys.argv[1:]]),
+            "machine": {
+                "processor": platform.processor() or platform.machine(),
+                "cores": os.cpu_count(),
+                "cores_used": 1,
+            },
+            "errors": {"seeds": NOISE, "own": OWN_NOISE, "shared_by_a_cell": SHARED, "draws": given.coverage_draws},
+            "coverage": coverage,
+            "target_seconds": 5.0,
+            "fits": [asdict(each) for each in timings],
+        }
+        given.json.write_text(json.dumps(told, indent=2) + "\n")
 
 
 if __name__ == "__main__":
