@@ -1,4 +1,4 @@
-"""Student's t and the normal distribution: `scipy.special`, loaded when the first interval is asked for.
+"""Student's t, chi-square and the normal distribution: `scipy.special`, loaded when the first interval is asked for.
 
 Its import takes a fifth of a second, and of the api's requests only tables, comparisons and fits need it.
 """
@@ -16,6 +16,13 @@ def t_quantile(degrees: float, probability: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))
+
+
+def chi_square_quantile(degrees: float, probability: float) -> float:
+    """The value that chi-square is below with that probability."""
+    from scipy.special import chdtri
+
+    return float(chdtri(degrees, 1 - probability))
 
 
 def normal_quantile(probability: float) -> float:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.distributions import normal_quantile, t_quantile
+from orchestrator.distributions import chi_square_quantile, normal_quantile, t_quantile
 from orchestrator.fit_records import FormName
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -38,6 +38,8 @@ START_EXPONENTS = (0.03, 0.07, 0.15, 0.3, 0.5, 0.8, 1.2)
 START_FLOORS = (0.02, 0.3, 0.6, 0.85)
 """E as a fraction of the lowest loss."""
 DESCENT_STEPS = 200
+CHI_STEPS = 200
+"""In which the error of a standard error is taken."""
 TOLERANCE = 1e-7
 """A member is done when its objective falls by less than this fraction, …"""
 SMALLEST_STEP = 1e-7
@@ -150,13 +152,15 @@ def simultaneous_intervals(
     estimates: Array, draws: Array, degrees: int
 ) -> list[tuple[float, float] | tuple[None, None]]:
     """95 % intervals of k quantities that hold together: estimates k, draws k × B. The half-width is as many standard
-    errors as the largest deviation of 95 % of the draws, stretched as one interval is; None without degrees."""
+    errors as the largest deviation of 95 % of the draws, were each draw's standard error as uncertain as `degrees` say
+    (for k = 1 Student's t); None without degrees."""
     if degrees < 1 or not np.isfinite(draws).all():
         return [(None, None)] * len(estimates)
     spread = np.std(draws, axis=1, ddof=1)
     deviations = np.abs(draws - estimates[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
-    quantile = float(np.quantile(deviations.max(axis=0), 0.95))
-    half = quantile * t_quantile(degrees, 0.975) / normal_quantile(0.975) * spread
+    shares = (np.arange(CHI_STEPS) + 0.5) / CHI_STEPS
+    errors = np.sqrt([chi_square_quantile(degrees, share) / degrees for share in shares])
+    half = float(np.quantile(deviations.max(axis=0)[:, None] / errors, 0.95)) * spread
     return [(float(value - by), float(value + by)) for value, by in zip(estimates, half, strict=True)]
 
 
