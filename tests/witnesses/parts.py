@@ -103,14 +103,12 @@ def specifications() -> Files:
     """Shipped examples and studies as runs and hashes, and the catalog as data."""
     told: dict[str, Any] = {"examples": {}, "studies": {}}
     for path in sorted([*ROOT.glob("docs/example*.yaml"), *ROOT.glob("api/cli/examples/*.yaml")]):
-        told["examples"][path.name if path.parent.name == "docs" else f"init {path.name}"] = _runs_of(
-            product.fields_of(path)
-        )
-    for name in _json_of(["study", "ls", "--json"]):
-        study = _json_of(["study", "show", name["name"], "--json"])
+        name = path.name if path.parent.name == "docs" else f"init {path.name}"
+        told["examples"][name] = _runs_of(product.fields_of(path))
+    for listed in _json_of(["study", "ls", "--json"]):
+        study = _json_of(["study", "show", listed["name"], "--json"])
         told["studies"][study["name"]] = {
-            scale: {each["part"]: {"key": each["key"]} | _runs_of(each["spec"]) for each in plan.pop("experiments")}
-            | plan
+            scale: plan | {"experiments": {each["part"]: _runs_of(each["spec"]) for each in plan["experiments"]}}
             for scale, plan in study["scales"].items()
         }
     told["catalog"] = [dataclasses.asdict(entry) for entry in product.entries()]
@@ -140,10 +138,8 @@ def evidence() -> Files:
     names = [each["name"] for each in _json_of(["study", "ls", "--json"])]
     for words in (["study", "ls"], ["study", "report"], *(["study", "show", name] for name in names)):
         yield f"evidence/{_safe(' '.join(words))}.txt", _said(words).encode()
-    yield (
-        "evidence/evidence.json",
-        pretty({name: _json_of(["study", "show", name, "--json"])["findings"] for name in names}),
-    )
+    found = {name: _json_of(["study", "show", name, "--json"])["findings"] for name in names}
+    yield "evidence/evidence.json", pretty(found)
 
 
 PARTS: dict[str, Callable[[], Files]] = {

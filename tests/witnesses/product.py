@@ -34,7 +34,8 @@ from worker.tiny_models import batch, tiny_gpt2
 
 __all__ = [
     "NOW", "ORIGIN", "STORED", "Clock", "OpenedFolder", "RunSpec", "accelerators", "batch", "build",
-    "client_of", "command_line", "entries", "fields_of", "fixed_clock", "opened", "planned_runs", "spec_of", "tiny_gpt2", "unpacked",
+    "client_of", "command_line", "entries", "fields_of", "fixed_clock", "opened", "planned_runs", "spec_of",
+    "tiny_gpt2", "unpacked",
 ]  # fmt: skip
 
 COUNTER = "orchestrator.footprints.code_digest"
