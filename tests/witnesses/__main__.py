@@ -12,6 +12,7 @@ difference is read in the diff, said in the change, and written again.
     pages/ figures/ rest/    every answer of the application over a stored data folder (`data_folder.tar.xz`, opened by
                              today's migrations, at a fixed time), found by following links (`crawl.py`)
     answers.txt              each address with its status and headers
+    actions/                 what is answered to submitting, pausing, cancelling, deleting, cloning
     commands/                what the command line prints of the same folder, and without a service
     specifications.json      hashes of the examples' and the studies' runs; the catalog of optimizers as data
     losses.json              tiny trainings under each optimizer, to the last bit

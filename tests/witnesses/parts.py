@@ -41,6 +41,8 @@ ADAPM_OPTIONS: tuple[dict[str, object], ...] = (
 KEPT_HEADERS = ("content-type", "content-disposition", "cache-control", "location", "content-security-policy")
 ASSET = re.compile(rb"(/static/[\w.]+\?v=)[0-9a-f]{12}")
 """The address of a static file tells its content, which is a witness of its own."""
+NONCE = re.compile(rb'(name="nonce" value=")[0-9a-f]+')
+"""Of a form that is sent once."""
 BINARY = ("image/png", "application/pdf", "application/vnd.apache.parquet", "application/octet-stream")
 TIMED = re.compile(rb"^((?:process|python|adapm_bench_http|adapm_bench_request)[^ ]*) .*$", re.MULTILINE)
 """Of `/metrics`: what tells of this process and its pace."""
@@ -99,6 +101,49 @@ def commands() -> Files:
                 yield f"commands/{_safe(' '.join([*words, *form]).replace(str(folder), 'FOLDER'))}.txt", told.encode()
 
 
+def actions() -> Files:
+    """What changes the stored data folder, and what is answered; new ids are numbered in their order."""
+    told: list[dict[str, Any]] = []
+    ids: dict[str, str] = {}
+    with _read_folder() as (folder, client):
+
+        def ask(method: str, path: str, **more: Any) -> Any:
+            answer = client.request(method, path, **more)
+            body = even(answer, folder).decode()
+            for found in re.findall(r'"id": "([0-9a-z]{10})"', body):
+                ids.setdefault(found, f"id-{len(ids)}")
+            told.append({"asked": f"{method} {path}", "status": answer.status_code, "answered": body})
+            return answer.json() if answer.headers.get("content-type", "").endswith("json") else None
+
+        ask("GET", "/v1/experiments")
+        example = product.fields_of(ROOT / "docs/example.yaml")
+        for path in sorted(ROOT.glob("docs/example*.yaml")):
+            ask("POST", "/v1/experiments/validate", json=product.fields_of(path))
+        ask("POST", "/v1/experiments/validate", json=example | {"seeds": [1, 1], "candidates": [{"optimizer": "adma"}]})
+        ask("POST", "/new", data={"action": "check"})
+        made = ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})["experiment"][
+            "id"
+        ]
+        ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})
+        ask("POST", "/v1/experiments", json=example | {"name": "Another"}, headers={"Idempotency-Key": "witness-1"})
+        here = f"/v1/experiments/{made}"
+        ask("PATCH", here, json={"labels": ["one"], "note": "A note."})
+        for verb in ("pause", "resume", "cancel", "retry", "cancel"):
+            ask("POST", f"{here}/{verb}")
+        ask("POST", f"/v1/runs/{made}-0000/pause")
+        ask("DELETE", here)
+        ask("POST", f"{here}/restore")
+        ask("POST", f"{here}/clone", json={"name": "A clone"})
+        for path in (f"/experiments/{made}/edit", f"/experiments/{made}/clone", f"/new?from={made}", "/"):
+            ask("GET", path)
+        ask("GET", "/v1/audit")
+    known = re.compile("|".join(ids))
+    for number, each in enumerate(told):
+        text = f"{each['asked']}\n{each['status']}\n\n{each['answered']}"
+        name = _safe(known.sub(lambda found: ids[found[0]], each["asked"]))
+        yield f"actions/{number:02d} {name}.txt", known.sub(lambda found: ids[found[0]], text).encode()
+
+
 def specifications() -> Files:
     """Shipped examples and studies as runs and hashes, and the catalog as data."""
     told: dict[str, Any] = {"examples": {}, "studies": {}}
@@ -146,6 +191,7 @@ PARTS: dict[str, Callable[[], Files]] = {
     "openapi": openapi,
     "help": helps,
     "pages": pages,
+    "actions": actions,
     "commands": commands,
     "specifications": specifications,
     "losses": losses,
@@ -295,7 +341,7 @@ def even(answer: Response, folder: Path) -> bytes:
     body = TIMED.sub(rb"\1", body) if answer.url.path == "/metrics" else body
     if answer.url.path.endswith("plotly.min.js"):
         return f"SHA-256 {hashlib.sha256(body).hexdigest()}\n".encode()
-    return ASSET.sub(rb"\1", PLOTLY.sub(_shortened, body))
+    return NONCE.sub(rb"\1", ASSET.sub(rb"\1", PLOTLY.sub(_shortened, body)))
 
 
 def _shortened(found: "re.Match[bytes]") -> bytes:
