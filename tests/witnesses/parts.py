@@ -240,7 +240,7 @@ def _online(experiments: dict[str, str]) -> Iterator[list[str]]:
         yield from (["show", one], ["ls", "--experiment", one], ["compare", one], ["note", one], ["fit", one])
         yield from (["show", f"{one}-0000"], ["logs", f"{one}-0000"])
         if kind == "sweep":
-            yield from (["sweep", "show", one], ["sweep", "compare", one])
+            yield ["sweep", "show", one]
     comparisons = [one for one, kind in experiments.items() if kind == "comparison"]
     yield ["compare", *comparisons]
     yield ["validate", "docs/example.yaml"]
