@@ -1,0 +1,348 @@
+"""What is frozen, part by part: each gives the files that it makes, by name."""
+
+import dataclasses
+import hashlib
+import json
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from click import Context, Group
+from httpx2 import Response
+from transformers.models.mixtral.configuration_mixtral import MixtralConfig
+from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from tests.witnesses import product
+from tests.witnesses.crawl import Crawl
+
+Files = Iterator[tuple[str, bytes]]
+"""Path below the folder, and content."""
+ROOT = Path(__file__).parents[2]
+STEPS = 10
+OPTIMIZERS = (
+    "adapm", "adapm-mini", "adamw", "adam-mini", "galore", "apollo", "muon", "shampoo", "scale", "mars", "soap",
+    "adafactor", "lion", "adamw-8bit", "came", "asgd",
+)  # fmt: skip
+"""Those of them that the catalog has."""
+BOTH_BRANCHES = ("adapm", "adapm-mini", "galore", "muon")
+ADAPM_OPTIONS: tuple[dict[str, object], ...] = (
+    {"solver": "svd"}, {"solver": "gd"}, {"solver": "scaled_gd"}, {"refresh_interval": 3}, {"clip": None},
+    {"bias_correction": False}, {"debias_moments": True}, {"state_dtype": "bfloat16"}, {"rank_ratio": 0.5},
+)  # fmt: skip
+KEPT_HEADERS = ("content-type", "content-disposition", "cache-control", "location", "content-security-policy")
+ASSET = re.compile(rb"(/static/[\w.]+\?v=)[0-9a-f]{12}")
+"""The address of a static file tells its content, which is a witness of its own."""
+NONCE = re.compile(rb'(name="nonce" value=")[0-9a-f]+')
+"""Of a form that is sent once."""
+BINARY = ("image/png", "application/pdf", "application/vnd.apache.parquet", "application/octet-stream")
+TIMED = re.compile(rb"^((?:process|python|adapm_bench_http|adapm_bench_request)[^ ]*) .*$", re.MULTILINE)
+"""Of `/metrics`: what tells of this process and its pace."""
+PLOTLY = re.compile(rb"(<script[^>]*>)(?:(?!</script).){200000,}(</script>)", re.DOTALL)
+
+
+def openapi() -> Files:
+    """The document that clients are made from."""
+    with _read_folder() as (_, client):
+        yield "openapi.json", pretty(client.get("/v1/openapi.json").json())
+
+
+def helps() -> Files:
+    """`--help` of every command."""
+    main = get_command(product.command_line)
+
+    def walk(command: Any, words: tuple[str, ...]) -> Files:
+        said = CliRunner().invoke(product.command_line, [*words[1:], "--help"], prog_name="adapm-bench", color=False)
+        yield f"help/{'_'.join(words)}.txt", said.output.encode()
+        if isinstance(command, Group) or hasattr(command, "list_commands"):
+            for name in command.list_commands(Context(command)):
+                yield from walk(command.get_command(Context(command), name), (*words, name))
+
+    yield from walk(main, ("adapm-bench",))
+
+
+def pages() -> Files:
+    """Everything that the application answers over the stored data folder: pages, figures, files and REST."""
+    with _read_folder() as (folder, client):
+        crawl = Crawl(client)
+        crawl.walk()
+        while crawl.waiting:  # for footprints that the stored folder has not
+            time.sleep(0.5)
+            crawl = Crawl(client)
+            crawl.walk()
+        lines = []
+        for address, answer in sorted(crawl.answers.items()):
+            headers = " · ".join(answer.headers[name] for name in KEPT_HEADERS if name in answer.headers)
+            lines.append(f"{address}\n    {answer.status_code} · {ASSET.sub(b'', headers.encode()).decode()}")
+            yield file_of(address, answer), even(answer, folder)
+        yield "answers.txt", ("\n".join(lines) + "\n").encode()
+
+
+def commands() -> Files:
+    """What the command line prints of the stored data folder, and without a service."""
+    with _read_folder() as (folder, client), _served(client.app) as url:
+        experiments = {one["id"]: one["kind"] for one in client.get("/v1/experiments").json()["items"]}
+        for words in (*_offline(folder), *_online(experiments)):
+            for form in ([], ["--json"]):
+                env = {"ADAPM_BENCH_URL": url, "ADAPM_BENCH_DATA_FOLDER": str(folder)}
+                said = CliRunner(env=env).invoke(product.command_line, [*words, *form], prog_name="adapm-bench")
+                text = f"exit code {said.exit_code}\n{said.output}"
+                if said.exception and not isinstance(said.exception, SystemExit):
+                    text += f"\n{said.exception!r}"
+                told = text.replace(url, "URL").replace(str(folder), "FOLDER")
+                yield f"commands/{_safe(' '.join([*words, *form]).replace(str(folder), 'FOLDER'))}.txt", told.encode()
+
+
+def actions() -> Files:
+    """What changes the stored data folder, and what is answered; new ids are numbered in their order."""
+    told: list[dict[str, Any]] = []
+    ids: dict[str, str] = {}
+    with _read_folder() as (folder, client):
+
+        def ask(method: str, path: str, **more: Any) -> Any:
+            answer = client.request(method, path, **more)
+            body = even(answer, folder).decode()
+            for found in re.findall(r'"id": "([0-9a-z]{10})"', body):
+                ids.setdefault(found, f"id-{len(ids)}")
+            told.append({"asked": f"{method} {path}", "status": answer.status_code, "answered": body})
+            return answer.json() if answer.headers.get("content-type", "").endswith("json") else None
+
+        ask("GET", "/v1/experiments")
+        example = product.fields_of(ROOT / "docs/example.yaml")
+        for path in sorted(ROOT.glob("docs/example*.yaml")):
+            ask("POST", "/v1/experiments/validate", json=product.fields_of(path))
+        ask("POST", "/v1/experiments/validate", json=example | {"seeds": [1, 1], "candidates": [{"optimizer": "adma"}]})
+        ask("POST", "/new", data={"action": "check"})
+        made = ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})["experiment"][
+            "id"
+        ]
+        ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})
+        ask("POST", "/v1/experiments", json=example | {"name": "Another"}, headers={"Idempotency-Key": "witness-1"})
+        here = f"/v1/experiments/{made}"
+        ask("PATCH", here, json={"labels": ["one"], "note": "A note."})
+        for verb in ("pause", "resume", "cancel", "retry", "cancel"):
+            ask("POST", f"{here}/{verb}")
+        ask("POST", f"/v1/runs/{made}-0000/pause")
+        ask("DELETE", here)
+        ask("POST", f"{here}/restore")
+        ask("POST", f"{here}/clone", json={"name": "A clone"})
+        for path in (f"/experiments/{made}/edit", f"/experiments/{made}/clone", f"/new?from={made}", "/"):
+            ask("GET", path)
+        ask("GET", "/v1/audit")
+    known = re.compile("|".join(ids))
+    for number, each in enumerate(told):
+        text = f"{each['asked']}\n{each['status']}\n\n{each['answered']}"
+        name = _safe(known.sub(lambda found: ids[found[0]], each["asked"]))
+        yield f"actions/{number:02d} {name}.txt", known.sub(lambda found: ids[found[0]], text).encode()
+
+
+def specifications() -> Files:
+    """Shipped examples and studies as runs and hashes, and the catalog as data."""
+    told: dict[str, Any] = {"examples": {}, "studies": {}}
+    for path in sorted([*ROOT.glob("docs/example*.yaml"), *ROOT.glob("api/cli/examples/*.yaml")]):
+        name = path.name if path.parent.name == "docs" else f"init {path.name}"
+        told["examples"][name] = _runs_of(product.fields_of(path))
+    for listed in _json_of(["study", "ls", "--json"]):
+        study = _json_of(["study", "show", listed["name"], "--json"])
+        told["studies"][study["name"]] = {
+            scale: plan | {"experiments": {each["part"]: _runs_of(each["spec"]) for each in plan["experiments"]}}
+            for scale, plan in study["scales"].items()
+        }
+    told["catalog"] = [dataclasses.asdict(entry) for entry in product.entries()]
+    yield "specifications.json", pretty(told)
+
+
+def losses() -> Files:
+    """Bit-exact losses and final weights of tiny models under the catalog's optimizers, on one thread."""
+    known = {entry.name for entry in product.entries()}
+    told: dict[str, Any] = {}
+    for name in (each for each in OPTIMIZERS if each in known):
+        told[name] = _trained(name, _gpt2)
+    for options in ADAPM_OPTIONS:
+        told[f"adapm {json.dumps(options)}"] = _trained("adapm", _gpt2, options)
+    told["adapm bfloat16"] = _trained("adapm", lambda: product.tiny_gpt2(dtype=torch.bfloat16))
+    for name in ("adapm", "adapm-mini"):
+        told[f"{name} mixtral"] = _trained(name, _mixtral)
+    with product.accelerators.simulated():
+        for name in BOTH_BRANCHES:
+            told[f"{name} accelerator"] = _trained(name, _gpt2)
+        told["adapm mixtral accelerator"] = _trained("adapm", _mixtral)
+    yield "losses.json", pretty(told)
+
+
+def evidence() -> Files:
+    """What the published results of the studies are read as."""
+    names = [each["name"] for each in _json_of(["study", "ls", "--json"])]
+    for words in (["study", "ls"], ["study", "report"], *(["study", "show", name] for name in names)):
+        yield f"evidence/{_safe(' '.join(words))}.txt", _said(words).encode()
+    found = {name: _json_of(["study", "show", name, "--json"])["findings"] for name in names}
+    yield "evidence/evidence.json", pretty(found)
+
+
+PARTS: dict[str, Callable[[], Files]] = {
+    "openapi": openapi,
+    "help": helps,
+    "pages": pages,
+    "actions": actions,
+    "commands": commands,
+    "specifications": specifications,
+    "losses": losses,
+    "evidence": evidence,
+}
+"""By the word that `--only` takes."""
+
+
+@contextmanager
+def _read_folder() -> Iterator[tuple[Path, Any]]:
+    """The stored data folder, opened, and who asks."""
+    with tempfile.TemporaryDirectory(prefix="witness-") as name, product.fixed_clock():
+        folder = product.unpacked(Path(name))
+        with product.opened(folder) as one, product.client_of(one.app) as client:
+            yield folder, client
+
+
+@contextmanager
+def _served(app: Any) -> Iterator[str]:
+    """The application behind a real server on a free port."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def _offline(folder: Path) -> Iterator[list[str]]:
+    yield from (["--version"], ["models"], ["optimizers"], ["schema"], ["data", "ls"])
+    yield from (["optimizers", entry.name] for entry in product.entries())
+    yield from (["schema", kind] for kind in ("comparison", "sweep", "scaling", "run"))
+    yield from (["plan", model] for model in ("gpt2-tiny", "gpt2-124m", "llama-60m"))
+    yield from (["memory", "gpt2-tiny"], ["memory", "gpt2-nano", "--rank-ratio", "0.2"])
+    yield ["db", "check", "--data", str(folder)]
+    yield from (["validate", str(path.relative_to(ROOT))] for path in sorted(ROOT.glob("docs/example*.yaml")))
+
+
+def _online(experiments: dict[str, str]) -> Iterator[list[str]]:
+    yield from (["ls"], ["ls", "--deleted"], ["ls", "--status", "failed"], ["audit"], ["keys", "ls"], ["webhook", "ls"])
+    for one, kind in experiments.items():
+        yield from (["show", one], ["ls", "--experiment", one], ["compare", one], ["note", one], ["fit", one])
+        yield from (["show", f"{one}-0000"], ["logs", f"{one}-0000"])
+        if kind == "sweep":
+            yield ["sweep", "show", one]
+    comparisons = [one for one, kind in experiments.items() if kind == "comparison"]
+    yield ["compare", *comparisons]
+    yield ["validate", "docs/example.yaml"]
+
+
+def _runs_of(fields: dict[str, Any]) -> dict[str, Any]:
+    """A specification's hash and those of the runs that it begins with."""
+    if "optimizer" in fields:
+        return {"run": product.RunSpec.model_validate(fields).content_hash()}
+    spec = product.spec_of(fields)
+    runs = [f"{each.candidate} {each.spec.content_hash()}" for each in product.planned_runs(spec)]
+    every = hashlib.sha256("\n".join(runs).encode()).hexdigest()
+    return {"hash": spec.content_hash(), "run_count": spec.run_count(), "all": every, "runs": runs[:MOST_RUNS]}
+
+
+MOST_RUNS = 12
+
+
+def _trained(name: str, made: Callable[[], torch.nn.Module], options: dict[str, object] | None = None) -> Any:
+    """Losses of some steps as they are, to the last bit, and a hash of what came of the weights."""
+    torch.manual_seed(0)
+    model = made()
+    optimizer = product.build(name, model, lr=3e-3, options=options or {})
+    losses = []
+    for step in range(STEPS):
+        tokens = product.batch(step)
+        optimizer.zero_grad()
+        logits = model(tokens).logits
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        optimizer.step()
+        losses.append(loss.item().hex())
+    digest = hashlib.sha256()
+    for key, value in model.state_dict().items():
+        digest.update(key.encode() + value.contiguous().view(torch.uint8).numpy().tobytes())
+    return {"losses": losses, "weights": digest.hexdigest()}
+
+
+def _gpt2() -> torch.nn.Module:
+    return product.tiny_gpt2()
+
+
+def _mixtral() -> torch.nn.Module:
+    """One layer of four experts, of which each token takes two."""
+    torch.manual_seed(0)
+    config = MixtralConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32, num_local_experts=4, num_experts_per_tok=2,
+        tie_word_embeddings=False, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return MixtralForCausalLM(config)
+
+
+def _said(words: list[str]) -> str:
+    """What a command prints over a data folder with nothing in it."""
+    with tempfile.TemporaryDirectory(prefix="witness-") as folder:
+        env = {"ADAPM_BENCH_DATA_FOLDER": folder}
+        said = CliRunner(env=env).invoke(product.command_line, words, prog_name="adapm-bench")
+        assert said.exit_code == 0, (words, said.output, said.exception)
+        return said.output.replace(folder, "FOLDER")
+
+
+def _json_of(words: list[str]) -> Any:
+    return json.loads(_said(words))
+
+
+def pretty(value: Any) -> bytes:
+    """JSON with a line for each value, in the order that it has; what JSON has no word for as Python shows it."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, default=repr) + "\n").encode()
+
+
+def file_of(address: str, answer: Response) -> str:
+    """The file for an address: by its path, and its query where it has one."""
+    path, _, query = address.partition("?")
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    endings = {"text/html": ".html", "application/json": ".json", "application/problem+json": ".json"}
+    name = _safe(path.strip("/") or "home", "/") + (f"@{_safe(query)}" if query else "")
+    ending = endings.get(kind, "")
+    part = "rest" if path.startswith("/v1/") else "figures" if "/figures/" in path else "pages"
+    return f"{part}/{name}{'' if name.endswith(ending) else ending}"
+
+
+def _safe(text: str, more: str = "") -> str:
+    """A name of a file; a long one ends with its digest."""
+    name = re.sub(rf"[^\w.,=&+@ {more}-]", "_", text)
+    return name if len(name) < 150 else f"{name[:130]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def even(answer: Response, folder: Path) -> bytes:
+    """The content without what differs from one machine or moment to another."""
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    body: bytes = answer.content
+    if kind in BINARY:
+        return f"{len(body)} bytes, SHA-256 {hashlib.sha256(body).hexdigest()}\n".encode()
+    body = body.replace(str(folder).encode(), b"FOLDER")
+    if kind.endswith("json"):
+        return pretty(json.loads(body))
+    body = TIMED.sub(rb"\1", body) if answer.url.path == "/metrics" else body
+    if answer.url.path.endswith("plotly.min.js"):
+        return f"SHA-256 {hashlib.sha256(body).hexdigest()}\n".encode()
+    return NONCE.sub(rb"\1", ASSET.sub(rb"\1", PLOTLY.sub(_shortened, body)))
+
+
+def _shortened(found: "re.Match[bytes]") -> bytes:
+    return found[1] + f"SHA-256 {hashlib.sha256(found[0]).hexdigest()}".encode() + found[2]

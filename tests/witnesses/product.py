@@ -1,0 +1,118 @@
+"""Every import that the witnesses make of the product, in one place, and the clock that all of it reads.
+
+A change that moves modules has to mend this file and `data_folder.py`, and nothing else of the witnesses.
+"""
+
+import shutil
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import sqlalchemy as sa
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.cli import main as command_line
+from optim import accelerators
+from optim.build import build
+from optim.catalog import entries
+from orchestrator.jobs import LeasePolicy
+from orchestrator.kinds import planned_runs, spec_of
+from orchestrator.service import Bench
+from orchestrator.settings import Settings
+from orchestrator.spec_text import TextForm, parse
+from orchestrator.store import maintenance
+from orchestrator.store.database import Database
+from worker.spec import RunSpec
+from worker.tiny_models import batch, tiny_gpt2
+
+__all__ = [
+    "NOW", "ORIGIN", "STORED", "Clock", "OpenedFolder", "RunSpec", "accelerators", "batch", "build",
+    "client_of", "command_line", "entries", "fields_of", "fixed_clock", "opened", "planned_runs", "spec_of",
+    "tiny_gpt2", "unpacked",
+]  # fmt: skip
+
+COUNTER = "orchestrator.footprints.code_digest"
+"""Names the footprints that are kept in the data folder by the code that counted them; here they are always known."""
+NOW = 1_767_614_400.0
+"""2026-01-05 12:00 UTC: when the stored data folder was left, with runs at work."""
+ORIGIN = "http://127.0.0.1"
+STORED = Path(__file__).parent / "data_folder.tar.xz"
+NO_THROTTLE = 1e9
+
+
+@dataclass
+class Clock:
+    """The time for all of the product: of Python, and of SQLite's `julianday('now')`."""
+
+    now: float
+
+
+@contextmanager
+def fixed_clock(now: float = NOW) -> Iterator[Clock]:
+    """Within, it is always the clock's time, which moves only where somebody sets it."""
+    clock = Clock(now)
+
+    def tell(connection: Any, _record: Any) -> None:
+        connection.create_function("julianday", 1, lambda _: clock.now / 86_400.0 + 2_440_587.5)
+
+    sa.event.listen(sa.Engine, "connect", tell)
+    try:
+        with patch.object(time, "time", lambda: clock.now):
+            yield clock
+    finally:
+        sa.event.remove(sa.Engine, "connect", tell)
+
+
+@dataclass(frozen=True)
+class OpenedFolder:
+    """A data folder with the application over it."""
+
+    app: FastAPI
+    bench: Bench
+    database: Database
+
+    def faults(self) -> tuple[str, ...]:
+        """What `adapm-bench db check` finds."""
+        return maintenance.faults(self.database)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[OpenedFolder]:
+    """The application over a data folder, as `adapm-bench up` composes it, without a dispatcher."""
+    settings = Settings(data_folder=folder)
+    database = Database(settings.resolved_database_url())
+    database.migrate()
+    bench = Bench(database, LeasePolicy(), settings.runs_folder(), settings.datasets_folder())
+    try:
+        with patch(COUNTER, lambda: "stored"):
+            yield OpenedFolder(create_app(bench, requests_a_second=NO_THROTTLE), bench, database)
+    finally:
+        database.close()
+
+
+@contextmanager
+def client_of(app: FastAPI) -> Iterator[TestClient]:
+    """Who asks the application; redirects are answers."""
+    with TestClient(app, base_url=ORIGIN, follow_redirects=False, raise_server_exceptions=False) as client:
+        yield client
+
+
+def unpacked(folder: Path) -> Path:
+    """The stored data folder, unpacked below an empty one."""
+    target = folder / "data"
+    shutil.rmtree(target, ignore_errors=True)
+    with tarfile.open(STORED) as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
+def fields_of(path: Path) -> dict[str, Any]:
+    """What a file with a specification says."""
+    return parse(path.read_text(), str(path), TextForm.of(path))
