@@ -18,7 +18,7 @@ from api.app import create_app
 from api.cli.app import main as command_line
 from api.scopes import place_of
 from optim import catalog
-from optim.entries import OptimizerEntry
+from optim.catalog.records import OptimizerEntry
 from orchestrator.jobs import LeasePolicy
 from orchestrator.service import Bench
 from orchestrator.spec_schema import SPECS

@@ -14,8 +14,8 @@ from torch import nn
 from optim import catalog
 from optim.catalog import OptimizerEntry
 from optim.errors import OptionError
-from optim.rules import Rule
-from optim.sharding import refuse_sharded
+from optim.plan.rules import Rule
+from optim.plan.sharding import refuse_sharded
 
 
 def build(

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from optim.blocks import Block, BlockPlan
-from optim.placement import plan_blocks
-from optim.wrappers import plain_name
+from optim.plan.blocks import Block, BlockPlan
+from optim.plan.modules import plain_name
+from optim.plan.placement import plan_blocks
 
 SEVERAL = "several"
 """In place of a block kind: state of a fused parameter that cannot be told apart."""

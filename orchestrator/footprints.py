@@ -144,9 +144,7 @@ def code_digest() -> str:
     """SHA-256 over the code that counts, and the versions of the libraries that it counts with."""
     digest = hashlib.sha256()
     sources = [(files("worker") / name) for name in SOURCES]
-    sources += sorted(
-        (path for path in files("optim").iterdir() if path.name.endswith(".py")), key=lambda one: one.name
-    )
+    sources += sorted(Path(str(files("optim"))).rglob("*.py"))
     for source in sources:
         digest.update(source.read_bytes())
     digest.update("\n".join(f"{name} {_version(name)}" for name in LIBRARIES).encode())

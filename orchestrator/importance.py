@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from optim.entries import Scalar
+from optim.catalog.records import Scalar
 from orchestrator.spaces import Choice, Integer, LogUniform, Range
 from orchestrator.sweeps import Searched
 

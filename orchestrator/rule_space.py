@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from pydantic import TypeAdapter, ValidationError
 
-from optim.entries import Scalar
+from optim.catalog.records import Scalar
 from worker.spec import RuleText
 
 PREFIX = "rule:"

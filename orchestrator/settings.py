@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from optim import own
+from optim.catalog import plugins
 from orchestrator.remote import Remote
 from orchestrator.setting_sources import CONFIG_VARIABLE, PREFIX, secret_fields, toml_fields
 from orchestrator.webhook_policy import WebhookPolicy
@@ -23,7 +23,7 @@ OTHER_VARIABLES = frozenset(
         "ADAPM_BENCH_KEY_FILE",
         "ADAPM_BENCH_COMMIT",
         "ADAPM_BENCH_CHROMIUM",
-        own.VARIABLE,
+        plugins.VARIABLE,
         CONFIG_VARIABLE,
     }
 )

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from optim.entries import Option, Scalar
+from optim.catalog.records import Option, Scalar
 from worker.spec import Fault, Flag, Spec, raise_faults
 
 Bound = Annotated[float, Field(strict=True, ge=-1e12, le=1e12)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from random import Random
 
-from optim.entries import Scalar
+from optim.catalog.records import Scalar
 from orchestrator.experiments import Candidate, ComparisonSpec, PlannedRun, planned_run
 from orchestrator.rule_space import is_rule, rules_of, values_of
 from orchestrator.spaces import draw, grid

@@ -32,9 +32,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="module", params=["cpu", "accelerator"])
 def branch(request: pytest.FixtureRequest) -> Iterator[str]:
     """The ways that optimizers take on a CPU, and then those that they take on an accelerator, on the CPU."""
-    from optim import accelerators
+    from optim.adapm import devices
 
-    with accelerators.simulated() if request.param == "accelerator" else nullcontext():
+    with devices.simulated() if request.param == "accelerator" else nullcontext():
         yield request.param
 
 

@@ -9,11 +9,11 @@ from warnings import catch_warnings, simplefilter
 
 from torch import nn
 
-from optim.blocks import BlockPlan
 from optim.build import build
 from optim.catalog import OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError
-from optim.rules import Rule
+from optim.plan.blocks import BlockPlan
+from optim.plan.rules import Rule
 from optim.state import Planned, StateBytes, allocated_state_bytes
 from worker.footprint_records import BASELINE as BASELINE
 from worker.footprint_records import Footprint as Footprint

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from optim.build import build
 from optim.catalog import entry
-from optim.entries import Need
-from optim.modes import HasModes, result_weights
+from optim.catalog.records import Need
 from optim.state import allocated_state_bytes, state_bytes
+from optim.train_eval_weights import HasModes, result_weights
 from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 USUAL_RATE = 3e-3

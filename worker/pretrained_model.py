@@ -2,7 +2,7 @@
 
 Where torchao is installed, transformers loads it beside its models, for quantised checkpoints, which no run has: a
 third of a second for each process, and warnings of kernels for other devices on every training's output. Optimizers
-that need torchao import it themselves (`optim/low_bit.py`).
+that need torchao import it themselves (`optim/baselines/low_bit.py`).
 """
 
 import sys

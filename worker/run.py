@@ -15,7 +15,7 @@ import torch
 
 from optim.build import build
 from optim.errors import OptimError
-from optim.rules import rule_of
+from optim.plan.rules import rule_of
 from optim.state import state_bytes
 from worker.checkpoint import CheckpointStore
 from worker.checkpoint_uploads import CheckpointUploads

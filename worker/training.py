@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from optim.modes import result_weights
+from optim.train_eval_weights import result_weights
 from worker.checkpoint import CheckpointStore, CheckpointTimer
 from worker.crew import Crew
 from worker.devices import free_memory, is_out_of_memory

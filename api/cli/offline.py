@@ -13,7 +13,7 @@ from optim.errors import OptimError
 from worker import presets
 
 if TYPE_CHECKING:
-    from optim.rules import Rule
+    from optim.plan.rules import Rule
 
 Model = Annotated[str, typer.Argument(help="A model by name; `adapm-bench models` lists them.", metavar="MODEL")]
 RankRatio = Annotated[
@@ -44,7 +44,7 @@ def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str
 
 def block_rules(texts: list[str] | None) -> "list[Rule]":
     """The rules for what was given, `*.mlp.*.weight=rank:8,per:neuron`; raises RuleError for any other form."""
-    from optim.rules import rule_of
+    from optim.plan.rules import rule_of
 
     return [rule_of(text) for text in texts or ()]
 

@@ -15,7 +15,7 @@ from api.cli.service import BAD_INPUT, Json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from optim.blocks import Block, BlockPlan
+    from optim.plan.blocks import Block, BlockPlan
 
 Optimizer = Annotated[str, typer.Option("--optimizer", help="An optimizer with a block plan.", metavar="NAME")]
 

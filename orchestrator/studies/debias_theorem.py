@@ -44,7 +44,8 @@ def compute() -> Numbers:
 def _followed(mean: "Tensor", generator: "Generator") -> Numbers:
     import torch
 
-    from optim.low_rank import Factors, Momentum, svd
+    from optim.adapm.low_rank import Factors, Momentum
+    from optim.adapm.solvers import svd
 
     factors = Factors(torch.zeros(REPLICAS, ROWS, RANK), torch.zeros(REPLICAS, RANK, COLUMNS))
     full, found, largest = torch.zeros(REPLICAS, ROWS, COLUMNS), {}, 0.0

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from optim.entries import Scalar
+from optim.catalog.records import Scalar
 from orchestrator.fit_records import FitReport
 from orchestrator.records import Difference, Interval
 from worker.record import Finite, Record

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from optim import accelerators
+from optim.adapm import devices
 from optim.catalog import names
 from worker.optimizer_contract import PROMISES, USUAL_RATE, Promise, Subject
 from worker.tiny_models import tiny_gpt2, train
@@ -15,7 +15,7 @@ COASTING = {"adafactor", "asgd", "schedule-free-adamw"}
 """Those that move on at rate 0: Adafactor's momentum is of steps, rates included; the others' averages catch up."""
 
 ASKING = {"adapm", "adapm-mini", "adam-mini"}
-"""Those whose steps differ on an accelerator (`optim/accelerators.py`)."""
+"""Those whose steps differ on an accelerator (`optim/adapm/devices.py`)."""
 
 
 def subject(name: str) -> Subject:
@@ -31,7 +31,7 @@ def test_an_optimizer_keeps_its_promise(name: str, promise: Promise):
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("name", sorted(ASKING))
 def test_it_keeps_its_promise_on_an_accelerator(name: str, promise: Promise):
-    with accelerators.simulated():
+    with devices.simulated():
         promise(subject(name))
 
 
@@ -43,7 +43,7 @@ def test_no_other_optimizer_asks_whether_it_is_on_an_accelerator(name: str, monk
         asked.append(device)
         return False
 
-    monkeypatch.setattr(accelerators, "is_accelerator", answer)
+    monkeypatch.setattr(devices, "is_accelerator", answer)
     model = tiny_gpt2()
     train(model, subject(name).on(model), range(2))
     assert bool(asked) is (name in ASKING)

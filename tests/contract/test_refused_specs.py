@@ -6,7 +6,7 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from optim.own import VARIABLE
+from optim.catalog.plugins import VARIABLE
 from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.store import integrity

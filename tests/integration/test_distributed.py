@@ -18,11 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim import catalog
-from optim.adam_mini import AdamMini
 from optim.adapm import AdaPM, AdaPMMini
+from optim.baselines.adam_mini import AdamMini
+from optim.baselines.shampoo import Shampoo
 from optim.build import build
 from optim.errors import ShardedParametersError
-from optim.shampoo import Shampoo
 from worker.tiny_models import batch, tiny_gpt2, train
 
 STEPS = 4

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from optim.own import VARIABLE
+from optim.catalog.plugins import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "reference" / "own_package"

@@ -23,7 +23,7 @@ STEPS = 200
 def processes() -> ForkServerContext:
     """Fresh processes that have torch imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories"])
+    context.set_forkserver_preload(["worker.run", "worker.attempt", "optim.catalog.factories"])
     return context
 
 

@@ -110,7 +110,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
         dataset_url=f"s3://{BUCKET}/datasets",
     )
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories", "s3fs"])
+    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.catalog.factories", "s3fs"])
     with AttemptService(assignment) as service:
         process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, s3.variables))
         process.start()

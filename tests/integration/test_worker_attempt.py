@@ -53,7 +53,7 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
         dataset_folder=str(tmp_path / "datasets"),
     )
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.factories"])
+    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.catalog.factories"])
 
     with AttemptService(assignment) as service:
         first = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, 1))

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from optim.catalog import entry, names
-from optim.entries import Need
+from optim.catalog.records import Need
 from tests.reference.made_dataset import prepare_made_dataset
 from tests.reference.made_spec import made_spec
 from worker.checkpoint import CheckpointStore

@@ -64,7 +64,7 @@ def run_in_a_process(
 def processes() -> ForkServerContext:
     """Fresh processes that have torch imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker.run", "optim.factories"])
+    context.set_forkserver_preload(["worker.run", "optim.catalog.factories"])
     return context
 
 

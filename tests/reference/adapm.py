@@ -1,6 +1,6 @@
 """AdaPM as the paper writes it: Algorithm 1 with m_t and r_t as explicit matrices, and loops where it has words.
 
-Read it beside the paper; it is slow on purpose. `optim/adapm.py` must give the same weights.
+Read it beside the paper; it is slow on purpose. `optim/adapm/adapm.py` must give the same weights.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from optim.blocks import (
+from optim.plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
     PAPER_FIRST_MOMENTS,
     Block,

@@ -19,7 +19,7 @@ def started(part: Part, folder: Path, *arguments: object, size: int = 2) -> list
     """Start the processes; `folder` is the crew's own and new."""
     folder.mkdir(parents=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker.crew_attempt", "optim.factories"])
+    context.set_forkserver_preload(["worker.crew_attempt", "optim.catalog.factories"])
     processes: list[BaseProcess] = [
         context.Process(target=_join, args=(part, rank, size, str(folder), arguments)) for rank in range(size)
     ]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from optim.modules import expert_stacks
+from optim.plan.modules import expert_stacks
 from worker.pretrained_model import PreTrainedModel
 from worker.spec import Precision
 

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from optim.blocks import rank_of
+from optim.plan.blocks import rank_of
 
 ENERGY_PERCENTS: Final = (1, 2, 5, 10, 20, 50)
 """Shares of the singular values whose energy is told; the paper's figure speaks of the top 5 %."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from optim.blocks import Block
+from optim.plan.blocks import Block
 
 
 class Momenta:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from optim.blocks import Block, BlockPlan
-from optim.placement import plan_blocks
+from optim.plan.blocks import Block, BlockPlan
+from optim.plan.placement import plan_blocks
 from optim.state import Planned
 from worker.probes.measures import Values, residual, sparsity, spectrum
 from worker.probes.momenta import Momenta

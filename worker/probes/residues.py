@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from optim.blocks import Block, rank_of
+from optim.plan.blocks import Block, rank_of
 from worker.probes.measures import truncated
 from worker.probes.momenta import Momenta
 

@@ -1,6 +1,6 @@
 """The catalog entry of somebody's optimizer, as docs/own-optimizer.md shows it; it imports no torch."""
 
-from optim.entries import OptimizerEntry, Option
+from optim.catalog import OptimizerEntry, Option
 
 SIGNUM = OptimizerEntry(
     name="signum",

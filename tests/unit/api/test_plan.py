@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.cli.plan import folded
-from optim.blocks import Block, BlockKind, FirstMoment, SecondMoment
+from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
 from worker import presets
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.faults import faults
-from optim.rules import rule_of
+from optim.plan.rules import rule_of
 from orchestrator.kinds import ExperimentSpec, read_spec
 from orchestrator.rule_space import SUGGESTED, rules_of, values_of
 from orchestrator.spaces import Choice

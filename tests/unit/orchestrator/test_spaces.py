@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from optim import catalog
-from optim.entries import OptimizerEntry
+from optim.catalog.records import OptimizerEntry
 from orchestrator.spaces import (
     Choice,
     Integer,

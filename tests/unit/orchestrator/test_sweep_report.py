@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from optim.entries import Scalar
+from optim.catalog.records import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.importance import FEWEST_TRIALS, importances
 from orchestrator.jobs import RunStatus

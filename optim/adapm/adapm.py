@@ -1,0 +1,407 @@
+"""AdaPM: Adam with partial momentum (Zhang, Liu, Fang: "AdaPM: a Partial Momentum Algorithm for LLM Training",
+arXiv 2510.09103), and AdaPM-mini, its combination with Adam-mini.
+
+Each block of the model keeps as much momentum as it needs (the block plan, `optim/plan`). With G the gradient of a
+block and v its second moment:
+
+    momentum   full        m = b1 m + (1 - b1) G                        value blocks, vectors
+               low rank    M = b1 L' R' + (1 - b1) G                    query, key and MLP blocks
+                           L, R = argmin || L R - M ||_F                `low_rank.py`
+                           m = M - b1 / (1 - b1) (L R - M)              the bias correction
+                             = G + b1 / (1 - b1) (L' R' - L R)          so computed: M is never formed
+               none        m = G                                        embeddings, LM head, attention outputs
+
+    update     u = m / (sqrt(v) + eps)                                  v: `second_moment.py`
+               u = clip(u, 1)                                           not where the momentum is full
+               W = W - lr (u + weight_decay W)                          lr × 0.75 without momentum
+
+Where the paper leaves room, an option decides; the class docstring names each default and its source. The formulas are
+worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar, Self, Unpack, overload
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo
+from torch.optim.optimizer import ParamsT
+
+from optim.adapm import compiled
+from optim.adapm.options import StepOptions, check_options
+from optim.adapm.step import Likeness, Member, StepSettings, Workspace, bounded, largest_block, likeness, update_batch
+from optim.errors import OptimError
+from optim.plan.blocks import (
+    ADAM_MINI_SECOND_MOMENTS,
+    ADAM_SECOND_MOMENTS,
+    PAPER_FIRST_MOMENTS,
+    BlockKind,
+    BlockPlan,
+    FirstMoment,
+    SecondMoment,
+)
+from optim.plan.groups import listed, named_in, names
+from optim.plan.modules import plain_name
+from optim.plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
+from optim.plan.sharding import refuse_sharded
+
+_Alike = tuple[int, torch.dtype, torch.device]
+"""Step, type and device: parameters that may be updated together have these in common."""
+
+
+class AdaPM(torch.optim.Optimizer):
+    """Adam with partial momentum: the quality of AdamW, without nine tenths of its momentum.
+
+    `AdaPM.for_model(model, lr=6e-4)` plans the blocks from the model's modules. `AdaPM(model.named_parameters(),
+    lr=6e-4)` has names and shapes alone to go by, which is enough for common names; what they do not tell is refused.
+
+    Args:
+        params: `model.named_parameters()`, or groups of such: names tell the blocks.
+        lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
+        plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them by names.
+        heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
+        rank_ratio, state_dtype, unknown, rules: As for `for_model`, where there is no plan.
+        betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
+        eps: Added to the root of the second moment.
+        weight_decay: Decoupled, on matrices; vectors never decay. Scaled by the block's learning rate, as in AdamW.
+        solver: "subspace"; "svd" (exact and slow); "gd", the paper's algorithm 2 made to work, and "scaled_gd", its
+            preconditioned form (`solvers.py`).
+        inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
+            as good as the exact SVD, 5 for the gradient solvers (the paper's K).
+        refresh_interval: Every so many steps the factors' search starts from a fresh Gaussian sketch; 0 for never.
+            The paper's "update frequency" T = 100, which it does not define, is taken for it.
+        clip: Bound on each element of u (paper, algorithm 1, line 9), on low-rank and momentum-free blocks; None for
+            none.
+        bias_correction: False takes L R for the momentum: the paper's ablation, clearly worse.
+        debias_moments: Adam's 1 - b^t terms, which algorithm 1 does not have.
+        momentum_free_lr_scale: Learning-rate factor of blocks that keep no momentum (paper, section 5.1: 0.75).
+        seed: Seed of the sketches.
+        compile: True moves large blocks by code that `torch.compile` makes at the first step, False does not; None
+            decides by device and model (`compiled.py`). Weights agree to rounding.
+
+    Raises:
+        ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
+        UnplacedWeightsError: names every weight that names and shapes do not place.
+        ShardedParametersError: parameters are sharded (FSDP, ZeRO-3, tensor parallelism), now or at the first step.
+    """
+
+    first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
+    second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
+    plan: BlockPlan
+    _model: "ref[nn.Module] | None" = None
+    """From which to plan what is added later; copies do without."""
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        *,
+        plan: BlockPlan | None = None,
+        heads: int | None = None,
+        rank_ratio: float = 0.05,
+        state_dtype: torch.dtype | None = None,
+        unknown: Unknown = "error",
+        rules: Rules = (),
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+        solver: str = "subspace",
+        inner_iterations: int | None = None,
+        refresh_interval: int = 100,
+        clip: float | None = 1.0,
+        bias_correction: bool = True,
+        debias_moments: bool = False,
+        momentum_free_lr_scale: float = 0.75,
+        seed: int = 0,
+        compile: bool | None = None,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "solver": solver,
+            "inner_iterations": inner_iterations,
+            "refresh_interval": refresh_interval,
+            "clip": clip,
+            "bias_correction": bias_correction,
+            "debias_moments": debias_moments,
+            "momentum_free_lr_scale": momentum_free_lr_scale,
+            "seed": seed,
+        }
+        groups = listed(params)
+        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        if plan is not None and (heads is not None or planning != _choices()):
+            raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
+        self.plan = BlockPlan(()) if plan is None else plan
+        self._heads, self._planning = heads, planning if plan is None else None
+        self._plan_missing(dict(names(groups)))
+        self.compile = compile
+        super().__init__(groups, defaults)
+
+    @classmethod
+    def for_model(
+        cls,
+        model: nn.Module,
+        lr: float | Tensor,
+        *,
+        params: ParamsT | None = None,
+        rank_ratio: float = 0.05,
+        state_dtype: torch.dtype | None = None,
+        unknown: Unknown = "error",
+        rules: Rules = (),
+        compile: bool | None = None,
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Plan the trainable parameters of a model and build the optimizer on them.
+
+        Args:
+            model: A Transformer, or anything whose weights the block plan can place; wrapped by `torch.compile`, DDP or
+                Accelerate, or not.
+            lr: Learning rate.
+            params: Groups of the model's parameters, with names or without, each with its own options: those of
+                nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
+            rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
+            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. Arithmetic is
+                in float32 in any case.
+            unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
+            rules: What some blocks keep instead of what their kind does; later rules win.
+            compile: As for the constructor.
+            options: As for the constructor.
+
+        Raises:
+            UnplacedWeightsError: names every weight that fits no role.
+            RuleError: a rule fits no block, or asks of one what it cannot keep.
+            ValueError: a parameter of `params` is not the model's.
+        """
+        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        plan = plan_blocks(model, **cls._plan_options(planning))
+        if params is None:
+            params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        made = cls(named_in(model, listed(params)), lr, plan=plan, compile=compile, **options)
+        made._planning, made._model = planning, ref(model)
+        return made
+
+    @classmethod
+    def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
+        return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every parameter that has a gradient; return the closure's loss, if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._update_all()
+        return loss
+
+    @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
+    def _update_all(self) -> None:
+        self._refuse_sparse_gradients()
+        compiles = compiled.wanted(self.compile, self._elements, self._device())
+        with compiled.room_for_variants() if compiles else nullcontext():
+            self._update(Workspace(self._largest_block, compiles=compiles))
+
+    def _device(self) -> torch.device:
+        """Where the first parameter is; groups may be empty."""
+        devices = (parameter.device for group in self.param_groups for parameter in group["params"])
+        return next(devices, torch.device("cpu"))
+
+    def _update(self, workspace: Workspace) -> None:
+        for group in self.param_groups:
+            for (step, _, _), lists in self._ready(group).items():
+                settings = StepSettings.of(group, step)
+                for members in lists.values():
+                    for batch in bounded(members, largest=self._largest_block):
+                        update_batch(batch, settings, workspace)
+
+    def allocate_state(self) -> None:
+        """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
+        for group in self.param_groups:
+            for name, parameter in _named(group):
+                self._state_of(name, parameter)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of named parameters, as `torch.optim.Optimizer` does.
+
+        They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
+        Parameters that were there before keep their blocks.
+        """
+        check_options({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            self._check_names(group)
+            refuse_sharded(_named(group), type(self).__name__)
+            group["param_names"] = [plain_name(name) for name in group["param_names"]]
+            self._plan_late(group)
+        except (ValueError, OptimError):
+            self.param_groups.pop()
+            raise
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
+        self._check_saved_state(state_dict)
+        groups = [
+            {**saved, "param_names": list(own["param_names"])}
+            for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
+        ]
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
+        for identity, name, parameter in self._saved_identities(state_dict):
+            saved = state_dict["state"].get(identity, {})
+            for key, _, dtype in self._state_layout(name):
+                if key in saved:
+                    self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {"plan": self.plan, "compile": self.compile, "_heads": self._heads, "_planning": self._planning}
+        return {**super().__getstate__(), **kept}
+
+    def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
+        """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
+        planned = self.plan.by_parameter
+        if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
+            return
+        model = None if self._model is None else self._model()
+        options = self._plan_options(self._planning)
+        found = plan_named(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
+        added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
+        self.plan = BlockPlan((*self.plan, *added))
+        for cached in ("_likenesses", "_largest_block"):
+            vars(self).pop(cached, None)
+
+    def _ready(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
+        """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
+        found: dict[_Alike, dict[Likeness, list[Member]]] = {}
+        for name, parameter in _named(group):
+            gradient = parameter.grad
+            if gradient is None or parameter.numel() == 0:
+                continue
+            if name not in self.plan.by_parameter:
+                self._plan_late(group)
+            state = self._state_of(name, parameter)
+            state["step"] += 1
+            lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
+            for block in self.plan.by_parameter[name]:
+                member = Member(block, block.view(parameter), block.view(gradient), state)
+                lists.setdefault(self._likenesses[block.name], []).append(member)
+        return found
+
+    def _plan_late(self, group: dict[str, Any]) -> None:
+        """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
+        self._plan_missing({name: value for every in self.param_groups for name, value in _named(every)})
+        self._check_parameters(group)
+
+    @cached_property
+    def _likenesses(self) -> dict[str, Likeness]:
+        return {block.name: likeness(block) for block in self.plan}
+
+    @cached_property
+    def _elements(self) -> int:
+        return sum(prod(block.shape) for block in self.plan)
+
+    @cached_property
+    def _largest_block(self) -> int:
+        return largest_block(self.plan)
+
+    def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            refuse_sharded([(name, parameter)], type(self).__name__)  # it may have become so since it was given
+            # On the CPU, as torch's own counters: reading it must not wait for the device.
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+            for key, shape, dtype in self._state_layout(name):
+                state[key] = torch.zeros(shape, dtype=dtype, device=parameter.device)
+        return state
+
+    def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
+        """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
+        for block in self.plan.by_parameter.get(name, ()):
+            for state_name, shape in block.state_shapes.items():
+                yield block.key(state_name), shape, block.state_dtype
+
+    def _refuse_sparse_gradients(self) -> None:
+        for group in self.param_groups:
+            for name, parameter in _named(group):
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    raise RuntimeError(
+                        f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
+                        f"build its nn.Embedding with sparse=False"
+                    )
+
+    def _check_names(self, group: dict[str, Any]) -> None:
+        if "param_names" not in group:
+            raise ValueError(
+                f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
+                f"or use {type(self).__name__}.for_model(model, ...)"
+            )
+
+    def _check_parameters(self, group: dict[str, Any]) -> None:
+        for name, parameter in _named(group):
+            if not parameter.is_floating_point():
+                raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            if parameter.requires_grad and name not in self.plan.by_parameter:
+                raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
+
+    def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
+        """(identity in the saved state, name, parameter) in the order of both."""
+        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True):
+            yield from zip(saved["params"], own["param_names"], own["params"], strict=True)
+
+    def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
+        saved = [len(group["params"]) for group in state_dict["param_groups"]]
+        own = [len(group["params"]) for group in self.param_groups]
+        if saved != own:
+            raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
+        # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
+        options = ("lr", *StepOptions.__annotations__)
+        lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
+        if lacking:
+            raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
+        for identity, name, _ in self._saved_identities(state_dict):
+            tensors = state_dict["state"].get(identity)
+            if tensors is None:
+                continue
+            found = {key: tuple(value.shape) for key, value in tensors.items() if key != "step"}
+            expected = {key: shape for key, shape, _ in self._state_layout(name)}
+            if found != expected:
+                raise ValueError(
+                    f"the state to load for {name} is {found}, but this plan keeps {expected}; "
+                    f"build the optimizer with the model, class and rank_ratio that saved it"
+                )
+
+
+class AdaPMMini(AdaPM):
+    """AdaPM with Adam-mini's second moment: one value a row, head or output neuron instead of one a parameter.
+
+    Some 5 % of AdamW's state. Everything else, options included, is `AdaPM`'s.
+    """
+
+    second_moments = ADAM_MINI_SECOND_MOMENTS
+
+
+def _choices(
+    rank_ratio: float = 0.05,
+    state_dtype: torch.dtype | None = None,
+    unknown: Unknown = "error",
+    rules: Rules = (),
+) -> PlanOptions:
+    """What a user may choose about a plan."""
+    return {"rank_ratio": rank_ratio, "state_dtype": state_dtype, "unknown": unknown, "rules": rules}
+
+
+def _named(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+    """(name, parameter) of a group."""
+    return zip(group["param_names"], group["params"], strict=True)

@@ -1,0 +1,195 @@
+"""The elementwise part of a step in one pass over memory: compiled by `torch.compile` for large blocks.
+
+    m = product + weight_of_gradient G                what the momentum's factors give, and the gradient
+    v = b2 v + (1 - b2) G * G                         where v is kept for each element; else worked out before
+    W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
+
+Done by torch's own operators that is ten passes, here one that reads and writes each tensor once. The numbers of a step
+are given as a tensor, so that a learning-rate schedule compiles nothing anew; shapes are dynamic. `step.py` has
+the same formulas for the rest: small blocks, and machines without a compiler.
+
+Compiling takes some 5 s for each of the two to six variants that a model needs, and the compiler's own start another
+10 to 50 s on two CPU cores, unless torch finds the code in its cache. `wanted` says when that is worth it.
+"""
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._triton import has_triton
+
+from optim.adapm import devices
+from optim.adapm.devices import chunk_elements
+
+# A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
+# the compiler's minute is that of ten to twenty such steps, and won back after some 600.
+_CPU_PAYS_ELEMENTS = 2**26
+# Of what the factors give, on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
+_CPU_CHUNK_ELEMENTS = 2**22
+# Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call of 20 us.
+_CPU_SMALLEST_BLOCK = 2**16
+_ACCELERATOR_SMALLEST_BLOCK = 2**12
+_VARIANTS = 64
+
+
+def wanted(asked: bool | None, elements: int, device: torch.device) -> bool:
+    """Whether to compile for a plan of so many elements on that device.
+
+    Args:
+        asked: The user's word; None leaves it to us: yes on CUDA with Triton, and on a CPU with a C++ compiler for
+            models of 67 million parameters and more.
+        elements: Of all blocks together.
+        device: Where the parameters are.
+
+    Raises:
+        RuntimeError: the user asks for it, and this machine has no compiler for the device.
+    """
+    if asked is False:
+        return False
+    if not has_compiler(device.type) and not devices.is_simulated():
+        if asked:
+            raise RuntimeError(
+                f"compile=True needs a compiler for {device.type}: a C++ compiler on the PATH (or in CXX) for the "
+                f"CPU, Triton for CUDA; leave compile=None to do without where there is none"
+            )
+        return False
+    return bool(asked) or devices.is_accelerator(device) or elements >= _CPU_PAYS_ELEMENTS
+
+
+@cache
+def has_compiler(device_type: str) -> bool:
+    """Whether torch's compiler finds what it needs to compile for that type of device."""
+    if device_type == "cuda":
+        return bool(has_triton())
+    return device_type == "cpu" and any(
+        shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name
+    )
+
+
+def suits(weight: Tensor) -> bool:
+    """Whether a block is large enough to be moved by compiled code."""
+    accelerated = devices.is_accelerator(weight.device)
+    smallest = _ACCELERATOR_SMALLEST_BLOCK if accelerated else _CPU_SMALLEST_BLOCK
+    return weight.ndim == 2 and weight.numel() >= smallest
+
+
+def limit_of(weight: Tensor, *, largest: int) -> int:
+    """How many elements of a block may be worked on at a time, where the largest block has `largest`."""
+    accelerated = devices.is_accelerator(weight.device)
+    return min(max(1, largest), chunk_elements(weight.device) if accelerated else _CPU_CHUNK_ELEMENTS)
+
+
+def numbers(
+    *,
+    gradient: float,
+    product: float,
+    beta2: float,
+    eps: float,
+    debias: float,
+    clip: float | None,
+    decay: float,
+    lr: float,
+) -> list[float]:
+    """The numbers of a step in the order in which the compiled functions take them.
+
+    Args:
+        gradient: Weight of G in the numerator.
+        product: Weight of the product.
+        beta2: b2.
+        eps: Adam's epsilon.
+        debias: 1 - b2^t, or 1.
+        clip: Bound on each element of the update, None for none.
+        decay: lr × weight decay.
+        lr: Learning rate.
+    """
+    bound = float("inf") if clip is None else clip
+    return [gradient, product, beta2, 1.0 - beta2, debias**-0.5, eps, bound, 1.0 - decay, lr]
+
+
+def move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Tensor | None, by: Tensor) -> None:
+    """W and v in place, with one v an element.
+
+    Args:
+        weight: W, m × n.
+        gradient: G, m × n.
+        moment: v, m × n.
+        product: What is added to G's part of the numerator, m × n; None for nothing.
+        by: `numbers`, in the type of the arithmetic.
+    """
+    _callable(_move_elements)(weight, gradient, moment, product, by)
+
+
+def move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
+    """W in place, where rows or columns share one v: the divisor sqrt(v / debias) + eps is m × 1 or 1 × n."""
+    _callable(_move_shared)(weight, gradient, divisor, product, by)
+
+
+def column_square_sums(matrix: Tensor) -> Tensor:
+    """Sums of the squares of each column of m × n, in float32, or in float64 for float64."""
+    sums: Tensor = _callable(_column_square_sums)(matrix)
+    return sums
+
+
+def _column_square_sums(matrix: Tensor) -> Tensor:
+    exact = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
+    return (exact * exact).sum(dim=0)
+
+
+def _move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Tensor | None, by: Tensor) -> None:
+    exact = gradient.to(by.dtype)
+    averaged = moment.to(by.dtype) * by[2] + exact * exact * by[3]
+    moment.copy_(averaged)
+    _descend(weight, exact, averaged.sqrt() * by[4] + by[5], product, by)
+
+
+def _move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
+    _descend(weight, gradient.to(by.dtype), divisor, product, by)
+
+
+def _descend(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
+    numerator = gradient * by[0] if product is None else gradient * by[0] + product * by[1]
+    update = torch.clamp(numerator / divisor, -by[6], by[6])
+    weight.copy_(weight.to(by.dtype) * by[7] - update * by[8])
+
+
+@contextmanager
+def room_for_variants() -> Iterator[None]:
+    """While this is open, torch may compile as many variants of one function as models in one process may need."""
+    if devices.is_simulated():  # nothing is compiled
+        yield
+        return
+    import torch._dynamo  # a second to import, and not needed by who compiles nothing
+
+    with torch._dynamo.config.patch(recompile_limit=_VARIANTS):
+        yield
+
+
+def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function if devices.is_simulated() else _compiled(function)
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled, for shapes of any size; where the compiler fails, the function as it is."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    made = torch.compile(function, dynamic=True, fullgraph=True)
+
+    def call(*arguments: Any) -> Any:
+        nonlocal made
+        try:
+            return made(*arguments)
+        except TorchDynamoException as error:  # before anything has been computed
+            warnings.warn(
+                f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2
+            )
+            made = function
+            return function(*arguments)
+
+    return call

@@ -1,0 +1,124 @@
+"""APOLLO and APOLLO-mini: the gradient itself, scaled as Adam would scale it in a random low-rank sketch of it
+(Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", arXiv 2412.05270, algorithm 1).
+
+With G the m × n gradient (m < n; otherwise everything is transposed):
+
+    P ~ N(0, 1 / r), r × m            drawn anew every T steps from its seed, never stored
+    R = P G                           r × n
+    N = Adam's direction for R        its two moments are r × n
+    s_j = ||N_j|| / ||R_j||           for column j (APOLLO), or one s for all (APOLLO-mini, r = 1)
+    W = W - lr (alpha s G + weight_decay W)
+
+The norm of alpha s G, taken without Adam's 1 - b^t terms, grows by no more than a factor of 1.01 a step: the limiter of
+Fira, where the authors have it. The update has full rank. Each expert is a matrix of its own. Groups with `projected`
+false are AdamW.
+
+Where the authors' apollo_torch/apollo.py differs from AdamW: it adds 1e-8 to norms, and eps before debiasing; what
+that comes to stands in `galore.py`, whose Fira has the same.
+"""
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from optim.adapm.low_rank import gaussian_sketch
+from optim.baselines.galore import column_ratio, limit_growth, ratio
+from optim.baselines.per_parameter import (
+    Group,
+    Parameterwise,
+    Shapes,
+    State,
+    adam_debias,
+    adam_direction,
+    adam_shapes,
+    descend,
+    matrices,
+    matrix_norm,
+    wide,
+)
+from optim.plan.blocks import rank_of
+
+GROWTH = 1.01
+"""gamma, Fira's."""
+
+
+class Apollo(Parameterwise):
+    """Full-rank updates with Adam's scale, found in a random sketch.
+
+    Args:
+        params: Groups of named parameters; those whose `projected` is true are matrices or stacks of such, stored as
+            their `output_axis` says.
+        lr: Learning rate, of every group.
+        betas: Decay rates of Adam's moments.
+        eps: Added to the root of the second moment.
+        weight_decay: Decoupled.
+        rank_ratio: r over min(m, n); None for APOLLO-mini: r = 1 and one scale for the whole matrix.
+        update_gap: T.
+        scale: alpha.
+        seed: Of the projections.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+        rank_ratio: float | None = 0.25,
+        update_gap: int = 200,
+        scale: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "rank_ratio": rank_ratio,
+            "update_gap": update_gap,
+            "scale": scale,
+            "seed": seed,
+            "projected": False,
+            "output_axis": 0,
+        }
+        super().__init__(params, defaults)
+
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """The moments of R and the last norm; Adam's where nothing is projected."""
+        if not group["projected"]:
+            return adam_shapes(parameter)
+        *stack, rows, columns = parameter.shape
+        sketch = (*stack, _rank(parameter, group), max(rows, columns))
+        return {"exp_avg": sketch, "exp_avg_sq": sketch, "update_norm": tuple(stack)}
+
+    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """One step of Adam, or of the gradient scaled as Adam would."""
+        if not group["projected"]:
+            descend(weight, adam_direction(gradient, state, group), group)
+            return
+        gradient = wide(matrices(gradient, group))
+        sketch = _projection(name, gradient, state, group) @ gradient
+        adapted, debias = adam_direction(sketch, state, group), adam_debias(state, group)
+        scale = matrix_ratio(adapted, sketch) if group["rank_ratio"] is None else column_ratio(adapted, sketch)
+        direction = gradient * (scale * group["scale"])
+        limit_growth(direction, state["update_norm"], GROWTH, debias=debias)
+        descend(wide(matrices(weight, group)), direction, group)
+
+
+def matrix_ratio(of: Tensor, to: Tensor) -> Tensor:
+    """||of|| / ||to|| of each pair of matrices, 1 × 1; 0 where `to` is zero."""
+    return ratio(matrix_norm(of), matrix_norm(to))
+
+
+def _rank(parameter: Tensor, group: Group) -> int:
+    return 1 if group["rank_ratio"] is None else rank_of(tuple(parameter.shape[-2:]), group["rank_ratio"])
+
+
+def _projection(name: str, gradient: Tensor, state: State, group: Group) -> Tensor:
+    """P of this step, r × m: a function of (seed, the step that began the interval, name)."""
+    step, rank = int(state["step"]), _rank(gradient, group)
+    began = step - (step - 1) % group["update_gap"]
+    *stack, rows, _ = gradient.shape
+    drawn = gaussian_sketch(group["seed"], began, name, gradient.new_empty(*stack, rank, rows))
+    return drawn.div_(rank**0.5)

@@ -1,0 +1,201 @@
+"""GaLore and GoLore: Adam in a subspace of the gradient that is renewed every so many steps; and Fira, which adds
+what lies outside of it.
+
+With G the m × n gradient (m < n; otherwise everything is transposed), t counted from 1:
+
+    P = the first r left singular vectors of G        GaLore, every T steps (Zhao et al., arXiv 2403.03507)
+    P ~ uniform on the orthonormal m × r matrices     GoLore, every T steps (He et al., arXiv 2410.11289)
+    R = P^T G                                         r × n
+    N = Adam's direction for R                        its two moments are r × n
+    W = W - lr (alpha P N + weight_decay W)
+
+    Fira adds S = phi (G - P R) to the direction, phi_j = ||N_j|| / ||R_j|| for column j, and limits how fast the norm
+    of that part grows to a factor of gamma a step (Chen et al., arXiv 2410.01623; alpha is on the first part alone, as
+    in the authors' optimizer_torch/fira_adamw.py). What is limited is S without Adam's 1 - b^t terms, as there: they
+    would make the first S 2.24 times as long, and the limit with it.
+
+GoLore turns its first moment into the new subspace, m <- P_new^T P_old m ("momentum projection", as in the authors'
+golore_torch/adamw.py, which forgets it again after that step); GaLore does not. GoLore's own experiments begin with
+GaLore and end with random projections; here they are random throughout.
+A fused query-key-value or gate-and-up weight is projected as one matrix, each expert as its own. Groups with
+`projected` false are AdamW.
+
+Where Fira's code differs from its paper or from AdamW, and we keep to those:
+
+* The code takes alpha P R for P R, so that (1 - alpha) phi P R comes on top: inside the subspace a step is then up to
+  1 / alpha = 4 times as long (at the first step, where N and phi R are of one size).
+* It adds 1e-8 to ||R_j|| and to the last norm, for which a column of norm 1e-6 loses 1 %, and a block whose S was once
+  exactly zero (an idle expert) would stay below 1.01e-8 at its next step and need some 1,850 steps to recover. Here
+  such a block's next step is not limited.
+* It adds eps to sqrt(v) before debiasing, which is 4.5 eps at the first step with b2 = 0.95.
+"""
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from optim.adapm.low_rank import gaussian_sketch
+from optim.baselines.per_parameter import (
+    Group,
+    Parameterwise,
+    Shapes,
+    State,
+    adam_debias,
+    adam_direction,
+    adam_shapes,
+    descend,
+    matrices,
+    matrix_norm,
+    wide,
+)
+from optim.plan.blocks import rank_of
+
+
+class GaLore(Parameterwise):
+    """Adam in the subspace of the gradient's leading singular vectors.
+
+    Args:
+        params: Groups of named parameters; those whose `projected` is true are matrices or stacks of such, stored as
+            their `output_axis` says.
+        lr: Learning rate, of every group.
+        betas: Decay rates of Adam's moments.
+        eps: Added to the root of the second moment.
+        weight_decay: Decoupled.
+        rank_ratio: r over min(m, n).
+        update_gap: T.
+        scale: alpha.
+        seed: Of random projections.
+    """
+
+    momentum_projection = False
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+        rank_ratio: float = 0.5,
+        update_gap: int = 200,
+        scale: float = 0.25,
+        seed: int = 0,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "rank_ratio": rank_ratio,
+            "update_gap": update_gap,
+            "scale": scale,
+            "seed": seed,
+            "projected": False,
+            "output_axis": 0,
+        }
+        super().__init__(params, defaults)
+
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """P and the moments of R; Adam's where nothing is projected."""
+        if not group["projected"]:
+            return adam_shapes(parameter)
+        *stack, rows, columns = parameter.shape
+        short, long = sorted((rows, columns))
+        rank = rank_of((short, long), group["rank_ratio"])
+        inside = (*stack, rank, long)
+        return {"projection": (*stack, short, rank), "exp_avg": inside, "exp_avg_sq": inside}
+
+    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """One step of Adam, inside the subspace where the group is projected."""
+        if not group["projected"]:
+            descend(weight, adam_direction(gradient, state, group), group)
+            return
+        gradient = wide(matrices(gradient, group))
+        if (int(state["step"]) - 1) % group["update_gap"] == 0:
+            self._renew(name, gradient, state, group)
+        descend(wide(matrices(weight, group)), self.direction(gradient, state, group), group)
+
+    def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """alpha P N, m × n."""
+        inside = state["projection"].mT @ gradient
+        return (state["projection"] @ adam_direction(inside, state, group)).mul_(group["scale"])
+
+    def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
+        """The new P, m × r like `like`."""
+        # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own matrix visibly.
+        finite = gradient.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+        left: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
+        return torch.where(finite, left[..., : like.shape[-1]], torch.nan)
+
+    def _renew(self, name: str, gradient: Tensor, state: State, group: Group) -> None:
+        old, step = state["projection"], int(state["step"])
+        new = self.projection(name, gradient, old, step, group)
+        if self.momentum_projection and step > 1:
+            state["exp_avg"].copy_(new.mT @ (old @ state["exp_avg"]))
+        old.copy_(new)
+
+
+class GoLore(GaLore):
+    """Adam in a random subspace, drawn from (seed, step, parameter), so that a resumed run draws the same."""
+
+    momentum_projection = True
+
+    def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
+        """Q of a Gaussian matrix, signs fixed by R's diagonal: uniform (Mezzadri, arXiv math-ph/0609050)."""
+        factors = torch.linalg.qr(gaussian_sketch(group["seed"], step, name, like))
+        uniform: Tensor = factors.Q * factors.R.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+        return uniform
+
+
+class Fira(GaLore):
+    """GaLore, and the rest of the gradient at the size that Adam gives the part inside the subspace."""
+
+    growth = 1.01
+    """gamma, as in the authors' optimizer_torch/fira_adamw.py."""
+
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """GaLore's, and the norm of the last outside part."""
+        shapes = super().state_shapes(parameter, group)
+        return {**shapes, "outside_norm": tuple(parameter.shape[:-2])} if group["projected"] else shapes
+
+    def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
+        """alpha P N + S, m × n."""
+        projection = state["projection"]
+        inside = projection.mT @ gradient
+        adapted, debias = adam_direction(inside, state, group), adam_debias(state, group)
+        outside = (gradient - projection @ inside) * column_ratio(adapted, inside)
+        limit_growth(outside, state["outside_norm"], self.growth, debias=debias)
+        return (projection @ adapted).mul_(group["scale"]).add_(outside)
+
+
+def column_ratio(of: Tensor, to: Tensor) -> Tensor:
+    """||of_j|| / ||to_j|| for each column j, 1 × n; 0 where `to` is zero."""
+    return ratio(torch.linalg.vector_norm(of, dim=-2, keepdim=True), torch.linalg.vector_norm(to, dim=-2, keepdim=True))
+
+
+def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """The quotient of two norms, 0 where the denominator is.
+
+    Where the gradient is zero Adam's direction need not be, and a quotient by the least number would not be finite.
+    """
+    return torch.where(denominator == 0.0, 0.0, numerator / denominator)
+
+
+def limit_growth(direction: Tensor, last_norm: Tensor, growth: float, *, debias: float) -> None:
+    """Scale each matrix of `direction` down to `growth` times its last norm where it is longer; keep the new one.
+
+    Fira's norm-growth limiter, which APOLLO took over: a sudden rise is damped, a fall is not.
+
+    Args:
+        direction: Matrices, m × n or B × m × n, with Adam's 1 - b^t terms.
+        last_norm: Of each, without these terms; a scalar or B, overwritten.
+        growth: gamma.
+        debias: The factor that these terms made.
+    """
+    norm = matrix_norm(direction) / debias
+    last = last_norm[..., None, None]
+    bound = torch.where(last > 0.0, last * growth, norm)
+    factor = torch.where(norm > bound, bound / norm, torch.ones_like(norm))
+    direction.mul_(factor)
+    last_norm.copy_((norm * factor)[..., 0, 0])

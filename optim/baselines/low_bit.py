@@ -1,0 +1,136 @@
+"""AdamW with 8-bit or 4-bit moments, torchao's, made to keep this bench's promises.
+
+Blocks of 256 (8 bits) or 128 (4 bits) neighbouring values share a scale and a table of 256 or 16 levels (Dettmers et
+al., arXiv 2110.02861; Li et al., arXiv 2309.01507). Parameters of fewer than 4,096 values, or of no whole number of
+blocks, keep moments of their own type. torchao is an extra (`adapm-bench[low-bit]`) and imported here alone.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import ERROR, getLogger
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+from optim.baselines.adapters import Copyable
+from optim.errors import MissingPackageError
+from optim.plan.groups import decaying
+
+
+def adamw_8bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
+    """AdamW with 8-bit moments."""
+    return _built("AdamW8bit", "adamw-8bit", model, lr=lr, betas=(beta1, beta2), **options)
+
+
+def adamw_4bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
+    """AdamW with 4-bit moments."""
+    return _built("AdamW4bit", "adamw-4bit", model, lr=lr, betas=(beta1, beta2), **options)
+
+
+def _built(
+    cls: str, name: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
+) -> torch.optim.Optimizer:
+    try:
+        with _quiet_import():
+            import torchao.optim
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"{name} needs torchao, which is not installed; run: pip install 'adapm-bench[low-bit]'"
+        ) from error
+    base = getattr(torchao.optim, cls)
+    for signed in (True, False):
+        # The table of levels is made once, by the first who asks for it: not on `meta`, which would have none.
+        with torch.device("cpu"):
+            _let_clone(type(base._subclass_zeros(torch.empty(4096), signed, 256)))
+    made = type(cls, (_Eager, Copyable, base), {})
+    optimizer: torch.optim.Optimizer = made(
+        decaying(model, weight_decay), bf16_stochastic_round=bf16_stochastic_round, **options
+    )
+    return optimizer
+
+
+@contextmanager
+def _quiet_import() -> Iterator[None]:
+    """While it is imported, torchao warns of kernels for other devices, and torch of torchao's enumerations."""
+    loud = {logger: logger.level for logger in map(getLogger, ("torchao", "torch.utils._pytree"))}
+    for logger in loud:
+        logger.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in loud.items():
+            logger.setLevel(level)
+
+
+def _let_clone(kind: Any) -> None:
+    """Teach torchao's tensors `clone`, which they lack and a deep copy needs."""
+
+    def clone(func: object, types: object, args: Any, kwargs: object) -> torch.Tensor:
+        inner_names, context = args[0].__tensor_flatten__()
+        inner = {name: getattr(args[0], name).clone() for name in inner_names}
+        copied: torch.Tensor = kind.__tensor_unflatten__(inner, context)
+        return copied
+
+    kind.implements(torch.ops.aten.clone.default)(clone)
+
+
+class _Eager(torch.optim.Optimizer):
+    """Takes rates as numbers, as every scheduler and loop sets them, and compiles on GPUs only.
+
+    torchao compiles its step for every shape: seconds each on a CPU, which gains nothing from it.
+    """
+
+    bf16_stochastic_round: bool
+    _new_buffer: Callable[[torch.Tensor, bool], torch.Tensor]
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """torchao's step; return the closure's loss, if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if not isinstance(group["lr"], torch.Tensor):
+                group["lr"] = torch.tensor(group["lr"], dtype=torch.float32)
+        if all(value.is_cuda for group in self.param_groups for value in group["params"]):
+            super().step()
+        else:
+            self._step_uncompiled()
+        return loss
+
+    def _step_uncompiled(self) -> None:
+        """What torchao's `step` does, without its compiler."""
+        from torchao.optim.adam import single_param_adam
+
+        for group in self.param_groups:
+            for value in group["params"]:
+                if value.grad is None:
+                    continue
+                state = self.state[value]
+                if not state:
+                    state["step"] = torch.zeros((), device="cpu")
+                    state["exp_avg"] = self._new_buffer(value, True)
+                    state["exp_avg_sq"] = self._new_buffer(value, False)
+                state["step"] += 1
+                single_param_adam(
+                    value.detach(),
+                    value.grad,
+                    state["step"],
+                    state["exp_avg"],
+                    state["exp_avg_sq"],
+                    None,
+                    group["lr"],
+                    *group["betas"],
+                    group["weight_decay"],
+                    group["eps"],
+                    IS_ADAMW=True,
+                    BF16_STOCHASTIC_ROUND=self.bf16_stochastic_round and value.dtype is torch.bfloat16,
+                )

@@ -1,0 +1,111 @@
+"""Muon: steps along the polar factor of a momentum (Jordan et al., kellerjordan.github.io/posts/muon; Liu et al., "Muon
+is Scalable for LLM Training", arXiv 2502.16982).
+
+    B = mu B + (1 - mu) G
+    U = polar factor of (1 - mu) G + mu B        Nesterov's; of B without
+    W = W - lr (s U + weight_decay W)            s = 0.2 sqrt(max(out, in)): the size of AdamW's steps (Liu et al.)
+                                                 s = sqrt(max(1, out / in)): Jordan's
+
+The polar factor comes from five steps of Newton and Schulz in bfloat16, whose coefficients leave singular values
+between 0.7 and 1.2. Outputs and inputs are the map's, and each expert is a matrix of its own. A fused query-key-value
+or gate-and-up weight is one matrix. Groups with `orthogonal` false are AdamW.
+
+torch's own Muon refuses stacks of experts, and takes for out / in the shape as it is stored, which for GPT-2's `Conv1D`
+is in × out: Jordan's s of `c_fc` (d → 4 d) would be half of what it is, that of `c_proj` twice.
+"""
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from optim.baselines.per_parameter import (
+    Group,
+    Parameterwise,
+    Shapes,
+    State,
+    adam_direction,
+    adam_shapes,
+    descend,
+    matrices,
+    matrix_norm,
+)
+
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+"""Coefficients of X, X X^T X and (X X^T)^2 X, from Jordan's post: the steepest at zero."""
+_SMALLEST_NORM = 1e-7
+
+
+class Muon(Parameterwise):
+    """Orthogonalised momentum for the matrices of attention and MLP, AdamW for all else.
+
+    Args:
+        params: Groups of named parameters; those whose `orthogonal` is true are matrices or stacks of such, stored as
+            their `output_axis` says.
+        lr: Learning rate, of every group.
+        momentum: mu.
+        nesterov: Whether the polar factor is that of Nesterov's momentum.
+        newton_schulz_steps: Iterations.
+        adjust_lr: Which s: "match_rms_adamw" or "original".
+        betas: Decay rates of AdamW's moments.
+        eps: Added to the root of AdamW's second moment.
+        weight_decay: Decoupled.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        newton_schulz_steps: int = 5,
+        adjust_lr: str = "match_rms_adamw",
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "newton_schulz_steps": newton_schulz_steps,
+            "adjust_lr": adjust_lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "orthogonal": False,
+            "output_axis": 0,
+        }
+        super().__init__(params, defaults)
+
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """B; Adam's moments where nothing is orthogonal."""
+        return {"momentum_buffer": tuple(parameter.shape)} if group["orthogonal"] else adam_shapes(parameter)
+
+    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """One step along the polar factor, or one of AdamW."""
+        if not group["orthogonal"]:
+            descend(weight, adam_direction(gradient, state, group), group)
+            return
+        momentum = state["momentum_buffer"].lerp_(gradient, 1.0 - group["momentum"])
+        direction = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
+        polar = polar_factors(matrices(direction, group), group["newton_schulz_steps"]).to(weight.dtype)
+        descend(matrices(weight, group), polar * _size(polar, group["adjust_lr"]), group)
+
+
+def polar_factors(matrix: Tensor, iterations: int) -> Tensor:
+    """U V^T of each m × n matrix U S V^T, roughly, in bfloat16; zero for zero."""
+    a, b, c = _QUINTIC
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    found = (matrix.mT if tall else matrix).bfloat16()
+    found = found / matrix_norm(found).clamp_min_(_SMALLEST_NORM)
+    for _ in range(iterations):
+        gram = found @ found.mT
+        found = a * found + (b * gram + c * gram @ gram) @ found
+    return found.mT if tall else found
+
+
+def _size(polar: Tensor, adjust_lr: str) -> float:
+    """s, for outputs × inputs."""
+    outputs, inputs = polar.shape[-2:]
+    size: float = max(1.0, outputs / inputs) ** 0.5 if adjust_lr == "original" else 0.2 * max(outputs, inputs) ** 0.5
+    return size

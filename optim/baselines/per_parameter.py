@@ -1,0 +1,216 @@
+"""`Parameterwise`: the optimizer around a rule that updates one parameter at a time.
+
+The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `muon.py`, `scale.py`, `shampoo.py`) say
+what they keep for a parameter and how one step moves it; groups, closures, saving, loading and types are here, once.
+State and arithmetic are in float32, or in float64 for float64 parameters, whatever the type of the weights.
+
+A rule for matrices sees every weight through `matrices`: outputs × inputs in the last two dimensions, however it is
+stored, and experts or nothing in front of them. Its formulas are torch's batched ones, so that every expert is a matrix
+of its own.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torch.optim.optimizer import ParamsT
+
+from optim.plan.sharding import refuse_sharded
+
+Shapes = Mapping[str, tuple[int, ...]]
+Group = Mapping[str, Any]
+State = dict[str, Tensor]
+
+
+class Parameterwise(torch.optim.Optimizer, ABC):
+    """Updates each parameter by itself, from its gradient and its own state.
+
+    Raises:
+        ValueError: the parameters have no names (give it `model.named_parameters()`, or groups of such).
+        ShardedParametersError: parameters are sharded, now or at the first step.
+    """
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+
+    @abstractmethod
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """What is kept for that parameter: state name → shape. All of it starts at zero."""
+
+    @abstractmethod
+    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """Move `weight`, and its state, in place by one step.
+
+        Args:
+            name: The parameter's name in the model.
+            weight: The weights in the type of arithmetic.
+            gradient: Alike; not to be written to.
+            state: The tensors of `state_shapes`, and `step`, counted from 1.
+            group: The options of the parameter's group.
+        """
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every parameter that has a gradient; return the closure's loss, if there is a closure."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._update_all()
+        return loss
+
+    @_disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
+    def _update_all(self) -> None:
+        for group, name, parameter in self._parameters():
+            if parameter.grad is None or parameter.numel() == 0:
+                continue
+            if parameter.grad.is_sparse:
+                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, and {name} has one")
+            state = self._state_of(name, parameter, group)
+            state["step"] += 1
+            compute = _compute_dtype(parameter)
+            weight = parameter.to(compute)
+            self.update(name, weight, parameter.grad.to(compute), state, group)
+            if weight is not parameter:
+                parameter.copy_(weight)
+
+    def allocate_state(self) -> None:
+        """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
+        for group, name, parameter in self._parameters():
+            self._state_of(name, parameter, group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of named parameters, as `torch.optim.Optimizer` does."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            if "param_names" not in group:
+                raise ValueError(
+                    f"{type(self).__name__} needs names: give it model.named_parameters(), not parameters()"
+                )
+            refuse_sharded(zip(group["param_names"], group["params"], strict=True), type(self).__name__)
+        except ValueError:
+            self.param_groups.pop()
+            raise
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave; raises ValueError, before anything changes, where a shape differs."""
+        saved_of = dict(self._saved_states(state_dict))
+        own = [dict(group) for group in self.param_groups]
+        self._refuse_other_sides(state_dict["param_groups"])
+        super().load_state_dict(state_dict)
+        for group, kept in zip(self.param_groups, own, strict=True):
+            for option, value in kept.items():
+                group.setdefault(option, value)  # an option that there was not yet when the state was saved
+        # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
+        for parameter, saved in saved_of.items():
+            for key in saved.keys() - {"step"}:
+                dtype = _compute_dtype(parameter)
+                self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype, copy=True)
+
+    def _refuse_other_sides(self, saved_groups: Sequence[Mapping[str, Any]]) -> None:
+        """Square matrices were projected on their other side before groups had an `output_axis`: shapes do not tell."""
+        for saved, group in zip(saved_groups, self.param_groups, strict=False):
+            if group.get("projected") and "output_axis" not in saved:
+                for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                    if parameter.ndim == 2 and parameter.shape[0] == parameter.shape[1]:
+                        raise ValueError(
+                            f"the state of {name} projects its square matrix on the other side; begin anew, or go on "
+                            f"with the version that saved it"
+                        )
+
+    def _parameters(self) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                yield group, name, parameter
+
+    def _state_of(self, name: str, parameter: Tensor, group: Group) -> State:
+        state: State = self.state[parameter]
+        if not state:
+            refuse_sharded([(name, parameter)], type(self).__name__)  # it may have become so since it was given
+            # On the CPU, as torch's own counters: reading it must not wait for the device.
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+            for key, shape in self.state_shapes(parameter, group).items():
+                state[key] = torch.zeros(shape, dtype=_compute_dtype(parameter), device=parameter.device)
+        return state
+
+    def _saved_states(self, state_dict: dict[str, Any]) -> Iterator[tuple[Tensor, State]]:
+        """(parameter, its state in `state_dict`), checked against what this optimizer keeps."""
+        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            for identity, name, parameter in zip(saved["params"], own["param_names"], own["params"], strict=False):
+                state = state_dict["state"].get(identity)
+                if state is None:
+                    continue
+                found = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
+                expected = dict(self.state_shapes(parameter, own))
+                if found != expected or "step" not in state:
+                    raise ValueError(
+                        f"the state to load for {name} is {found}, but {type(self).__name__} keeps {expected}; "
+                        f"build it with the model and options that saved it"
+                    )
+                yield parameter, state
+
+
+def matrices(tensor: Tensor, group: Group) -> Tensor:
+    """A weight of the group, or its gradient, as outputs × inputs, experts in front: a view.
+
+    The group's `output_axis` says which of the last two dimensions counts outputs: 0 for `nn.Linear`, 1 for GPT-2's
+    `Conv1D`.
+    """
+    return tensor.mT if group["output_axis"] == 1 else tensor
+
+
+def wide(matrix: Tensor) -> Tensor:
+    """Outputs × inputs with the shorter side, on which the GaLore family projects, first: a view.
+
+    Of a square matrix it is the inputs, as in the authors' code.
+    """
+    return matrix if matrix.shape[-2] < matrix.shape[-1] else matrix.mT
+
+
+def matrix_norm(matrix: Tensor) -> Tensor:
+    """Frobenius norm of each matrix, in the place of the two dimensions, as 1 × 1."""
+    norm: Tensor = torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
+    return norm
+
+
+def descend(weight: Tensor, direction: Tensor, group: Group) -> None:
+    """W <- W - lr (direction + weight_decay W), in place: decoupled decay, as in AdamW."""
+    lr = float(group["lr"])
+    weight.mul_(1.0 - lr * group["weight_decay"]).add_(direction, alpha=-lr)
+
+
+def adam_direction(gradient: Tensor, state: State, group: Group) -> Tensor:
+    """Adam's direction m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), with its moments moved on (arXiv 1412.6980)."""
+    (beta1, beta2), step = group["betas"], int(state["step"])
+    state["exp_avg"].lerp_(gradient, 1.0 - beta1)
+    state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    divisor = (state["exp_avg_sq"] / (1.0 - beta2**step)).sqrt_().add_(group["eps"])
+    direction: Tensor = state["exp_avg"] / divisor.mul_(1.0 - beta1**step)
+    return direction
+
+
+def adam_debias(state: State, group: Group) -> float:
+    """What Adam's 1 - b^t terms multiply its direction with at this step, eps apart: 2.24 at the first with b1 = 0.9
+    and b2 = 0.95."""
+    (beta1, beta2), step = group["betas"], int(state["step"])
+    factor: float = (1.0 - beta2**step) ** 0.5 / (1.0 - beta1**step)
+    return factor
+
+
+def adam_shapes(parameter: Tensor) -> dict[str, tuple[int, ...]]:
+    """The state of `adam_direction`."""
+    return {"exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+
+
+def _compute_dtype(parameter: Tensor) -> torch.dtype:
+    return torch.promote_types(parameter.dtype, torch.float32)

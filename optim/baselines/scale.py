@@ -1,0 +1,76 @@
+"""SCALE: gradients normalised neuron by neuron, momentum in the last layer alone (Glentis, Li, Han, Hong, "A Minimalist
+Optimizer Design for LLM Pretraining", arXiv 2506.16659, algorithm 1).
+
+    m = beta m + (1 - beta) G             the last layer; elsewhere m = G
+    u = m / rms over each output neuron   ("column-wise", for weights written inputs × outputs)
+    W = W - lr (u + weight_decay W)
+
+The paper divides by the norm; its code (mem_eff_pt/pt_scale/scale_optimizer.py) by the root mean square, which lr then
+compares with Adam's, and so do we. Vectors are AdamW's. A head that is tied to the embedding is the last layer. Each
+expert is a matrix of its own.
+"""
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from optim.baselines.per_parameter import (
+    Group,
+    Parameterwise,
+    Shapes,
+    State,
+    adam_direction,
+    adam_shapes,
+    descend,
+    matrices,
+)
+
+
+class Scale(Parameterwise):
+    """Momentum-free, normalised gradients but for the last layer; with a tied head, 4 bytes a parameter of it.
+
+    Args:
+        params: Groups of named parameters. A group's `output_axis` says which axis of its matrices, or stacks of such,
+            counts output neurons, None that it is AdamW's; its `last` that it keeps momentum.
+        lr: Learning rate, of every group.
+        momentum: beta of the last layer.
+        betas: Decay rates of AdamW's moments.
+        eps: Added to the root of AdamW's second moment.
+        weight_decay: Decoupled.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        momentum: float = 0.9,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "output_axis": None, "last": False})
+
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """Momentum of the last layer, Adam's moments of vectors, nothing for any other matrix."""
+        if group["output_axis"] is None:
+            return adam_shapes(parameter)
+        return {"exp_avg": tuple(parameter.shape)} if group["last"] else {}
+
+    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """One normalised step."""
+        if group["output_axis"] is None:
+            descend(weight, adam_direction(gradient, state, group), group)
+            return
+        direction = gradient
+        if group["last"]:
+            direction = state["exp_avg"].lerp_(gradient, 1.0 - group["momentum"])
+        direction = matrices(direction, group)
+        descend(matrices(weight, group), direction / _neuron_rms(direction), group)
+
+
+def _neuron_rms(matrix: Tensor) -> Tensor:
+    """Root mean square over the inputs of each output neuron, m × 1."""
+    norms: Tensor = torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
+    return norms.div_(matrix.shape[-1] ** 0.5).clamp_min_(1e-8)  # no neuron without a gradient divides by zero

@@ -1,0 +1,278 @@
+"""The baselines' callables that the catalog names: each takes a model, a learning rate and its entry's options.
+
+All decay alike: matrices by a decoupled weight decay, vectors never. The libraries are imported where they are needed:
+`pytorch_optimizer` takes two seconds.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.baselines.adam_mini import AdamMini
+from optim.baselines.adapters import DecoupledSGD, copyable
+from optim.baselines.apollo import Apollo
+from optim.baselines.asgd import AcceleratedSGD
+from optim.baselines.galore import Fira, GaLore, GoLore
+from optim.baselines.mars import Mars
+from optim.baselines.muon import Muon
+from optim.baselines.scale import Scale
+from optim.baselines.shampoo import Shampoo
+from optim.errors import UnplacedWeightsError
+from optim.plan.blocks import BlockKind
+from optim.plan.groups import Group, Weight, decaying, filled, pairs, weights
+from optim.plan.placement import Unknown
+
+# The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
+# some six times faster than the foreach one.
+_FUSED_DEVICES = frozenset({"cpu", "cuda"})
+
+
+def adapm(model: nn.Module, *, lr: float, **options: Any) -> AdaPM:
+    """AdaPM on every trainable parameter of the model."""
+    return AdaPM.for_model(model, lr, **_adapm_arguments(**options))
+
+
+def adapm_mini(model: nn.Module, *, lr: float, **options: Any) -> AdaPMMini:
+    """AdaPM-mini on every trainable parameter of the model."""
+    return AdaPMMini.for_model(model, lr, **_adapm_arguments(**options))
+
+
+def adamw(
+    model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
+) -> torch.optim.AdamW:
+    """torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
+    groups = decaying(model, weight_decay)
+    fused = all(value.device.type in _FUSED_DEVICES for group in groups for _, value in group["params"])
+    return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=fused or None)
+
+
+def _adapm_arguments(
+    *, beta1: float, beta2: float, state_dtype: str | None, unknown: str, **options: Any
+) -> dict[str, Any]:
+    dtype = None if state_dtype is None else cast("torch.dtype", getattr(torch, state_dtype))
+    return {**options, "betas": (beta1, beta2), "state_dtype": dtype, "unknown": cast(Unknown, unknown)}
+
+
+_HIDDEN = frozenset({BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.ATTENTION_OUTPUT, BlockKind.MLP})
+
+
+def sgd(model: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Plain SGD."""
+    return DecoupledSGD(decaying(model, weight_decay, "decoupled_weight_decay"), lr=lr)
+
+
+def nesterov(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
+    """SGD with Nesterov's momentum."""
+    groups = decaying(model, weight_decay, "decoupled_weight_decay")
+    return DecoupledSGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0.0)
+
+
+def asgd(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> AcceleratedSGD:
+    """Accelerated SGD."""
+    return AcceleratedSGD(decaying(model, weight_decay), lr, **options)
+
+
+def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> AdamMini:
+    """Adam-mini; weights that no rule places keep Adam's second moment where `unknown` is "full"."""
+    return AdamMini.for_model(model, lr, betas=(beta1, beta2), **options)
+
+
+def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Lion."""
+    from pytorch_optimizer import Lion
+
+    return copyable(Lion)(decaying(model, weight_decay), lr=lr, betas=(beta1, beta2))
+
+
+def adafactor(
+    model: nn.Module,
+    *,
+    lr: float,
+    beta1: float,
+    decay_rate: float,
+    clip_threshold: float,
+    eps1: float,
+    eps2: float,
+    weight_decay: float,
+) -> torch.optim.Optimizer:
+    """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t)."""
+    from pytorch_optimizer import AdaFactor
+
+    # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
+    return copyable(AdaFactor, matrices=True)(
+        decaying(model, weight_decay, stacks=True),
+        lr=lr,
+        betas=(beta1, 1.0 - 1e-12),
+        decay_rate=decay_rate,
+        clip_threshold=clip_threshold,
+        eps1=eps1,
+        eps2=eps2,
+        relative_step=False,
+        scale_parameter=True,
+        momentum_dtype=next((one.value.dtype for one in weights(model)), torch.float32),
+    )
+
+
+def came(
+    model: nn.Module,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    beta3: float,
+    clip_threshold: float,
+    weight_decay: float,
+) -> torch.optim.Optimizer:
+    """CAME."""
+    from pytorch_optimizer import CAME
+
+    groups = decaying(model, weight_decay, stacks=True)
+    return copyable(CAME, matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold)
+
+
+def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
+    """SM3-II."""
+    from pytorch_optimizer import SM3
+
+    groups = decaying(model, weight_decay, "decoupled_weight_decay", stacks=True)
+    return copyable(SM3, matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
+
+
+def galore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GaLore:
+    """GaLore on attention and MLP matrices, AdamW elsewhere."""
+    return GaLore(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+
+
+def golore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GoLore:
+    """GoLore on attention and MLP matrices, AdamW elsewhere."""
+    return GoLore(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+
+
+def fira(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Fira:
+    """Fira on attention and MLP matrices, AdamW elsewhere."""
+    return Fira(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+
+
+def apollo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Apollo:
+    """APOLLO on attention and MLP matrices, AdamW elsewhere."""
+    return Apollo(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+
+
+def apollo_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Apollo:
+    """APOLLO-mini on attention and MLP matrices, AdamW elsewhere."""
+    groups = _projected(model, options.pop("weight_decay"))
+    return Apollo(groups, lr, betas=(beta1, beta2), rank_ratio=None, **options)
+
+
+def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Scale:
+    """SCALE, with AdamW for vectors."""
+    _refuse_other_tensors(model, "SCALE")
+    chosen = weights(model)
+    tied_to = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    groups: list[Group] = []
+    for axis in (0, 1):
+        for last in (False, True):
+            alike = [one for one in chosen if one.is_matrix and _scale_axis(one, tied_to) == (axis, last)]
+            groups.append({"params": pairs(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
+    groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+    return Scale(filled(groups), lr, betas=(beta1, beta2), **options)
+
+
+def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
+    """(the axis that counts outputs, whether it is the last layer), with the weights of linear maps to tell tied ones.
+
+    An embedding is a map from tokens, stored inputs × outputs; where it is the head too, it maps to tokens.
+    """
+    if BlockKind.EMBEDDING in one.kinds:
+        tied = id(one.value) in tied_to
+        return (0 if tied else 1), tied
+    return one.output_axis, BlockKind.LM_HEAD in one.kinds
+
+
+def muon(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Muon:
+    """Muon on attention and MLP matrices, AdamW elsewhere."""
+    return Muon(_projected(model, weight_decay, "orthogonal"), lr, betas=(beta1, beta2), **options)
+
+
+def soap(
+    model: nn.Module,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    precondition_frequency: int,
+    max_precondition_dim: int,
+) -> torch.optim.Optimizer:
+    """SOAP."""
+    from pytorch_optimizer import SOAP
+
+    return copyable(SOAP, matrices=True)(
+        decaying(model, weight_decay, stacks=True),
+        lr=lr,
+        betas=(beta1, beta2),
+        eps=eps,
+        precondition_frequency=precondition_frequency,
+        max_precondition_dim=max_precondition_dim,
+    )
+
+
+def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
+    """Shampoo, grafted onto Adam."""
+    _refuse_other_tensors(model, "Shampoo")
+    groups = _flagged(decaying(model, options.pop("weight_decay")), model, "vectors")
+    return Shampoo(groups, lr, betas=(beta1, beta2), **options)
+
+
+def mars(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Mars:
+    """MARS-AdamW, with AdamW for vectors."""
+    groups = _flagged(decaying(model, weight_decay), model, "vectors")
+    return Mars(groups, lr, betas=(beta1, beta2), **options)
+
+
+def schedule_free_adamw(
+    model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Schedule-Free AdamW; it has `train()` and `eval()`."""
+    from pytorch_optimizer import ScheduleFreeAdamW
+
+    groups = decaying(model, weight_decay)
+    return copyable(ScheduleFreeAdamW, plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
+
+
+def _projected(model: nn.Module, weight_decay: float, key: str = "projected") -> list[Group]:
+    """Attention and MLP matrices, with `key` and apart by how they are stored; all other matrices; vectors."""
+    chosen = weights(model)
+    hidden = [one for one in chosen if one.kinds <= _HIDDEN and one.is_matrix]
+    others = [one for one in chosen if not one.is_vector and one not in hidden]
+    groups: list[Group] = [
+        {
+            "params": pairs(one for one in hidden if one.output_axis == axis),
+            "weight_decay": weight_decay,
+            key: True,
+            "output_axis": axis,
+        }
+        for axis in (0, 1)
+    ]
+    groups.append({"params": pairs(others), "weight_decay": weight_decay})
+    groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+    return filled(groups)
+
+
+def _flagged(groups: list[Group], model: nn.Module, key: str) -> list[Group]:
+    """The groups of `decaying`, each with whether it is the one of vectors."""
+    vectors = {one.name for one in weights(model) if one.is_vector}
+    return [{**group, key: any(name in vectors for name, _ in group["params"])} for group in groups]
+
+
+def _refuse_other_tensors(model: nn.Module, title: str) -> None:
+    """Raise `UnplacedWeightsError` for what is neither vector nor matrix, nor a stack of matrices."""
+    others = [f"{one.name} {tuple(one.value.shape)}" for one in weights(model) if not (one.is_vector or one.is_matrix)]
+    if others:
+        raise UnplacedWeightsError(
+            f"{title} trains matrices, stacks of experts and vectors, and {', '.join(others)} is none of these; freeze "
+            f"it, or choose an optimizer that works element by element, such as adamw"
+        )

@@ -1,0 +1,122 @@
+"""How the catalog describes one optimizer and its typed options, as frozen records."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from optim.nearest import hint
+
+Scalar = bool | int | float | str | None
+OptionKind = Literal["float", "int", "bool", "choice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One typed option of an optimizer, with its bounds and default."""
+
+    name: str
+    kind: OptionKind
+    default: Scalar
+    meaning: str
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: bool = False
+    exclusive_maximum: bool = False
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+
+    def fault(self, value: object) -> str | None:
+        """Say what is allowed where `value` is not; None where it is fine."""
+        if value is None:
+            return None if self.nullable else f"must be {self.allowed()}"
+        return None if self._admits(value) else f"must be {self.allowed()}"
+
+    def allowed(self) -> str:
+        """The allowed values in words: `a number in [0, 1)`, `one of subspace, svd`."""
+        null = " or null" if self.nullable else ""
+        if self.kind == "bool":
+            return "true or false" + null
+        if self.kind == "choice":
+            return "one of " + ", ".join(self.choices) + null
+        noun = "a whole number" if self.kind == "int" else "a number"
+        return noun + self._interval() + null
+
+    def _admits(self, value: object) -> bool:
+        if self.kind == "bool":
+            return isinstance(value, bool)
+        if self.kind == "choice":
+            return isinstance(value, str) and value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if self.kind == "int" and not isinstance(value, int):
+            return False
+        return self._above_minimum(value) and self._below_maximum(value)
+
+    def _above_minimum(self, value: float) -> bool:
+        if self.minimum is None:
+            return value == value and value != float("-inf")
+        return value > self.minimum if self.exclusive_minimum else value >= self.minimum
+
+    def _below_maximum(self, value: float) -> bool:
+        if self.maximum is None:
+            return value == value and value != float("inf")
+        return value < self.maximum if self.exclusive_maximum else value <= self.maximum
+
+    def _interval(self) -> str:
+        if self.minimum is None and self.maximum is None:
+            return ""
+        low = "(-inf" if self.minimum is None else f"{'(' if self.exclusive_minimum else '['}{self.minimum:g}"
+        high = "inf)" if self.maximum is None else f"{self.maximum:g}{')' if self.exclusive_maximum else ']'}"
+        return f" in {low}, {high}"
+
+
+class Need(StrEnum):
+    """What a training loop must do for an optimizer besides calling `step`."""
+
+    MODES = "modes"
+    """Call its `eval()` before the weights are evaluated and its `train()` before the next step
+    (`optim/train_eval_weights.py`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerEntry:
+    """One optimizer of the catalog."""
+
+    name: str
+    """The name in specs: lower case, hyphens."""
+    title: str
+    """The name in tables and figures."""
+    factory: str
+    """Import string `module:callable`; the callable takes `(model, lr=…, **options)`."""
+    learning_rate: float
+    """Centre of the learning-rate grid."""
+    options: tuple[Option, ...]
+    summary: str
+    paper: str
+    licence: str
+    needs: frozenset[Need] = frozenset()
+    elementwise: bool = False
+    """Whether each weight moves by its own gradient alone: then parameters may be sharded by FSDP2 (`sharding.py`)."""
+
+    @property
+    def planned(self) -> bool:
+        """Whether it keeps to a block plan: such optimizers have an option for what the plan cannot place."""
+        return self.option("unknown") is not None
+
+    def option(self, name: str) -> Option | None:
+        """The option of that name, or None."""
+        return next((option for option in self.options if option.name == name), None)
+
+    def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """Yield (option name, what is allowed) for every option that this optimizer would refuse."""
+        for name, value in options.items():
+            known = self.option(name)
+            if known is None:
+                yield name, f"unknown option of {self.name}; {hint(name, (option.name for option in self.options))}"
+            elif (fault := known.fault(value)) is not None:
+                yield name, fault
+
+    def defaults(self) -> dict[str, Scalar]:
+        """Every option at its default."""
+        return {option.name: option.default for option in self.options}

@@ -1,0 +1,518 @@
+"""Every optimizer that this project ships, as data: what each is, its options with bounds, and its defaults.
+
+A baseline's defaults are from its own paper; where a paper has several values, the one for pretraining language models
+is taken. Weight decay is the workload's 0.1 (AdaPM's paper, section 5.1) wherever an optimizer's learning rate is of
+Adam's size; a comment says where it is not.
+"""
+
+from dataclasses import replace
+
+from optim.catalog.records import Need, OptimizerEntry, Option
+
+BETA1 = Option(
+    name="beta1",
+    kind="float",
+    default=0.9,  # paper, section 5.1
+    meaning="decay rate of the momentum",
+    minimum=0.0,
+    maximum=1.0,
+    exclusive_maximum=True,
+)
+BETA2 = Option(
+    name="beta2",
+    kind="float",
+    default=0.95,  # paper, section 5.1
+    meaning="decay rate of the second moment",
+    minimum=0.0,
+    maximum=1.0,
+    exclusive_maximum=True,
+)
+EPS = Option(
+    name="eps",
+    kind="float",
+    default=1e-8,  # paper, section 5.1
+    meaning="added to the root of the second moment",
+    minimum=0.0,
+)
+WEIGHT_DECAY = Option(
+    name="weight_decay",
+    kind="float",
+    default=0.1,  # paper, section 5.1
+    meaning="decoupled decay of matrices; vectors never decay",
+    minimum=0.0,
+)
+
+
+_TORCH = "BSD-3-Clause (PyTorch)"
+_LIBRARY = "Apache-2.0 (pytorch_optimizer)"
+_OWN = "Apache-2.0"
+_TORCHAO = "BSD-3-Clause (torchao)"
+
+# Decay is lr × weight_decay a step, and these rates are a hundred times Adam's.
+_NO_DECAY = replace(WEIGHT_DECAY, default=0.0)
+
+
+def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:
+    """A number in [minimum, maximum]."""
+    return Option(name=name, kind="float", default=default, meaning=meaning, minimum=minimum, maximum=maximum)
+
+
+def _above_zero(name: str, default: float, meaning: str, maximum: float | None = None) -> Option:
+    """A number in (0, maximum]."""
+    return replace(_number(name, default, meaning, maximum=maximum), exclusive_minimum=True)
+
+
+def _rate(name: str, default: float, meaning: str) -> Option:
+    """A decay rate in [0, 1)."""
+    return replace(_number(name, default, meaning, maximum=1.0), exclusive_maximum=True)
+
+
+def _count(name: str, default: int, meaning: str, maximum: int = 10**9) -> Option:
+    return Option(name=name, kind="int", default=default, meaning=meaning, minimum=1, maximum=maximum)
+
+
+_UPDATE_GAP = _count("update_gap", 200, "steps between new projections")
+_SEED = Option(
+    name="seed", kind="int", default=0, meaning="seed of the random projections", minimum=0, maximum=2**63 - 1
+)
+_ADAM = (BETA1, BETA2, EPS, WEIGHT_DECAY)
+_STOCHASTIC_ROUNDING = Option(
+    name="bf16_stochastic_round", kind="bool", default=False, meaning="round bfloat16 weights up or down by chance"
+)
+
+
+def _projected(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
+    """The options of Adam in a subspace."""
+    ranks = (
+        ()
+        if rank_ratio is None
+        else (_above_zero("rank_ratio", rank_ratio, "rank of the projection over min(m, n)", maximum=1.0),)
+    )
+    return (*_ADAM, *ranks, _UPDATE_GAP, _above_zero("scale", scale, "factor on projected updates"), *more)
+
+
+_ADAPM_OPTIONS = (
+    BETA1,
+    BETA2,
+    EPS,
+    WEIGHT_DECAY,
+    Option(
+        name="rank_ratio",
+        kind="float",
+        default=0.05,  # paper, section 5.1: r = 5 %
+        meaning="rank of low-rank momentum over min(m, n)",
+        minimum=0.0,
+        maximum=1.0,
+        exclusive_minimum=True,
+    ),
+    Option(
+        name="solver",
+        kind="choice",
+        default="subspace",
+        meaning="how the factors of the momentum are found; svd is exact and slow, gd the paper's own, made to work",
+        choices=("subspace", "scaled_gd", "gd", "svd"),
+    ),
+    Option(
+        name="inner_iterations",
+        kind="int",
+        default=None,
+        meaning="the solver's iterations a step; null for its own: 1 for subspace, 5 for the gradient solvers",
+        minimum=1,
+        maximum=100,
+        nullable=True,
+    ),
+    Option(
+        name="refresh_interval",
+        kind="int",
+        default=100,  # paper, section 5.1: T = 100
+        meaning="steps between fresh starts of the factors; 0 for never",
+        minimum=0,
+        maximum=10**9,
+    ),
+    Option(
+        name="clip",
+        kind="float",
+        default=1.0,  # paper, algorithm 1, line 9
+        meaning="bound on each element of the update of low-rank and momentum-free blocks; null for none",
+        minimum=0.0,
+        exclusive_minimum=True,
+        nullable=True,
+    ),
+    Option(
+        name="bias_correction",
+        kind="bool",
+        default=True,
+        meaning="make up for what the low rank drops (paper, algorithm 1, line 8)",
+    ),
+    Option(
+        name="debias_moments",
+        kind="bool",
+        default=False,
+        meaning="divide the moments by 1 - b^t, as Adam does and algorithm 1 does not",
+    ),
+    Option(
+        name="momentum_free_lr_scale",
+        kind="float",
+        default=0.75,  # paper, section 5.1
+        meaning="learning-rate factor of blocks without momentum",
+        minimum=0.0,
+        maximum=10.0,
+        exclusive_minimum=True,
+    ),
+    Option(
+        name="state_dtype",
+        kind="choice",
+        default=None,
+        meaning="type of all state; null for the parameter's own, at least float32",
+        choices=("float32", "bfloat16"),
+        nullable=True,
+    ),
+    Option(
+        name="unknown",
+        kind="choice",
+        default="error",
+        meaning="weights that the block plan cannot place: refuse them, or keep full Adam moments",
+        choices=("error", "full"),
+    ),
+    Option(
+        name="seed",
+        kind="int",
+        default=0,
+        meaning="seed of the factors' fresh starts",
+        minimum=0,
+        maximum=2**63 - 1,
+    ),
+)
+
+_ADAPM_PAPER = "Zhang, Liu, Fang: AdaPM, a Partial Momentum Algorithm for LLM Training, arXiv 2510.09103"
+
+# Grid centres are the field's value for GPT-2 124M: 6e-4 (GPT-3 paper, table 2.1; nanoGPT's default). The paper gives
+# AdaPM AdamW's own rate. Small models want more: a comparison states its own rates.
+CATALOG: tuple[OptimizerEntry, ...] = (
+    OptimizerEntry(
+        name="adamw",
+        title="AdamW",
+        factory="optim.catalog.factories:adamw",
+        learning_rate=6e-4,
+        options=_ADAM,
+        summary="Adam with decoupled weight decay; torch's own, fused. The baseline.",
+        paper="Loshchilov, Hutter: Decoupled Weight Decay Regularization, arXiv 1711.05101",
+        licence=_TORCH,
+        elementwise=True,
+    ),
+    OptimizerEntry(
+        name="adapm",
+        title="AdaPM",
+        factory="optim.catalog.factories:adapm",
+        learning_rate=6e-4,
+        options=_ADAPM_OPTIONS,
+        summary="Adam with no, low-rank or full momentum, block by block; about half of AdamW's state.",
+        paper=_ADAPM_PAPER,
+        licence="Apache-2.0",
+    ),
+    OptimizerEntry(
+        name="adapm-mini",
+        title="AdaPM-mini",
+        factory="optim.catalog.factories:adapm_mini",
+        learning_rate=6e-4,
+        options=_ADAPM_OPTIONS,
+        summary="AdaPM with Adam-mini's second moment; about a twentieth of AdamW's state.",
+        paper=_ADAPM_PAPER,
+        licence="Apache-2.0",
+    ),
+    OptimizerEntry(
+        name="adam-mini",
+        title="Adam-mini",
+        factory="optim.catalog.factories:adam_mini",
+        learning_rate=6e-4,  # AdamW's, as its paper says
+        options=(
+            *_ADAM,
+            Option(
+                name="unknown",
+                kind="choice",
+                default="error",
+                meaning="weights that the block plan cannot place: refuse them, or keep full Adam moments",
+                choices=("error", "full"),
+            ),
+        ),
+        summary="AdamW with one second moment a head, neuron or token; half of AdamW's state.",
+        paper="Zhang et al.: Adam-mini, Use Fewer Learning Rates To Gain More, arXiv 2406.16793",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="adamw-8bit",
+        title="AdamW 8-bit",
+        factory="optim.baselines.low_bit:adamw_8bit",
+        learning_rate=6e-4,  # AdamW's
+        options=(*_ADAM, _STOCHASTIC_ROUNDING),
+        summary="AdamW with moments of 8 bits, by blocks of 256 values; needs the extra low-bit (torchao).",
+        paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
+        licence=_TORCHAO,
+    ),
+    OptimizerEntry(
+        name="adamw-4bit",
+        title="AdamW 4-bit",
+        factory="optim.baselines.low_bit:adamw_4bit",
+        learning_rate=6e-4,  # AdamW's
+        options=(*_ADAM, _STOCHASTIC_ROUNDING),
+        summary="AdamW with moments of 4 bits, by blocks of 128 values; needs the extra low-bit (torchao).",
+        paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
+        licence=_TORCHAO,
+    ),
+    OptimizerEntry(
+        name="adafactor",
+        title="Adafactor",
+        factory="optim.catalog.factories:adafactor",
+        learning_rate=1e-2,  # AdaPM's paper, section 5.1
+        options=(
+            BETA1,  # the others are AdaPM's paper's too
+            _number("decay_rate", -0.8, "c of b2 = 1 - t^c", minimum=-1.0, maximum=0.0),
+            _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
+            # AdaPM's paper leaves it to the implementation (None); this is Adafactor's own.
+            _number("eps1", 1e-30, "added to squared gradients"),
+            _number("eps2", 1e-3, "least size of a parameter, to which steps are relative"),
+            WEIGHT_DECAY,
+        ),
+        summary="Second moments as row and column means, steps relative to the weights, with momentum.",
+        paper="Shazeer, Stern: Adafactor, Adaptive Learning Rates with Sublinear Memory Cost, arXiv 1804.04235",
+        licence=_LIBRARY,
+    ),
+    OptimizerEntry(
+        name="came",
+        title="CAME",
+        factory="optim.catalog.factories:came",
+        learning_rate=2e-4,  # the README of yangluo7/CAME, as the betas
+        options=(
+            BETA1,
+            _rate("beta2", 0.999, "decay rate of the second moment"),
+            _rate("beta3", 0.9999, "decay rate of the confidence"),
+            _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
+            WEIGHT_DECAY,
+        ),
+        summary="Adafactor with momentum, damped where momentum and update disagree.",
+        paper="Luo et al.: CAME, Confidence-guided Adaptive Memory Efficient Optimization, arXiv 2307.02047",
+        licence=_LIBRARY,
+    ),
+    OptimizerEntry(
+        name="sm3",
+        title="SM3",
+        factory="optim.catalog.factories:sm3",
+        learning_rate=0.1,  # the library's; the paper tunes it task by task
+        options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),  # the paper's experiments
+        summary="AdaGrad with one accumulator a row and a column, and momentum.",
+        paper="Anil et al.: Memory-Efficient Adaptive Optimization, arXiv 1901.11150",
+        licence=_LIBRARY,
+    ),
+    OptimizerEntry(
+        name="galore",
+        title="GaLore",
+        factory="optim.catalog.factories:galore",
+        learning_rate=1e-2,  # jiaweizzhao/GaLore, scripts/benchmark_c4/llama_*.sh (rank a quarter there)
+        options=_projected(0.5, 0.25),  # AdaPM's paper, section 5.1
+        summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
+        paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="golore",
+        title="GoLore",
+        factory="optim.catalog.factories:golore",
+        learning_rate=1e-2,  # GaLore's; pkumelon/Golore, script/Go_pt.sh has 1e-3
+        options=_projected(0.5, 0.25, _SEED),  # GaLore's
+        summary="GaLore with random subspaces, into which the momentum is turned.",
+        paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="fira",
+        title="Fira",
+        factory="optim.catalog.factories:fira",
+        learning_rate=1e-2,  # xichen-fy/Fira, pre_training_c4/scripts/llama_350m.sh, as alpha and the gap
+        options=_projected(0.5, 0.25),
+        summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
+        paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="apollo",
+        title="APOLLO",
+        factory="optim.catalog.factories:apollo",
+        learning_rate=1e-2,  # the authors' script for Llama 350M: rank 256 of 1024, scale 1, gap 200
+        options=_projected(0.25, 1.0, _SEED),
+        summary="The gradient with Adam's scale for each channel, found in a random sketch.",
+        paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="apollo-mini",
+        title="APOLLO-mini",
+        factory="optim.catalog.factories:apollo_mini",
+        learning_rate=1e-2,  # APOLLO's
+        options=_projected(None, 128.0**0.5, _SEED),  # the authors' scripts say 128, their code takes the root
+        summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
+        paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="scale",
+        title="SCALE",
+        factory="optim.catalog.factories:scale",
+        learning_rate=1e-3,  # the authors' README, 350m_scale.sh, as the momentum
+        options=(_rate("momentum", 0.9, "decay rate of the last layer's momentum"), *_ADAM),
+        summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
+        paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="muon",
+        title="Muon",
+        factory="optim.catalog.factories:muon",
+        # With Moonshot's adjustment one rate, AdamW's, serves both parts (arXiv 2502.16982).
+        learning_rate=6e-4,
+        options=(
+            _rate("momentum", 0.95, "decay rate of the matrices' momentum"),
+            Option(name="nesterov", kind="bool", default=True, meaning="Nesterov's momentum"),
+            _count("newton_schulz_steps", 5, "iterations of the orthogonalisation", maximum=99),
+            Option(
+                name="adjust_lr",
+                kind="choice",
+                default="match_rms_adamw",
+                meaning="size of a matrix's update: AdamW's, or Jordan's own, which wants rates of 0.02",
+                choices=("match_rms_adamw", "original"),
+            ),
+            *_ADAM,
+        ),
+        summary="Orthogonalised momentum on attention and MLP matrices; AdamW elsewhere.",
+        paper="Jordan et al.: Muon, kellerjordan.github.io/posts/muon; Liu et al., arXiv 2502.16982",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="soap",
+        title="SOAP",
+        factory="optim.catalog.factories:soap",
+        learning_rate=3e-3,  # the README of nikhilvyas/SOAP, as betas and frequency
+        options=(
+            _rate("beta1", 0.95, "decay rate of the momentum"),
+            BETA2,
+            EPS,
+            WEIGHT_DECAY,
+            _count("precondition_frequency", 10, "steps between new eigenbases"),
+            _count("max_precondition_dim", 10_000, "sides longer than this are not rotated"),  # its soap.py
+        ),
+        summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
+        paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
+        licence=_LIBRARY,
+    ),
+    OptimizerEntry(
+        name="shampoo",
+        title="Shampoo",
+        factory="optim.catalog.factories:shampoo",
+        learning_rate=6e-4,  # AdamW's: its steps have Adam's size
+        options=(
+            *_ADAM,
+            # SOAP's, so that the two compare.
+            _count("precondition_frequency", 10, "steps between new inverse roots"),
+            _count("max_precondition_dim", 10_000, "sides longer than this are not preconditioned"),
+        ),
+        summary="Momentum preconditioned from both sides by inverse fourth roots, with steps of Adam's size.",
+        paper="Gupta et al., arXiv 1802.09568; Anil et al.: Scalable Second Order Optimization, arXiv 2002.09018",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="lion",
+        title="Lion",
+        factory="optim.catalog.factories:lion",
+        # The paper advises a rate 3 to 10 times smaller than AdamW's, a decay as many times larger. Here 6 times.
+        learning_rate=1e-4,
+        options=(
+            BETA1,
+            _rate("beta2", 0.99, "decay rate of the momentum that is kept"),  # paper, algorithm 2
+            replace(WEIGHT_DECAY, default=0.6),
+        ),
+        summary="The sign of a momentum; half of AdamW's state.",
+        paper="Chen et al.: Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675",
+        licence=_LIBRARY,
+        elementwise=True,
+    ),
+    OptimizerEntry(
+        name="mars",
+        title="MARS",
+        factory="optim.catalog.factories:mars",
+        learning_rate=6e-3,  # AGI-Arena/MARS, config/train_gpt2_small_mars.py, as betas and gamma
+        options=(
+            _rate("beta1", 0.95, "decay rate of the momentum"),
+            _rate("beta2", 0.99, "decay rate of the second moment"),
+            _number("gamma", 0.025, "strength of the variance reduction"),
+            EPS,
+            WEIGHT_DECAY,
+        ),
+        summary="AdamW on gradients corrected by the change since the last one (MARS-AdamW, approximate).",
+        paper="Yuan et al.: MARS, Unleashing the Power of Variance Reduction, arXiv 2411.10438",
+        licence=_OWN,
+    ),
+    OptimizerEntry(
+        name="schedule-free-adamw",
+        title="Schedule-Free AdamW",
+        factory="optim.catalog.factories:schedule_free_adamw",
+        learning_rate=2.5e-3,  # the default of facebookresearch/schedule_free, as the betas
+        options=(
+            replace(
+                _above_zero("beta1", 0.9, "interpolation towards the average", maximum=1.0), exclusive_maximum=True
+            ),
+            _rate("beta2", 0.999, "decay rate of the second moment"),
+            EPS,
+            WEIGHT_DECAY,
+        ),
+        summary="AdamW that averages its iterates instead of following a schedule; give it a constant one.",
+        paper="Defazio et al.: The Road Less Scheduled, arXiv 2405.15682",
+        licence=_LIBRARY,
+        elementwise=True,
+        needs=frozenset({Need.MODES}),
+    ),
+    OptimizerEntry(
+        name="sgd",
+        title="SGD",
+        factory="optim.catalog.factories:sgd",
+        learning_rate=0.1,  # the field's usual start; no paper has one for language models
+        options=(_NO_DECAY,),
+        summary="Plain stochastic gradient descent; no state.",
+        paper="Robbins, Monro: A Stochastic Approximation Method, 1951",
+        licence=_TORCH,
+        elementwise=True,
+    ),
+    OptimizerEntry(
+        name="nesterov",
+        title="Nesterov SGD",
+        factory="optim.catalog.factories:nesterov",
+        learning_rate=0.1,  # SGD's
+        options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),
+        summary="SGD with Nesterov's momentum.",
+        paper="Sutskever et al.: On the importance of initialization and momentum in deep learning, 2013",
+        licence=_TORCH,
+        elementwise=True,
+    ),
+    OptimizerEntry(
+        name="asgd",
+        title="Accelerated SGD",
+        factory="optim.catalog.factories:asgd",
+        learning_rate=0.1,  # SGD's
+        options=(
+            # The paper names no value; ours is the momentum that everybody uses.
+            _above_zero("beta", 0.1, "1 - momentum", maximum=1.0),
+            Option(
+                name="spectral_decay",
+                kind="float",
+                default=2.0,  # the paper asks for more than 1 and names no value
+                meaning="a, where the Hessian's eigenvalues fall as i^-a: the long step is lr beta^(1/a - 1)",
+                minimum=1.0,
+                exclusive_minimum=True,
+            ),
+            _NO_DECAY,
+        ),
+        summary="The accelerated SGD of AdaPM's theory: a short and a long step from one gradient.",
+        paper="Jain et al.: Accelerating SGD for Least Squares Regression, arXiv 1704.08227",
+        licence=_OWN,
+        needs=frozenset({Need.MODES}),
+    ),
+)
+"""What this project ships."""

@@ -1,0 +1,119 @@
+"""Parameter groups as `torch.optim` takes them: one list or several groups, of parameters with names or without; and
+which of a model's parameters are vectors, matrices or stacks of matrices."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
+
+from optim.plan.blocks import BlockKind
+from optim.plan.modules import plain_name
+from optim.plan.placement import plan_blocks
+
+Group = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weight:
+    """A trainable parameter, and what an optimizer without a block plan of its own must know of it."""
+
+    name: str
+    value: Tensor
+    kinds: frozenset[BlockKind]
+    output_axis: int
+    """Of its matrices, the axis that counts outputs: 0 for out × in, 1 for in × out."""
+    is_vector: bool
+    """Whether it is one, or a stack of such (the biases of experts): vectors never decay."""
+    is_stack: bool
+    """Whether its first dimension counts matrices: experts × out × in, or experts × in × out."""
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is one, or a stack of such, and no tensor of another kind (a convolution's)."""
+        return not self.is_vector and (self.value.ndim == 2 or self.is_stack)
+
+
+def weights(model: nn.Module) -> list[Weight]:
+    """The trainable parameters of a model in their order, as the block plan sees them; without any that are empty."""
+    blocks = plan_blocks(model, unknown="full").by_parameter
+    return [
+        Weight(
+            name=plain_name(name),
+            value=value,
+            kinds=frozenset(block.kind for block in blocks[plain_name(name)]),
+            output_axis=blocks[plain_name(name)][0].output_axis,
+            is_vector=not any(block.decays for block in blocks[plain_name(name)]),
+            is_stack=value.ndim == 3 and all(block.index is not None for block in blocks[plain_name(name)]),
+        )
+        for name, value in model.named_parameters()
+        if value.requires_grad and value.numel() > 0
+    ]
+
+
+def decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay", *, stacks: bool = False) -> list[Group]:
+    """Matrices with that decay, vectors with none; `stacks` asks for a group of its own, with `stacked`, for stacks."""
+    chosen = weights(model)
+    apart = [one for one in chosen if one.is_stack and stacks]
+    together = [one for one in chosen if not one.is_vector and not (one.is_stack and stacks)]
+    groups = [
+        {"params": pairs(together), key: weight_decay},
+        {"params": pairs(apart), key: weight_decay, "stacked": True},
+        {"params": pairs(one for one in chosen if one.is_vector), key: 0.0},
+    ]
+    return filled(groups)
+
+
+def filled(groups: list[Group]) -> list[Group]:
+    """The groups that have parameters."""
+    return [group for group in groups if group["params"]]
+
+
+def pairs(chosen: Iterable[Weight]) -> list[tuple[str, Tensor]]:
+    """Their names and values, as groups want them."""
+    return [(one.name, one.value) for one in chosen]
+
+
+def listed(params: ParamsT) -> list[Group]:
+    """The same parameters as groups whose `params` are lists, so that they can be looked at more than once."""
+    if isinstance(params, Tensor):
+        raise TypeError(f"the parameters to train are one tensor {tuple(params.shape)}; give a list of (name, tensor)")
+    entries: list[Any] = list(params)
+    if not entries:
+        return []
+    groups: list[Group] = entries if isinstance(entries[0], dict) else [{"params": entries}]
+    return [_listed(group) for group in groups]
+
+
+def names(groups: list[Group]) -> Iterator[tuple[str, Tensor]]:
+    """(name, parameter) of every parameter that has a name."""
+    for group in groups:
+        for entry in group["params"]:
+            if isinstance(entry, tuple):
+                yield plain_name(entry[0]), entry[1]
+
+
+def named_in(model: nn.Module, groups: list[Group]) -> list[Group]:
+    """The groups with the names that their parameters have in the model.
+
+    Raises:
+        ValueError: a parameter is not the model's.
+    """
+    known = {id(value): name for name, value in model.named_parameters()}
+    for group in groups:
+        entries = [entry[1] if isinstance(entry, tuple) else entry for entry in group["params"]]
+        strangers = [str(tuple(value.shape)) for value in entries if id(value) not in known]
+        if strangers:
+            raise ValueError(f"parameters of shape {', '.join(strangers)} are not the model's; give groups of its own")
+        group["params"] = [(known[id(value)], value) for value in entries]
+    return groups
+
+
+def _listed(group: Group) -> Group:
+    params = group["params"]
+    if isinstance(params, set):
+        raise TypeError("parameters of a group must be in an order that stays; give a list instead of a set")
+    found = [params] if isinstance(params, Tensor) else list(params)
+    # Torch takes an empty group for one without names, and refuses it beside others that have them.
+    return {**group, "params": found} if found else {**group, "params": found, "param_names": []}

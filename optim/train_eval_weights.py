@@ -1,0 +1,35 @@
+"""Optimizers whose weights for training are not the weights to evaluate: `Need.MODES` in the catalog.
+
+Schedule-Free AdamW takes gradients at one point and returns another; accelerated SGD alike. Such an optimizer has
+`eval()` and `train()`, which move the model between the two.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+import torch
+
+
+@runtime_checkable
+class HasModes(Protocol):
+    """An optimizer with two sets of weights, one of them in the model."""
+
+    def train(self) -> object:
+        """Put the weights into the model at which gradients are taken."""
+
+    def eval(self) -> object:
+        """Put the weights into the model that are the result so far."""
+
+
+@contextmanager
+def result_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Within, the model has the weights that are the optimizer's result so far; afterwards, those to train on."""
+    if not isinstance(optimizer, HasModes):
+        yield
+        return
+    optimizer.eval()
+    try:
+        yield
+    finally:
+        optimizer.train()

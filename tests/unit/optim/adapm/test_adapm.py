@@ -1,0 +1,470 @@
+"""AdaPM against its literal twin, and what it does with good and bad options, states and gradients."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.adapm.low_rank import gaussian_sketch
+from optim.adapm.solvers import SOLVERS
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
+from optim.plan.placement import plan_blocks
+from tests.reference.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
+from tests.reference.architectures import mixtral
+from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+
+pytestmark = pytest.mark.usefixtures("branch")
+
+SHAPES = [(24, 40), (40, 24)]
+LR = 1e-2
+
+
+def gradients(shape: tuple[int, int], dtype: torch.dtype, steps: int = 50) -> list[Tensor]:
+    """Gradients like a Transformer's: a few slowly turning directions over noise, of magnitude 1e-3."""
+    generator = torch.Generator().manual_seed(3)
+    left = torch.randn(shape[0], 3, generator=generator, dtype=torch.float64)
+    right = torch.randn(3, shape[1], generator=generator, dtype=torch.float64)
+    found = []
+    for _ in range(steps):
+        left += 0.1 * torch.randn(left.shape, generator=generator, dtype=torch.float64)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+        found.append((1e-3 * (left @ torch.diag(torch.tensor([3.0, 2.0, 1.0]).double()) @ right + noise)).to(dtype))
+    return found
+
+
+def matrix_block(shape: tuple[int, int], dtype: torch.dtype, **fields: Any) -> Block:
+    """A whole parameter named `w`, low rank and with Adam's second moment unless `fields` say otherwise."""
+    first = fields.get("first_moment", FirstMoment.LOW_RANK)
+    return Block(
+        **{
+            "parameter": "w",
+            "kind": BlockKind.MLP,
+            "shape": shape,
+            "first_moment": first,
+            "second_moment": SecondMoment.ELEMENT,
+            "rank": rank_of(shape, 0.2) if first is FirstMoment.LOW_RANK else 0,
+            "state_dtype": dtype,
+            **fields,
+        }
+    )
+
+
+def fast(block: Block, start: Tensor, stream: list[Tensor], **options: Any) -> Tensor:
+    """The weights that AdaPM reaches."""
+    weight = nn.Parameter(start.clone())
+    optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((block,)), **options)
+    for gradient in stream:
+        weight.grad = gradient
+        optimizer.step()
+    return weight.detach()
+
+
+def literal(start: Tensor, stream: list[Tensor], **fields: Any) -> Tensor:
+    """The weights that the paper's own lines reach."""
+    twin = LiteralMatrix(**{"W": start.clone(), "lr": LR, "argmin": None, **fields})
+    for gradient in stream:
+        twin.step(gradient)
+    return twin.W
+
+
+def relative_error(found: Tensor, expected: Tensor, start: Tensor) -> float:
+    """Of the path gone, not of the weights: the stricter one."""
+    return float(torch.linalg.norm(found - expected) / torch.linalg.norm(expected - start))
+
+
+def start_of(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype) * 0.02
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_fifty_steps_of_the_svd_solver_are_algorithm_1(shape, dtype, tolerance, bias_correction):
+    start, stream = start_of(shape, dtype), gradients(shape, dtype)
+    block = matrix_block(shape, dtype)
+    found = fast(block, start, stream, solver="svd", bias_correction=bias_correction)
+    expected = literal(start, stream, argmin=exact(block.rank), rank=block.rank, bias_correction=bias_correction)
+    assert relative_error(found, expected, start) < tolerance
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("iterations", "interval"), [(1, 100), (1, 20), (3, 0)])
+@pytest.mark.parametrize("output_axis", [0, 1])
+def test_fifty_steps_of_the_subspace_solver_are_algorithm_1(shape, dtype, tolerance, iterations, interval, output_axis):
+    start, stream = start_of(shape, dtype), gradients(shape, dtype)
+    block = matrix_block(shape, dtype, output_axis=output_axis)
+    like = torch.empty(block.rank, shape[1 - output_axis], dtype=dtype)
+    found = fast(
+        block, start, stream, solver="subspace", inner_iterations=iterations, refresh_interval=interval, seed=7
+    )
+    argmin = subspace_iteration(iterations, interval, lambda step: gaussian_sketch(7, step, "w", like))
+    expected = literal(start, stream, argmin=on_transposed(argmin) if output_axis else argmin, rank=block.rank)
+    assert relative_error(found, expected, start) < tolerance
+
+
+def test_a_layer_learns_alike_in_both_layouts():
+    """Outputs × inputs (`nn.Linear`) or inputs × outputs (`Conv1D`): the search starts from the input side in both."""
+    start, stream = start_of((24, 40), torch.float64), gradients((24, 40), torch.float64)
+    linear = fast(matrix_block((24, 40), torch.float64), start, stream)
+    turned = matrix_block((40, 24), torch.float64, output_axis=1)
+    conv1d = fast(turned, start.T.contiguous(), [gradient.T.contiguous() for gradient in stream])
+    assert relative_error(conv1d.T, linear, start) < 1e-10
+
+
+@pytest.mark.parametrize("output_axis", [0, 1])
+@pytest.mark.parametrize("head_size", [1, 8])
+@pytest.mark.parametrize("first_moment", list(FirstMoment))
+def test_fifty_steps_of_adapm_mini_are_algorithm_1_with_shared_second_moments(output_axis, head_size, first_moment):
+    shape, dtype = (24, 40), torch.float32
+    start, stream = start_of(shape, dtype), gradients(shape, dtype)
+    block = matrix_block(
+        shape,
+        dtype,
+        first_moment=first_moment,
+        second_moment=SecondMoment.HEAD if head_size > 1 else SecondMoment.NEURON,
+        head_size=head_size,
+        output_axis=output_axis,
+    )
+    found = fast(block, start, stream, solver="svd")
+    low_rank = first_moment is FirstMoment.LOW_RANK
+    expected = literal(
+        start,
+        stream,
+        argmin=exact(block.rank) if low_rank else None,
+        rank=block.rank,
+        full_momentum=first_moment is FirstMoment.FULL,
+        groups=head_groups(shape, output_axis, head_size),
+        **({"lr": LR * 0.75} if first_moment is FirstMoment.NONE else {}),
+    )
+    assert relative_error(found, expected, start) < 1e-5
+
+
+def test_full_moments_everywhere_and_debiased_is_adamw():
+    model, twin = tiny_gpt2(), tiny_gpt2()
+    plan = plan_blocks(model, first_moments=dict.fromkeys(BlockKind, FirstMoment.FULL))
+    optimizer = AdaPM(model.named_parameters(), LR, plan=plan, debias_moments=True, weight_decay=0.1)
+    groups: list[dict[str, Any]] = [
+        {"params": [value for value in twin.parameters() if value.ndim > 1], "weight_decay": 0.1},
+        {"params": [value for value in twin.parameters() if value.ndim <= 1], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
+    losses, expected = train(model, optimizer, range(20)), train(twin, adamw, range(20))
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert losses[-1] < losses[0] - 1.0
+
+
+@pytest.mark.parametrize("first_moment", list(FirstMoment))
+@pytest.mark.parametrize("second_moment", [SecondMoment.ELEMENT, SecondMoment.NEURON])
+@pytest.mark.parametrize("output_axis", [0, 1])
+def test_a_block_of_many_row_chunks_is_updated_like_a_small_one(monkeypatch, first_moment, second_moment, output_axis):
+    shape = (24, 40)
+    start, stream = start_of(shape, torch.float32), gradients(shape, torch.float32, steps=5)
+    block = matrix_block(
+        shape, torch.float32, first_moment=first_moment, second_moment=second_moment, output_axis=output_axis
+    )
+    whole = fast(block, start, stream)
+    monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", 200)
+    monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", 200)  # five rows a chunk, four in the last
+    assert relative_error(fast(block, start, stream), whole, start) < 1e-5
+
+
+def test_the_clip_bounds_every_element_of_the_first_update():
+    start, stream = torch.zeros(24, 40), gradients((24, 40), torch.float32, steps=1)
+    none = matrix_block((24, 40), torch.float32, first_moment=FirstMoment.NONE)
+    clipped = fast(none, start, stream, clip=0.5, momentum_free_lr_scale=1.0)
+    free = fast(none, start, stream, clip=None, momentum_free_lr_scale=1.0)
+    assert clipped.abs().max().item() == pytest.approx(0.5 * LR)
+    # Without bias correction of v, the first quotient is g / sqrt(0.05 g²) = ± 4.47.
+    assert free.abs().median().item() == pytest.approx(LR * 0.05**-0.5, rel=1e-3)
+
+
+def test_blocks_without_momentum_take_three_quarters_of_the_rate_after_a_scheduler_too():
+    weight = nn.Parameter(torch.zeros(8, 8))
+    block = matrix_block((8, 8), torch.float32, first_moment=FirstMoment.NONE)
+    optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((block,)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.1**step)
+    for expected in (0.75 * LR, 0.75 * 0.1 * LR):
+        before = weight.detach().clone()
+        weight.grad = torch.ones(8, 8)
+        optimizer.step()
+        # 1 / sqrt(v) > 1 at both steps, so the clip makes the update 1; the decay of so small a weight is below 1e-9.
+        assert (before - weight).mean().item() == pytest.approx(expected, rel=1e-2)
+        schedule.step()
+
+
+def test_weight_decay_is_decoupled_and_spares_vectors():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR, weight_decay=0.5)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    for value in model.parameters():
+        value.grad = torch.zeros_like(value)
+    optimizer.step()
+    for name, value in model.named_parameters():
+        lr = LR * 0.75 if name.endswith(("wte.weight", "wpe.weight", "attn.c_proj.weight")) else LR
+        kept = 1.0 - 0.5 * lr if value.ndim > 1 else 1.0
+        torch.testing.assert_close(value.detach(), before[name] * kept)
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize("options", [{}, {"state_dtype": torch.bfloat16}, {"solver": "svd"}])
+def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
+    def build(model: nn.Module) -> AdaPM:
+        made: AdaPM = cls.for_model(model, LR, refresh_interval=3, seed=5, **options)
+        return made
+
+    whole = tiny_gpt2(dtype=torch.bfloat16)
+    train(whole, build(whole), range(8))
+    first = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = build(first)
+    train(first, optimizer, range(3))
+    file = io.BytesIO()
+    torch.save([first.state_dict(), optimizer.state_dict()], file)
+    file.seek(0)
+    weights, state = torch.load(file, weights_only=True)
+    second = tiny_gpt2(seed=9, dtype=torch.bfloat16)
+    second.load_state_dict(weights)
+    resumed = build(second)
+    resumed.load_state_dict(state)
+    train(second, resumed, range(3, 8))
+    for one, other in zip(whole.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_loading_keeps_float32_state_of_bfloat16_weights():
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = AdaPM.for_model(model, LR)
+    train(model, optimizer, range(2))
+    copied = AdaPM.for_model(model, LR)
+    copied.load_state_dict(optimizer.state_dict())
+    for parameter, state in optimizer.state.items():
+        assert all(torch.equal(value, copied.state[parameter][key]) for key, value in state.items())
+        assert all(value.dtype is torch.float32 for value in copied.state[parameter].values())
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_llama_with_grouped_queries_trains(cls):
+    model = tiny_llama()
+    losses = train(model, cls.for_model(model, LR), range(40))
+    assert losses[-1] < losses[0] - 1.0
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_an_idle_expert_of_a_mixture_stays_finite_and_is_trained_again(cls):
+    """From step 21 on no token reaches the second one; its momentum shrinks by b1 a step until no square holds it."""
+    model = mixtral()
+    optimizer = cls.for_model(model, LR)
+    train(model, optimizer, range(20))
+    stack = model.get_parameter("model.layers.0.mlp.experts.gate_up_proj")
+    assert stack.grad is not None
+    gradient = stack.grad.clone()
+    gradient[1] = 0.0
+    optimizer.zero_grad()
+    for _ in range(220):
+        stack.grad = gradient
+        optimizer.step()
+        assert stack.isfinite().all()
+    before = stack[1].detach().clone()
+    assert train(model, optimizer, range(20))[-1] < 4.0
+    assert not torch.equal(stack[1], before) and stack.isfinite().all()
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize(("shape", "idle"), [((1, 24), 0.0), ((24, 1), 1e-42), ((12, 16), 0.0), ((12, 16), 1e-30)])
+def test_a_block_whose_gradient_vanishes_stays_finite_and_takes_up_the_next(solver, shape, idle):
+    """Through all sizes of its momentum down to none, which b1 = 0.5 takes 150 steps for, across refreshes."""
+    _outlives(solver, shape, idle, steps=220, betas=(0.5, 0.6))
+
+
+def test_so_it_does_for_1500_steps():
+    _outlives("subspace", (12, 16), 0.0, steps=1500, betas=(0.9, 0.95))
+
+
+def _outlives(solver: str, shape: tuple[int, int], idle: float, *, steps: int, betas: tuple[float, float]) -> None:
+    start = start_of(shape, torch.float32)
+    weight = nn.Parameter(start.clone())
+    block = matrix_block(shape, torch.float32)
+    plan = BlockPlan((block,))
+    optimizer = AdaPM([("w", weight)], LR, plan=plan, solver=solver, betas=betas, inner_iterations=2, weight_decay=0.0)
+    first, then = (torch.outer(*(draw(seed + i, size) for i, size in enumerate(shape))) for seed in (1, 3))
+    for gradient in (*[first] * 5, *[torch.full(shape, idle)] * steps):
+        weight.grad = gradient
+        optimizer.step()
+        assert weight.isfinite().all()
+    for _ in range(40):
+        weight.grad = then
+        optimizer.step()
+    factors = optimizer.state[weight]
+    momentum = factors["momentum_left"] @ factors["momentum_right"]
+    assert torch.linalg.norm(momentum - then) < 0.05 * torch.linalg.norm(then)
+
+
+def draw(seed: int, size: int) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def test_state_is_kept_under_torchs_names():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR)
+    train(model, optimizer, range(1))
+
+    def keys(name: str) -> list[str]:
+        return list(optimizer.state[model.get_parameter(f"transformer.h.0.attn.{name}")])
+
+    assert keys("c_attn.weight") == [
+        "step",
+        "query.momentum_left",
+        "query.momentum_right",
+        "query.exp_avg_sq",
+        "key.momentum_left",
+        "key.momentum_right",
+        "key.exp_avg_sq",
+        "value.exp_avg",
+        "value.exp_avg_sq",
+    ]
+    assert keys("c_proj.weight") == ["step", "exp_avg_sq"]
+    assert keys("c_proj.bias") == ["step", "exp_avg", "exp_avg_sq"]
+
+
+def test_state_of_another_rank_is_refused_and_nothing_changes():
+    model = tiny_gpt2()
+    other = AdaPM.for_model(model, LR, rank_ratio=0.5)
+    train(model, other, range(1))
+    optimizer = AdaPM.for_model(model, LR)
+    train(model, optimizer, range(1))
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=r"c_attn\.weight is \{'query\.momentum_left': \(32, 16\).*rank_ratio"):
+        optimizer.load_state_dict(other.state_dict())
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    torch.testing.assert_close(after["state"], before["state"], rtol=0.0, atol=0.0)
+
+
+def test_state_of_a_model_of_another_size_is_refused():
+    model = tiny_gpt2()
+    state = AdaPM.for_model(model, LR).state_dict()
+    state["param_groups"][0]["params"] = [0, 1]
+    with pytest.raises(ValueError, match=r"groups of \[2\] parameters, this optimizer of \[28\]"):
+        AdaPM.for_model(model, LR).load_state_dict(state)
+
+
+def test_a_sparse_gradient_is_refused_before_any_weight_moves():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR)
+    loss_of(model, 0).backward()
+    before = [value.detach().clone() for value in model.parameters()]
+    norm = model.get_parameter("transformer.ln_f.weight")
+    norm.grad = torch.ones_like(norm).to_sparse()
+    with pytest.raises(RuntimeError, match=r"AdaPM does not support sparse gradients, and transformer\.ln_f\.weight"):
+        optimizer.step()
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": -0.1}, "Invalid learning rate: -0.1; it must be at least 0"),
+        ({"lr": float("nan")}, "Invalid learning rate: nan; it must be at least 0"),
+        ({"betas": (1.0, 0.95)}, "Invalid beta parameter at index 0: 1.0; it must be in [0, 1)"),
+        ({"betas": (0.9, -1.0)}, "Invalid beta parameter at index 1: -1.0; it must be in [0, 1)"),
+        ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; it must be at least 0"),
+        ({"weight_decay": -1.0}, "Invalid weight_decay value: -1.0; it must be at least 0"),
+        ({"solver": "magic"}, "Invalid solver: magic; it must be one of subspace, scaled_gd, gd, svd"),
+        (
+            {"inner_iterations": 0},
+            "Invalid inner_iterations: 0; it must be a whole number from 1, or None for the solver's own",
+        ),
+        ({"refresh_interval": -1}, "Invalid refresh_interval: -1; it must be a whole number from 0 (never)"),
+        ({"clip": 0.0}, "Invalid clip: 0.0; it must be above 0, or None for no clipping"),
+        ({"momentum_free_lr_scale": 0.0}, "Invalid momentum_free_lr_scale: 0.0; it must be above 0"),
+        ({"rank_ratio": 0.0}, "Invalid rank_ratio: 0.0; it is a share of min(m, n), in (0, 1]"),
+        ({"rank_ratio": 1.5}, "Invalid rank_ratio: 1.5; it is a share of min(m, n), in (0, 1]"),
+        ({"unknown": "guess"}, "Invalid unknown: 'guess'; say 'error' or 'full'"),
+    ],
+)
+def test_an_option_out_of_its_bounds_is_named_with_its_value_and_what_is_allowed(options, message):
+    with pytest.raises(ValueError, match="Invalid") as caught:
+        AdaPM.for_model(tiny_gpt2(), **{"lr": LR, **options})
+    assert str(caught.value) == message
+
+
+def test_parameters_without_names_are_refused_with_the_way_out():
+    model = tiny_gpt2()
+    with pytest.raises(ValueError, match=r"named_parameters\(\), or use AdaPM\.for_model\(model"):
+        AdaPM(model.parameters(), LR, plan=plan_blocks(model))
+
+
+def test_a_parameter_outside_the_plan_is_refused():
+    with pytest.raises(ValueError, match="w is not in the block plan"):
+        AdaPM([("w", nn.Parameter(torch.zeros(2, 2)))], LR, plan=BlockPlan(()))
+
+
+def test_a_complex_parameter_is_refused():
+    block = matrix_block((4, 4), torch.float32)
+    with pytest.raises(ValueError, match=r"w is torch\.complex64; only real"):
+        AdaPM([("w", nn.Parameter(torch.zeros(4, 4, dtype=torch.complex64)))], LR, plan=BlockPlan((block,)))
+
+
+def test_an_empty_parameter_list_is_refused_as_by_torch():
+    with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
+        AdaPM([], LR, plan=BlockPlan(()))
+
+
+def test_a_group_added_late_starts_at_its_own_first_step():
+    model = tiny_gpt2()
+    named = dict(model.named_parameters())
+    late = named.pop("transformer.wpe.weight")
+    optimizer = AdaPM(named.items(), LR, plan=plan_blocks(model))
+    train(model, optimizer, range(2))
+    optimizer.add_param_group({"params": [("transformer.wpe.weight", late)], "lr": LR / 2})
+    before = late.detach().clone()
+    train(model, optimizer, range(2, 3))
+    assert not torch.equal(late, before)
+    assert optimizer.state[late]["step"] == 1
+    assert optimizer.state[model.get_parameter("transformer.wte.weight")]["step"] == 3
+
+
+def test_a_bad_group_added_late_is_refused_and_leaves_the_groups_as_they_were():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR)
+    with pytest.raises(ValueError, match="stranger is not in the block plan"):
+        optimizer.add_param_group({"params": [("stranger", nn.Parameter(torch.zeros(2, 2)))]})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_learning_rate_may_be_a_tensor():
+    plain, tensor = tiny_gpt2(), tiny_gpt2()
+    train(plain, AdaPM.for_model(plain, 0.0078125), range(2))
+    train(tensor, AdaPM.for_model(tensor, torch.tensor(0.0078125)), range(2))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), tensor.parameters(), strict=True))
+
+
+def test_the_seed_changes_the_sketches_and_so_the_weights():
+    one, other = tiny_gpt2(), tiny_gpt2()
+    train(one, AdaPM.for_model(one, LR, seed=1), range(2))
+    train(other, AdaPM.for_model(other, LR, seed=2), range(2))
+    name = "transformer.h.0.mlp.c_fc.weight"
+    assert not torch.equal(one.get_parameter(name), other.get_parameter(name))
+
+
+def test_bfloat16_state_halves_the_bytes_and_follows_float32_state():
+    full, half = tiny_gpt2(), tiny_gpt2()
+    exact_state, rounded = AdaPM.for_model(full, 3e-3), AdaPM.for_model(half, 3e-3, state_dtype=torch.bfloat16)
+    losses, close = train(full, exact_state, range(30)), train(half, rounded, range(30))
+    assert rounded.plan.state_bytes * 2 == exact_state.plan.state_bytes
+    assert close[-1] == pytest.approx(losses[-1], abs=0.1)
+
+
+def test_the_state_of_another_optimizer_is_refused_and_changes_nothing():
+    """AdamW's fresh state has no tensors to tell it by; its options do."""
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, lr=1e-3)
+    before = copy.deepcopy(optimizer.state_dict())
+    other = torch.optim.AdamW(model.parameters())
+    with pytest.raises(ValueError, match=r"of another optimizer: it lacks bias_correction, clip, .*solver"):
+        optimizer.load_state_dict(other.state_dict())
+    assert optimizer.state_dict() == before

@@ -1,0 +1,161 @@
+"""The compiled part of a step: the same formulas, when it is used, and what happens where it cannot be."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from optim.adapm import AdaPM, AdaPMMini, compiled
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
+from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+
+CPU = torch.device("cpu")
+LR = 1e-3
+
+
+@pytest.fixture
+def compiles_small_blocks(monkeypatch):
+    monkeypatch.setattr(compiled, "_CPU_SMALLEST_BLOCK", 2)
+    monkeypatch.setattr(compiled, "_ACCELERATOR_SMALLEST_BLOCK", 2)
+
+
+@pytest.fixture
+def uncompiled(monkeypatch, compiles_small_blocks):
+    """The functions that would be compiled, as they are: what they compute, without the time that compiling takes."""
+    monkeypatch.setattr(compiled, "_compiled", lambda function: function)
+    monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize("tiny", [tiny_gpt2, tiny_llama])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"debias_moments": True}, {"clip": None}, {"bias_correction": False, "weight_decay": 0.0}],
+    ids=["defaults", "debiased", "unclipped", "uncorrected"],
+)
+def test_the_formulas_are_those_of_the_step_without_a_compiler(uncompiled, cls, tiny, options):
+    plain, other = tiny().double(), tiny().double()
+    train(plain, cls.for_model(plain, LR, compile=False, **options), range(6))
+    train(other, cls.for_model(other, LR, compile=True, **options), range(6))
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_bfloat16_weights_and_state_are_rounded_once(uncompiled, cls):
+    plain, other = tiny_gpt2(dtype=torch.bfloat16), tiny_gpt2(dtype=torch.bfloat16)
+    found = []
+    for model, compile in ((plain, False), (other, True)):
+        optimizer = cls.for_model(model, LR, compile=compile, state_dtype=torch.bfloat16)
+        loss_of(model, 0).backward()
+        optimizer.step()
+        found.append(optimizer)
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        # One part in 256, bfloat16's precision: float32 sums in another order may round to the neighbour.
+        torch.testing.assert_close(one, two, rtol=2**-7, atol=1e-6)
+        for key, value in found[0].state[one].items():
+            torch.testing.assert_close(value, found[1].state[two][key], rtol=2**-6, atol=1e-4)
+
+
+def test_one_block_in_many_pieces_is_moved_like_one_in_one(uncompiled, monkeypatch):
+    whole, pieces = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
+    train(whole, AdaPM.for_model(whole, LR, compile=True), range(4))
+    monkeypatch.setattr(compiled, "_CPU_CHUNK_ELEMENTS", 500)
+    monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", 500)
+    train(pieces, AdaPM.for_model(pieces, LR, compile=True), range(4))
+    for one, two in zip(whole.parameters(), pieces.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)
+
+
+def _moved(*, compile: bool, learning_rates: list[float]) -> torch.Tensor:
+    """The weights of one low-rank block after a step at each rate."""
+    block = Block(
+        parameter="w",
+        kind=BlockKind.MLP,
+        shape=(24, 40),
+        first_moment=FirstMoment.LOW_RANK,
+        second_moment=SecondMoment.ELEMENT,
+        rank=2,
+        state_dtype=torch.float32,
+    )
+    generator = torch.Generator().manual_seed(0)
+    weight = nn.Parameter(torch.randn(24, 40, generator=generator))
+    optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((block,)), compile=compile)
+    for rate in learning_rates:
+        optimizer.param_groups[0]["lr"] = rate
+        weight.grad = 1e-3 * torch.randn(24, 40, generator=generator)
+        optimizer.step()
+    return weight.detach()
+
+
+# torch's compiler, when it is first imported.
+@pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
+def test_compiled_code_moves_a_block_as_torchs_operators_do(compiles_small_blocks):
+    """The real compiler, once: it takes seconds. A changing learning rate does not call it again."""
+    if not compiled.has_compiler("cpu"):
+        with pytest.raises(RuntimeError, match="compile=True needs a compiler for cpu"):
+            _moved(compile=True, learning_rates=[LR])
+        return
+    rates = [LR, LR / 2, LR / 3, LR / 4]
+    torch._dynamo.utils.counters.clear()
+    found = _moved(compile=True, learning_rates=rates)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    torch.testing.assert_close(found, _moved(compile=False, learning_rates=rates), rtol=1e-5, atol=1e-7)
+    assert torch.equal(found, _moved(compile=True, learning_rates=rates))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(monkeypatch, cls):
+    monkeypatch.setattr(compiled, "_ACCELERATOR_SMALLEST_BLOCK", 2)
+    plain, other = tiny_gpt2().cuda(), tiny_gpt2().cuda()
+    optimizers = cls.for_model(plain, LR, compile=False), cls.for_model(other, LR, compile=True)
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        one.grad = 1e-3 * torch.randn_like(one)
+        two.grad = one.grad.clone()
+    for _ in range(3):
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
+def test_code_that_cannot_be_compiled_runs_as_it_is_and_says_so_once():
+    def awkward(values: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return values + 1.0
+
+    call = compiled._compiled(awkward)
+    with pytest.warns(RuntimeWarning, match="could not be compiled, and is slower"):
+        assert call(torch.zeros(2)).tolist() == [1.0, 1.0]
+    assert call(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "elements", "device", "expected"),
+    [
+        (None, 2**20, "cpu", False),
+        (None, 2**27, "cpu", True),
+        (None, 2**20, "cuda", True),
+        (True, 2**20, "cpu", True),
+        (False, 2**27, "cpu", False),
+        (False, 2**27, "cuda", False),
+    ],
+)
+def test_it_compiles_when_asked_and_for_large_models(monkeypatch, asked, elements, device, expected):
+    monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
+    assert compiled.wanted(asked, elements, torch.device(device)) is expected
+
+
+def test_without_a_compiler_only_an_explicit_wish_is_refused(monkeypatch):
+    monkeypatch.setattr(compiled, "has_compiler", lambda device_type: False)
+    assert compiled.wanted(None, 2**30, CPU) is False
+    with pytest.raises(RuntimeError, match=r"compile=True needs a compiler for cpu: .* leave compile=None"):
+        compiled.wanted(True, 10, CPU)
+
+
+def test_the_choice_survives_a_deep_copy():
+    assert copy.deepcopy(AdaPM.for_model(tiny_gpt2(), LR, compile=False)).compile is False

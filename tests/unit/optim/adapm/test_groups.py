@@ -1,0 +1,172 @@
+"""Parameter groups as nanoGPT and Hugging Face make them: with names, or without but of a model that is there."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.baselines.adam_mini import AdamMini
+from optim.errors import UnplacedWeightsError
+from optim.plan.placement import plan_blocks
+from optim.plan.rules import Rule
+from tests.reference.nanogpt import NanoGPT
+from worker.tiny_models import tiny_gpt2, tiny_llama, train
+
+LR = 3e-3
+
+
+def by_decay(model: nn.Module) -> list[dict[str, Any]]:
+    """Matrices decay by 0.3, vectors not, and these at half the rate; with names."""
+    named = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    return [
+        {"params": [(name, value) for name, value in named if value.ndim > 1], "weight_decay": 0.3},
+        {"params": ((name, value) for name, value in named if value.ndim <= 1), "weight_decay": 0.0, "lr": LR / 2},
+    ]
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("cls", "heads"), [(AdaPM, None), (AdaPMMini, 4), (AdamMini, 4)])
+def test_a_model_trains_by_its_names_as_by_its_modules(cls: type[AdaPM], heads: int | None):
+    named, planned = tiny_llama(), tiny_llama()
+    train(named, cls(named.named_parameters(), LR, heads=heads), range(3))
+    train(planned, cls.for_model(planned, LR), range(3))
+    assert same(named, planned)
+
+
+def test_groups_with_names_have_options_of_their_own():
+    named, planned = tiny_gpt2(), tiny_gpt2()
+    optimizer = AdaPM(by_decay(named), LR)
+    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [(LR, 0.3), (LR / 2, 0.0)]
+    train(named, optimizer, range(3))
+    train(planned, AdaPM(by_decay(planned), LR, plan=plan_blocks(planned)), range(3))
+    assert same(named, planned)
+
+
+def test_groups_without_names_find_them_in_the_model():
+    torch.manual_seed(0)
+    model = NanoGPT()
+    optimizer = AdaPM.for_model(model, LR, params=model.groups(weight_decay=0.3))
+    assert [len(group["params"]) for group in optimizer.param_groups] == [10, 5]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
+    assert {name for group in optimizer.param_groups for name in group["param_names"]} == set(
+        plan_blocks(model).by_parameter
+    )
+
+
+def test_groups_of_another_model_are_refused():
+    with pytest.raises(ValueError, match=r"parameters of shape \(64, 32\), .* are not the model's"):
+        AdaPM.for_model(tiny_gpt2(), LR, params=tiny_gpt2().parameters())
+
+
+@pytest.mark.parametrize("params", [torch.zeros(2, 2), [{"params": {torch.zeros(2)}}]])
+def test_what_is_no_list_is_refused_as_by_torch(params: Any):
+    with pytest.raises(TypeError, match="give a list"):
+        AdaPM(params, LR)
+
+
+def test_a_group_may_be_empty_and_one_parameter_be_a_group():
+    weight = nn.Parameter(torch.zeros(4))
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": weight}]
+    optimizer = AdaPM.for_model(nn.ParameterList([weight]), LR, params=groups)
+    assert [group["param_names"] for group in optimizer.param_groups] == [[], ["0"]]
+    weight.grad = torch.ones(4)
+    optimizer.step()
+    assert (weight < 0).all()
+
+
+def test_parameters_added_late_are_planned_by_names_and_the_others_keep_their_blocks():
+    model, whole = tiny_gpt2(), tiny_gpt2()
+    named = dict(model.named_parameters())
+    late = {name: named.pop(name) for name in list(named) if ".h.1." in name}
+    optimizer = AdaPM(named.items(), LR)
+    before = optimizer.plan
+    optimizer.add_param_group({"params": late.items()})
+    assert optimizer.plan.blocks[: len(before)] == before.blocks
+    assert optimizer.plan.by_parameter == plan_blocks(model).by_parameter
+    train(model, optimizer, range(2))
+    train(whole, AdaPM.for_model(whole, LR), range(2))
+    assert same(model, whole)
+
+
+def test_a_bad_group_added_late_leaves_groups_and_plan_as_they_were():
+    optimizer = AdaPM(tiny_gpt2().named_parameters(), LR)
+    plan = optimizer.plan
+    with pytest.raises(UnplacedWeightsError, match=r"do not place stranger \(2, 2\)"):
+        optimizer.add_param_group({"params": [("stranger", nn.Parameter(torch.zeros(2, 2)))]})
+    assert len(optimizer.param_groups) == 1
+    assert optimizer.plan == plan
+
+
+def test_frozen_parameters_are_planned_when_they_thaw():
+    model, whole = tiny_gpt2(), tiny_gpt2()
+    weight = model.get_parameter("transformer.h.0.attn.c_attn.weight").requires_grad_(False)
+    optimizer = AdaPM(model.named_parameters(), LR)
+    start = weight.detach().clone()
+    train(model, optimizer, range(2))
+    assert torch.equal(weight, start)
+    assert weight not in optimizer.state
+    weight.requires_grad_(True)
+    train(model, optimizer, range(2, 3))
+    assert not torch.equal(weight, start)
+    assert optimizer.plan.by_parameter == AdaPM.for_model(whole, LR).plan.by_parameter
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_for_model_looks_at_the_model_again_when_layers_thaw(cls: type[AdaPM]):
+    """Layer by layer, as fine-tuning does; no number of heads is asked for."""
+    model = tiny_gpt2()
+    late = {name: value.requires_grad_(False) for name, value in model.named_parameters() if ".h.1." in name}
+    optimizer = cls.for_model(model, LR)
+    train(model, optimizer, range(2))
+    for value in late.values():
+        value.requires_grad_(True)
+    optimizer.add_param_group({"params": late.items(), "lr": LR / 2})
+    before = {name: value.detach().clone() for name, value in late.items()}
+    train(model, optimizer, range(2, 4))
+    assert not any(torch.equal(value, before[name]) for name, value in late.items())
+    assert optimizer.plan.by_parameter == cls.for_model(model, LR).plan.by_parameter
+
+
+def test_with_a_plan_that_lacks_them_they_are_refused_when_they_thaw():
+    model = tiny_gpt2()
+    weight = model.get_parameter("transformer.h.0.attn.c_attn.weight").requires_grad_(False)
+    optimizer = AdaPM(model.named_parameters(), LR, plan=plan_blocks(model))
+    weight.requires_grad_(True)
+    with pytest.raises(ValueError, match=r"c_attn\.weight is not in the block plan; .* before freezing any"):
+        train(model, optimizer, range(1))
+
+
+def test_a_plan_and_what_would_make_one_are_not_both_taken():
+    model = tiny_gpt2()
+    with pytest.raises(ValueError, match="heads, rank_ratio, state_dtype, unknown and rules make a plan"):
+        AdaPM(model.named_parameters(), LR, plan=plan_blocks(model), rank_ratio=0.5)
+
+
+def test_options_of_the_plan_go_with_names_too():
+    model = tiny_gpt2()
+    options: dict[str, Any] = {"state_dtype": torch.bfloat16, "rules": [Rule("*.mlp.*.weight", rank=3)]}
+    found = AdaPM(model.named_parameters(), LR, rank_ratio=0.5, **options).plan
+    assert found.by_parameter == plan_blocks(model, rank_ratio=0.5, **options).by_parameter
+
+
+def test_a_copy_takes_late_parameters_as_well():
+    model = tiny_gpt2()
+    optimizer = copy.deepcopy(AdaPM(model.named_parameters(), LR))
+    optimizer.add_param_group({"params": [("more.weight", nn.Parameter(torch.zeros(3)))]})
+    assert [block.name for block in optimizer.plan][-1] == "more.weight"
+
+
+def test_names_do_not_depend_on_what_is_wrapped_around_the_model():
+    """Sketches are seeded by names: a compiled model takes the very steps of the plain one."""
+    plain, wrapped = tiny_gpt2(), tiny_gpt2()
+    compiled = torch.compile(wrapped, backend="eager")
+    assert isinstance(compiled, nn.Module)
+    train(plain, AdaPM.for_model(plain, LR), range(2))
+    train(wrapped, AdaPM(compiled.named_parameters(), LR), range(2))
+    assert same(plain, wrapped)

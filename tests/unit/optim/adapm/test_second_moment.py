@@ -1,0 +1,67 @@
+"""The second moment: Adam's and Adam-mini's, by hand on small matrices."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from optim.adapm.devices import Scratch
+from optim.adapm.second_moment import quotients
+from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
+
+G = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
+
+
+def block(second_moment: SecondMoment, dtype: torch.dtype = torch.float32, **fields: Any) -> Block:
+    return Block(
+        parameter="w",
+        kind=BlockKind.MLP,
+        shape=(2, 4),
+        first_moment=FirstMoment.NONE,
+        second_moment=second_moment,
+        state_dtype=dtype,
+        **fields,
+    )
+
+
+def after_one_step(of: Block, *, debias: float = 1.0) -> tuple[Tensor, Tensor]:
+    """(what is stored, the divisor over the whole block) with b2 = 0.5 and v = 0 before."""
+    stored = torch.zeros(of.state_shapes["exp_avg_sq"], dtype=of.state_dtype)
+    found = quotients([of], [stored], [G], beta2=0.5, eps=0.25, debias=debias, scratch=Scratch())
+    return stored, 1.0 / found(..., [G], [torch.ones_like(G)])[0]
+
+
+@pytest.mark.parametrize(
+    ("of", "means"),
+    [
+        (block(SecondMoment.ELEMENT), G * G),
+        (block(SecondMoment.ROW), torch.tensor([7.5, 43.5])),
+        (block(SecondMoment.NEURON, output_axis=1), torch.tensor([13.0, 20.0, 29.0, 40.0])),
+        (block(SecondMoment.HEAD, output_axis=1, head_size=2), torch.tensor([16.5, 34.5])),
+        (block(SecondMoment.HEAD, head_size=2), torch.tensor([25.5])),
+    ],
+)
+def test_it_averages_the_squared_gradient_over_all_that_share_a_value(of, means):
+    stored, _ = after_one_step(of)
+    torch.testing.assert_close(stored, 0.5 * means)
+
+
+def test_the_divisor_is_the_root_plus_epsilon_for_each_element():
+    _, element = after_one_step(block(SecondMoment.ELEMENT))
+    torch.testing.assert_close(element, (0.5 * G * G).sqrt() + 0.25)
+    _, row = after_one_step(block(SecondMoment.ROW))
+    torch.testing.assert_close(row, (0.5 * torch.tensor([[7.5], [43.5]])).sqrt().expand(2, 4) + 0.25)
+    _, head = after_one_step(block(SecondMoment.HEAD, output_axis=1, head_size=2))
+    torch.testing.assert_close(head, (0.5 * torch.tensor([16.5, 16.5, 34.5, 34.5])).sqrt().expand(2, 4) + 0.25)
+
+
+def test_debiasing_divides_v_before_the_root():
+    _, debiased = after_one_step(block(SecondMoment.ELEMENT), debias=0.5)
+    torch.testing.assert_close(debiased, G + 0.25)
+
+
+def test_bfloat16_state_is_averaged_in_float32_and_rounded_once():
+    stored, found = after_one_step(block(SecondMoment.ELEMENT, torch.bfloat16))
+    assert torch.equal(stored, (0.5 * G * G).to(torch.bfloat16))
+    assert found.dtype is torch.float32

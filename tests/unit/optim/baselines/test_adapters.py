@@ -1,0 +1,41 @@
+"""What is added to other people's optimizers, each thing by itself."""
+
+import copy
+
+import torch
+from torch import nn
+
+from optim.baselines.adapters import DecoupledSGD
+from optim.build import build
+
+
+def test_a_copy_of_a_scheduled_optimizer_steps_its_own_weights():
+    """Schedulers wrap `step` on the instance; the copy must not inherit the original's."""
+    model = nn.Linear(3, 2)
+    optimizer = build("lion", model, lr=0.1)
+    torch.optim.lr_scheduler.ConstantLR(optimizer)
+    twin_model, twin = copy.deepcopy((model, optimizer))
+    before = model.weight.detach().clone()
+    for value in twin_model.parameters():
+        value.grad = torch.ones_like(value)
+    twin.step()
+    assert torch.equal(model.weight, before)
+    assert not torch.equal(twin_model.weight, before)
+
+
+def test_only_what_has_a_gradient_decays():
+    one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = DecoupledSGD([{"params": [one, other], "decoupled_weight_decay": 0.5}], lr=0.1, momentum=0.9)
+    one.grad = torch.zeros(2)
+    optimizer.step()
+    assert one.tolist() == torch.full((2,), 0.95).tolist()
+    assert other.tolist() == [1.0, 1.0]
+
+
+def test_decay_does_not_enter_the_momentum():
+    weight = nn.Parameter(torch.ones(1))
+    optimizer = DecoupledSGD([{"params": [weight], "decoupled_weight_decay": 0.5}], lr=0.1, momentum=0.9)
+    weight.grad = torch.full((1,), 2.0)
+    optimizer.step()
+    assert optimizer.state[weight]["momentum_buffer"].tolist() == [2.0]
+    torch.testing.assert_close(weight.detach(), torch.tensor([1.0 * 0.95 - 0.1 * 2.0]))

@@ -1,0 +1,308 @@
+"""The baselines against their literal twins, each written from its paper."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from optim.adapm.low_rank import gaussian_sketch
+from optim.baselines.apollo import Apollo
+from optim.baselines.asgd import AcceleratedSGD
+from optim.baselines.galore import Fira, GaLore, GoLore
+from optim.baselines.scale import Scale
+from optim.build import build
+from optim.catalog import entry
+from tests.reference import baselines as twins
+from worker.tiny_models import tiny_llama, train
+
+SHAPES = [(6, 9), (9, 6), (7, 7)]
+LR, STEPS = 0.01, 12
+ADAM: dict[str, Any] = {"b1": 0.9, "b2": 0.95, "eps": 1e-8, "wd": 0.1}
+
+
+def drawn(shape: tuple[int, ...], seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def stream(shape: tuple[int, ...]) -> list[Tensor]:
+    """Gradients with a steady part, as real ones have."""
+    return [0.1 * (drawn(shape, 1) + drawn(shape, 2 + step)) for step in range(STEPS)]
+
+
+class OneMatrix(nn.Module):
+    """A model of a single matrix, `w`."""
+
+    def __init__(self, w: Tensor) -> None:
+        super().__init__()
+        self.w = nn.Parameter(w.clone())
+
+
+def after(model: OneMatrix, optimizer: torch.optim.Optimizer, gradients: list[Tensor]) -> Tensor:
+    for gradient in gradients:
+        model.w.grad = gradient.clone()
+        optimizer.step()
+    return model.w.detach()
+
+
+def built(name: str, shape: tuple[int, int], **options: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """(weights that the catalog's optimizer reaches, start, gradients)."""
+    start, gradients = drawn(shape, 0), stream(shape)
+    model = OneMatrix(start)
+    return after(model, build(name, model, lr=LR, options=options), gradients), start, gradients
+
+
+EPS_PLACED_ELSEWHERE = 1e-6
+"""The library's SOAP, as its authors', adds eps before it debiases the second moment."""
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("nesterov", 0.9)])
+def test_sgd_is_its_twin(name, momentum, shape):
+    found, start, gradients = built(name, shape, weight_decay=0.1)
+    close(found, twins.sgd(start, gradients, LR, momentum, 0.1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_lion_is_its_twin(shape):
+    found, start, gradients = built("lion", shape)
+    close(found, twins.lion(start, gradients, LR, 0.9, 0.99, 0.6))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_adafactor_is_its_twin(shape):
+    found, start, gradients = built("adafactor", shape)
+    close(found, twins.adafactor(start, gradients, LR, 0.9, 0.1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_came_is_its_twin(shape):
+    found, start, gradients = built("came", shape)
+    close(found, twins.came(start, gradients, LR, 0.9, 0.999, 0.9999, 0.1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sm3_is_its_twin(shape):
+    found, start, gradients = built("sm3", shape, weight_decay=0.1)
+    close(found, twins.sm3(start, gradients, LR, 0.9, 0.1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_mars_is_its_twin(shape):
+    found, start, gradients = built("mars", shape, weight_decay=0.0)
+    close(found, twins.mars(start, gradients, LR, 0.95, 0.99, 0.025, 1e-8))
+
+
+def test_mars_moves_as_far_where_gradients_are_tiny():
+    """1e-15 beside v, inside the root, and eps before debiasing would make these steps shorter."""
+    start = drawn((6, 9), 0)
+    gradients = [1e-6 * gradient.sign() for gradient in stream((6, 9))]
+    model = OneMatrix(start)
+    found = after(model, build("mars", model, lr=LR, options={"weight_decay": 0.0}), gradients)
+    close(found, twins.mars(start, gradients, LR, 0.95, 0.99, 0.025, 1e-8))
+
+
+def test_soap_without_preconditioners_is_adamw_one_step_late():
+    found, start, gradients = built("soap", (6, 9), max_precondition_dim=1, weight_decay=0.0)
+    close(found, twins.adamw(start, gradients[1:], LR, 0.95, 0.95, 1e-8, 0.0), EPS_PLACED_ELSEWHERE)
+
+
+def test_soap_in_the_right_basis_takes_adams_steps_there():
+    """With gradients u v^T, the eigenbases are u and v, where Adam's steady step is ± lr along u v^T."""
+    u, v = nn.functional.normalize(drawn((6,), 1), dim=0), nn.functional.normalize(drawn((9,), 2), dim=0)
+    model = OneMatrix(torch.zeros(6, 9, dtype=torch.float64))
+    optimizer = build("soap", model, lr=LR, options={"weight_decay": 0.0})
+    close(after(model, optimizer, [torch.outer(u, v)] * 4), -3 * LR * torch.outer(u, v))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shampoo_is_its_twin(shape):
+    found, start, gradients = built("shampoo", shape, precondition_frequency=5)
+    close(found, twins.shampoo(start, gradients, 5, LR, 0.9, 0.95, 0.1))
+
+
+def test_shampoo_without_preconditioners_is_adamw():
+    found, start, gradients = built("shampoo", (6, 9), max_precondition_dim=1)
+    close(found, twins.adamw(start, gradients, LR, **ADAM))
+
+
+def quadratic(shape: tuple[int, ...]) -> Tensor:
+    """Curvatures i^-2 of a least-squares problem whose answer is 0."""
+    return torch.arange(1, 1 + torch.zeros(shape).numel(), dtype=torch.float64).reshape(shape) ** -2
+
+
+@pytest.mark.parametrize("gradients_size", [1.0, 1e-7])
+def test_schedule_free_adamw_is_its_twin(gradients_size):
+    start, curvature = drawn((6, 9), 0), gradients_size * quadratic((6, 9))
+    model = OneMatrix(start)
+    optimizer = build("schedule-free-adamw", model, lr=LR)
+    for _ in range(STEPS):
+        after(model, optimizer, [curvature * model.w.detach()])
+    optimizer.eval()  # type: ignore[attr-defined]  # Need.MODES
+    expected = twins.schedule_free_adamw(start, lambda y: curvature * y, STEPS, LR, 0.9, 0.999, 1e-8, 0.1)
+    close(model.w.detach(), expected)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.3, 0.1])
+def test_accelerated_sgd_is_its_twin(beta):
+    start, curvature = drawn((6, 9), 0), quadratic((6, 9))
+    model = OneMatrix(start)
+    optimizer = build("asgd", model, lr=0.5, options={"beta": beta})
+    assert isinstance(optimizer, AcceleratedSGD)
+    for _ in range(STEPS):
+        after(model, optimizer, [curvature * model.w.detach()])
+    optimizer.eval()
+    expected = twins.accelerated_sgd(start, lambda U: curvature * U, STEPS, 0.5, 0.5 * beta**-0.5, beta)
+    close(model.w.detach(), expected)
+
+
+def test_accelerated_sgd_without_momentum_is_sgd_and_with_it_faster():
+    start, curvature = drawn((6, 9), 0), quadratic((6, 9))
+    left = {}
+    for beta in (1.0, 0.1):
+        found = twins.accelerated_sgd(start, lambda U: curvature * U, 300, 0.5, 0.5 * beta**-0.5, beta)
+        left[beta] = float((curvature * found**2).sum())
+    plain = start * (1 - 0.5 * curvature) ** 300
+    assert left[1.0] == pytest.approx(float((curvature * plain**2).sum()))
+    assert left[0.1] < left[1.0]
+
+
+def leading(rank: int) -> twins.Projection:
+    return lambda G, t: torch.linalg.svd(G, full_matrices=False).U[:, :rank]
+
+
+def haar(rank: int, experts: int, expert: int) -> twins.Projection:
+    """The draws of the real one, made orthonormal column by column (Gram–Schmidt)."""
+
+    def project(G: Tensor, t: int) -> Tensor:
+        columns: list[Tensor] = []
+        drawn_all = gaussian_sketch(0, t, "w", torch.empty(experts, G.shape[0], rank, dtype=G.dtype))
+        for column in drawn_all[expert].unbind(1):
+            rest = column - sum((c * (c @ column) for c in columns), torch.zeros_like(column))
+            columns.append(rest / rest.norm())
+        return torch.stack(columns, dim=1)
+
+    return project
+
+
+def random_sketch(rank: int, experts: int, expert: int) -> twins.Projection:
+    """The draws of APOLLO, P^T."""
+
+    def project(G: Tensor, t: int) -> Tensor:
+        began = 1 + (t - 1) // 5 * 5
+        drawn_all = gaussian_sketch(0, began, "w", torch.empty(experts, rank, G.shape[0], dtype=G.dtype))
+        return drawn_all[expert].T.div(rank**0.5)
+
+    return project
+
+
+def optimizer_of(cls: Any, w: nn.Parameter, output_axis: int = 0, **options: Any) -> torch.optim.Optimizer:
+    """The optimizer on that one parameter, every flag of its kind set."""
+    flags = {"projected": True, "orthogonal": True, "output_axis": output_axis}
+    made: torch.optim.Optimizer = cls([{"params": [("w", w)], **flags}], LR, **options)
+    return made
+
+
+LAYOUTS = [((), (6, 9), 0), ((), (9, 6), 0), ((), (7, 7), 0), ((), (7, 7), 1), ((3,), (6, 9), 0), ((3,), (7, 7), 1)]
+"""(experts, matrix as it is stored, the axis that counts outputs)."""
+
+
+def each_matrix(
+    cls: Any, layout: tuple[tuple[int, ...], tuple[int, int], int], **options: Any
+) -> list[tuple[Tensor, Tensor, list[Tensor]]]:
+    """(weights reached, start, gradients) of every matrix of a stack, inputs and outputs turned as formulas want it."""
+    stack, stored, output_axis = layout
+    start, gradients = drawn((*stack, *stored), 0), stream((*stack, *stored))
+    model = OneMatrix(start)
+    found = after(model, optimizer_of(cls, model.w, output_axis, **options), gradients)
+    outputs = stored[output_axis]
+    first = outputs < stored[1 - output_axis]  # which side is short, and of a square the inputs
+
+    def turned(tensor: Tensor) -> list[Tensor]:
+        oriented = tensor.mT if output_axis == 1 else tensor
+        wide = oriented if first else oriented.mT
+        return list(wide.reshape(-1, *wide.shape[-2:]).unbind())
+
+    streams = zip(*(turned(gradient) for gradient in gradients), strict=True)
+    parts = zip(turned(found), turned(start), streams, strict=True)
+    return [(reached, began, list(of_one)) for reached, began, of_one in parts]
+
+
+TINY_EPS = {**ADAM, "eps": 1e-12}
+"""Authors of the GaLore family add eps before they debias: with this one that makes no difference."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("cls", "more"), [(GaLore, {}), (GoLore, {"turn_momentum": True}), (Fira, {"outside": True})])
+def test_the_galore_family_is_its_twin(cls, more, layout):
+    parts = each_matrix(cls, layout, update_gap=5, eps=1e-12)
+    for expert, (found, start, gradients) in enumerate(parts):
+        rank = round(0.5 * min(start.shape))
+        projection = haar(rank, len(parts), expert) if cls is GoLore else leading(rank)
+        expected = twins.projected_adamw(start, gradients, projection, 5, 0.25, LR, **TINY_EPS, **more)
+        close(found, expected, 1e-8)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("rank_ratio", "alpha"), [(0.5, 1.0), (None, 128**0.5)])
+def test_apollo_is_its_twin(rank_ratio, alpha, layout):
+    parts = each_matrix(Apollo, layout, update_gap=5, rank_ratio=rank_ratio, scale=alpha, eps=1e-12)
+    for expert, (found, start, gradients) in enumerate(parts):
+        rank = 1 if rank_ratio is None else round(0.5 * min(start.shape))
+        sketch = random_sketch(rank, len(parts), expert)
+        expected = twins.apollo(start, gradients, sketch, alpha, LR, **TINY_EPS, mini=rank_ratio is None)
+        close(found, expected, 1e-8)
+
+
+@pytest.mark.parametrize("cls", [Fira, Apollo])
+def test_a_block_whose_gradient_was_zero_is_not_held_back_afterwards(cls):
+    """The authors' 1e-8 beside the last norm would let it grow from there by 1 % a step only."""
+    model = OneMatrix(torch.zeros(6, 9, dtype=torch.float64))
+    gradient = drawn((6, 9), 1)
+    found = after(model, optimizer_of(cls, model.w, weight_decay=0.0), [torch.zeros_like(gradient), gradient])
+    assert float(found.norm()) > 0.1 * LR * 54**0.5
+
+
+def test_golores_subspaces_are_not_galores():
+    weights = {}
+    for name in ("galore", "golore"):
+        model = tiny_llama()
+        optimizer = build(name, model, lr=0.01)
+        assert isinstance(optimizer, GoLore) is (name == "golore")
+        train(model, optimizer, range(2))
+        weights[name] = model.get_parameter("model.layers.0.mlp.up_proj.weight").detach()
+    assert not weights["galore"].allclose(weights["golore"])
+
+
+@pytest.mark.parametrize("cls", [GaLore, GoLore, Fira, Apollo])
+def test_what_is_not_projected_is_adamw(cls):
+    model, gradients = OneMatrix(drawn((6, 9), 0)), stream((6, 9))
+    found = after(model, cls([("w", model.w)], LR), gradients)
+    close(found, twins.adamw(drawn((6, 9), 0), gradients, LR, **ADAM))
+
+
+@pytest.mark.parametrize("output_axis", [0, 1])
+@pytest.mark.parametrize("last", [False, True])
+def test_scale_is_its_twin(last, output_axis):
+    model, gradients = OneMatrix(drawn((6, 9), 0)), stream((6, 9))
+    groups = [{"params": [("w", model.w)], "output_axis": output_axis, "last": last}]
+    found = after(model, Scale(groups, LR), gradients)
+    close(found, twins.scale(drawn((6, 9), 0), gradients, LR, 0.9 if last else 0.0, output_axis, 0.1))
+
+
+@pytest.mark.parametrize("name", ["galore", "golore", "fira", "apollo", "apollo-mini", "muon"])
+def test_the_papers_defaults_reach_the_optimizer(name):
+    options = entry(name).defaults()
+    expected = {
+        "galore": {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25},
+        "golore": {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25},
+        "fira": {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25},
+        "apollo": {"rank_ratio": 0.25, "update_gap": 200, "scale": 1.0},
+        "apollo-mini": {"update_gap": 200, "scale": 128**0.5},
+        "muon": {"momentum": 0.95, "newton_schulz_steps": 5, "nesterov": True},
+    }[name]
+    assert {key: options[key] for key in expected} == expected

@@ -1,0 +1,91 @@
+"""Muon against its twin, on maps stored either way and on experts, with AdamW for the rest."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from optim.baselines.muon import Muon, polar_factors
+from optim.build import build
+from tests.reference.baselines import adamw, muon
+from worker.tiny_models import tiny_gpt2, tiny_llama
+
+
+def names_of(optimizer: torch.optim.Optimizer) -> list[set[str]]:
+    return [{name.removeprefix("model.layers.0.") for name in group["param_names"]} for group in optimizer.param_groups]
+
+
+def test_attention_and_mlp_matrices_are_muons_and_all_others_adamws():
+    optimizer = build("muon", tiny_llama(), lr=0.01, options={"weight_decay": 0.2})
+    attention = {f"self_attn.{part}_proj.weight" for part in "qkvo"}
+    assert names_of(optimizer) == [
+        attention | {"mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"},
+        {"model.embed_tokens.weight", "lm_head.weight"},
+        {"input_layernorm.weight", "post_attention_layernorm.weight", "model.norm.weight"},
+    ]
+    assert [group["orthogonal"] for group in optimizer.param_groups] == [True, False, False]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.2, 0.0]
+
+
+def moved(model: nn.Module, **options: object) -> dict[str, tuple[Tensor, Tensor, list[Tensor]]]:
+    """Name → (where Muon's parameters came from, where they went in three steps, their gradients)."""
+    optimizer = build("muon", model, lr=0.01, options=options)
+    generator = torch.Generator().manual_seed(0)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    streams = {name: [torch.randn(value.shape, generator=generator) for _ in range(3)] for name, value in start.items()}
+    for step in range(3):
+        for name, value in model.named_parameters():
+            value.grad = streams[name][step]
+        optimizer.step()
+    return {name: (start[name], value.detach(), streams[name]) for name, value in model.named_parameters()}
+
+
+def agree(found: Tensor, expected: Tensor) -> None:
+    """Five iterations find singular values between 0.7 and 1.2 instead of 1, so steps agree in direction and size."""
+    assert torch.cosine_similarity(found.flatten(), expected.flatten(), dim=0) > 0.95
+    assert 0.8 < float(found.norm() / expected.norm()) < 1.2
+
+
+def test_its_two_parts_are_their_twins():
+    found = moved(tiny_llama())
+    for name, (start, end, gradients) in found.items():
+        if "_proj" in name:
+            agree(end - start, muon(start, gradients, 0.01, 0.95, 0.1) - start)
+    start, end, gradients = found["lm_head.weight"]
+    torch.testing.assert_close(end, adamw(start, gradients, 0.01, 0.9, 0.95, 1e-8, 0.1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("adjust_lr", ["match_rms_adamw", "original"])
+def test_sizes_are_the_maps_own_however_they_are_stored(adjust_lr):
+    """GPT-2 stores in × out: by the stored shape, Jordan's step of `c_fc` would be half as long, of `c_proj` twice."""
+    found = moved(tiny_gpt2(), adjust_lr=adjust_lr, weight_decay=0.0)
+    for name in ("mlp.c_fc", "mlp.c_proj", "attn.c_attn", "attn.c_proj"):
+        start, end, gradients = found[f"transformer.h.0.{name}.weight"]
+        expected = muon(start.T, [gradient.T for gradient in gradients], 0.01, 0.95, 0.0, adjust_lr) - start.T
+        agree((end - start).T, expected)
+
+
+@pytest.mark.parametrize("output_axis", [0, 1])
+def test_each_expert_is_orthogonalised_by_itself(output_axis):
+    drawn = torch.randn(3, 6, 9, generator=torch.Generator().manual_seed(0))
+    scaled = drawn * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
+    ends: list[Tensor] = []
+    for weights in (torch.zeros(3, 6, 9), *torch.zeros(3, 6, 9)):
+        weight = nn.Parameter(weights)
+        groups = [{"params": [("w", weight)], "orthogonal": True, "output_axis": output_axis}]
+        optimizer = Muon(groups, 0.01, adjust_lr="original")
+        weight.grad = scaled.clone() if weight.ndim == 3 else scaled[len(ends) - 1].clone()
+        optimizer.step()
+        ends.append(weight.detach())
+    torch.testing.assert_close(ends[0], torch.stack(ends[1:]))
+
+
+def test_zero_has_a_polar_factor_of_zero():
+    assert not polar_factors(torch.zeros(2, 3, 4), 5).any()
+
+
+@pytest.mark.parametrize(("model", "orthogonal"), [(nn.Linear(4, 3), [False, False]), (tiny_gpt2(), [True])])
+def test_a_part_without_parameters_is_left_out(model, orthogonal):
+    for name, value in model.named_parameters():
+        value.requires_grad_(isinstance(model, nn.Linear) or "mlp.c_fc.weight" in name)
+    optimizer = build("muon", model, lr=0.01)
+    assert [group["orthogonal"] for group in optimizer.param_groups] == orthogonal

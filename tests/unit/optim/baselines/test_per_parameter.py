@@ -1,0 +1,98 @@
+"""The optimizer around our own rules: names, sparse gradients, and states that do not fit."""
+
+import pytest
+import torch
+from torch import nn
+
+from optim.baselines.apollo import matrix_ratio
+from optim.baselines.asgd import AcceleratedSGD
+from optim.baselines.galore import GaLore, column_ratio, limit_growth
+from optim.baselines.per_parameter import descend
+
+
+def test_parameters_without_names_are_refused_and_left_out():
+    with pytest.raises(ValueError, match=r"AcceleratedSGD needs names: give it model\.named_parameters\(\)"):
+        AcceleratedSGD(nn.Linear(2, 3).parameters(), 0.1)
+
+
+def test_sparse_gradients_are_refused_by_name():
+    model = nn.Embedding(4, 2, sparse=True)
+    model(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="AcceleratedSGD does not support sparse gradients, and weight has one"):
+        AcceleratedSGD(model.named_parameters(), 0.1).step()
+
+
+def test_a_state_of_another_rank_is_refused_before_anything_changes():
+    saved = {}
+    for ratio in (0.25, 0.5):
+        model = nn.Linear(8, 8, bias=False)
+        optimizer = GaLore([{"params": [("weight", model.weight)], "projected": True}], 0.1, rank_ratio=ratio)
+        model.weight.grad = torch.ones(8, 8)
+        optimizer.step()
+        saved[ratio] = optimizer.state_dict()
+    with pytest.raises(ValueError, match=r"the state to load for weight is \{'projection': \(8, 2\), .*GaLore keeps"):
+        optimizer.load_state_dict(saved[0.25])
+    assert optimizer.state[model.weight]["projection"].shape == (8, 4)
+
+
+def test_an_option_that_a_saved_state_does_not_know_stays_as_it_was_given():
+    model = nn.Linear(8, 6, bias=False)
+    optimizer = GaLore([{"params": [("weight", model.weight)], "projected": True, "output_axis": 1}], 0.1)
+    model.weight.grad = torch.ones(6, 8)
+    optimizer.step()
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["output_axis"]
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["output_axis"] == 1
+
+
+def test_a_state_that_projects_square_matrices_on_their_other_side_is_refused():
+    """Its shapes are the same: nothing else would tell."""
+    model = nn.Linear(8, 8, bias=False)
+    optimizer = GaLore([{"params": [("weight", model.weight)], "projected": True, "output_axis": 0}], 0.1)
+    model.weight.grad = torch.ones(8, 8)
+    optimizer.step()
+    saved = optimizer.state_dict()
+    optimizer.load_state_dict(saved)
+    del saved["param_groups"][0]["output_axis"]
+    with pytest.raises(ValueError, match="state of weight projects its square matrix on the other side; begin anew"):
+        optimizer.load_state_dict(saved)
+
+
+def test_state_of_bfloat16_weights_is_float32_and_stays_so_through_loading():
+    model = nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)
+    optimizer = AcceleratedSGD(model.named_parameters(), 0.1)
+    model.weight.grad = torch.full_like(model.weight, 1e-4)
+    optimizer.step()
+    before = optimizer.state[model.weight]["long_step"].clone()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.state[model.weight]["long_step"].dtype is torch.float32
+    assert torch.equal(optimizer.state[model.weight]["long_step"], before)
+
+
+def test_decay_is_decoupled():
+    weight = torch.tensor([2.0])
+    descend(weight, torch.tensor([3.0]), {"lr": 0.1, "weight_decay": 0.5})
+    torch.testing.assert_close(weight, torch.tensor([2.0 - 0.1 * (3.0 + 0.5 * 2.0)]))
+
+
+def test_a_ratio_of_zeros_is_zero():
+    assert column_ratio(torch.zeros(2, 3), torch.zeros(2, 3)).tolist() == [[0.0, 0.0, 0.0]]
+    assert matrix_ratio(torch.zeros(2, 3), torch.zeros(2, 3)).item() == 0.0
+    assert matrix_ratio(torch.ones(2, 3), torch.ones(2, 3)).item() == pytest.approx(1.0)
+
+
+def test_norms_rise_slowly_and_fall_freely():
+    last = torch.zeros(())
+    lengths = []
+    for length in (1.0, 5.0, 5.0, 0.5, 0.4):
+        direction = torch.tensor([[length]])
+        limit_growth(direction, last, 1.01, debias=1.0)
+        lengths.append(direction.item())
+    assert lengths == pytest.approx([1.0, 1.01, 1.0201, 0.5, 0.4])
+
+
+@pytest.mark.parametrize(("option", "value"), [("beta", 0.0), ("beta", 1.5), ("spectral_decay", 1.0)])
+def test_accelerated_sgd_refuses_what_has_no_meaning(option, value):
+    with pytest.raises(ValueError, match=f"Invalid {option}: {value}"):
+        AcceleratedSGD(nn.Linear(2, 3).named_parameters(), 0.1, **{option: value})

@@ -1,0 +1,60 @@
+"""Compiled and distributed models have the names, and the plan, of the model inside."""
+
+import pytest
+import torch
+from torch import nn
+
+from optim.catalog.factories import galore
+from optim.plan.modules import plain_name
+from optim.plan.placement import plan_blocks
+from worker.tiny_models import tiny_gpt2
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "plain"),
+    [
+        ("lm_head.weight", "lm_head.weight"),
+        ("module.lm_head.weight", "lm_head.weight"),
+        ("module._orig_mod.lm_head.weight", "lm_head.weight"),
+        ("_orig_mod.module.lm_head.weight", "lm_head.weight"),
+        ("h.0._checkpoint_wrapped_module.attn._orig_mod.c_attn.weight", "h.0.attn.c_attn.weight"),
+        ("h.module.weight", "h.module.weight"),
+        ("module", "module"),
+    ],
+)
+def test_a_wrapped_parameters_name_is_the_one_it_has_inside(wrapped: str, plain: str):
+    assert plain_name(wrapped) == plain
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    wrapped = torch.compile(model, backend="eager")
+    assert isinstance(wrapped, nn.Module)
+    return wrapped
+
+
+class Wrapper(nn.Module):
+    """As DDP holds its model, without the processes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+def test_a_wrapped_model_has_the_same_plan():
+    model = tiny_gpt2()
+    plan = plan_blocks(model)
+    assert plan_blocks(compiled(model)) == plan
+    assert plan_blocks(Wrapper(model)) == plan
+    layers = model.get_submodule("transformer.h")
+    layers.register_module("0", compiled(layers.get_submodule("0")))
+    assert plan_blocks(model) == plan
+
+
+def test_baselines_find_the_matrices_of_a_wrapped_model():
+    options = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+    more = {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25}
+    model = tiny_gpt2()
+    plain, wrapped = (galore(one, lr=1e-3, **options, **more) for one in (model, Wrapper(model)))
+    assert [group["param_names"] for group in wrapped.param_groups] == [
+        group["param_names"] for group in plain.param_groups
+    ]

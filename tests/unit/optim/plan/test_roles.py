@@ -1,0 +1,275 @@
+"""What is told apart by structure, and what is refused because structure cannot tell."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers.models.codegen.configuration_codegen import CodeGenConfig
+from transformers.models.codegen.modeling_codegen import CodeGenForCausalLM
+from transformers.models.gpt_bigcode.configuration_gpt_bigcode import GPTBigCodeConfig
+from transformers.models.gpt_bigcode.modeling_gpt_bigcode import GPTBigCodeForCausalLM
+from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
+from transformers.models.minimax.configuration_minimax import MiniMaxConfig
+from transformers.models.minimax.modeling_minimax import MiniMaxForCausalLM
+from transformers.models.opt.configuration_opt import OPTConfig
+from transformers.models.opt.modeling_opt import OPTForCausalLM
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.errors import UnplacedWeightsError
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, Slice
+from optim.plan.placement import plan_blocks, plan_named
+from tests.reference.architectures import mixtral
+
+
+def kinds(model: nn.Module) -> dict[str, str]:
+    return {block.name: str(block.kind) for block in plan_blocks(model) if block.kind is not BlockKind.VECTOR}
+
+
+def test_query_key_and_value_that_alternate_by_head_are_refused_not_sliced():
+    """GPT-NeoX fuses head by head, so no slice of the parameter is the query."""
+    config = GPTNeoXConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=80, num_hidden_layers=1, num_attention_heads=4
+    )
+    with torch.device("meta"):
+        model = GPTNeoXForCausalLM(config)
+    with pytest.raises(UnplacedWeightsError, match=r"query_key_value\.weight \(96, 32\), .*attention\.dense\.weight"):
+        plan_blocks(model)
+
+
+def test_fused_maps_of_another_order_are_refused_by_their_modules():
+    """CodeGen groups query, value and key by fours; GPT-BigCode may alternate by head, MiniMax's lightning attention
+    does: names alone would mislead."""
+    sizes: dict[str, Any] = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
+    with torch.device("meta"):
+        codegen = CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
+        bigcode = GPTBigCodeForCausalLM(GPTBigCodeConfig(**sizes, multi_query=False, bos_token_id=0, eos_token_id=0))
+    with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
+        plan_blocks(codegen)
+    with pytest.raises(UnplacedWeightsError, match=r"c_attn\.weight \(96, 32\)"):
+        plan_blocks(bigcode)
+    minimax = minimax_outline()
+    for refusal in (plan_blocks, lambda model: plan_named(dict(model.named_parameters()))):
+        with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
+            refusal(minimax)
+    for plan in (plan_blocks(minimax, unknown="full"), plan_named(dict(minimax.named_parameters()), unknown="full")):
+        (fused,) = plan.by_parameter["model.layers.0.self_attn.qkv_proj.weight"]
+        assert (fused.kind, fused.part, fused.first_moment) == (BlockKind.OTHER, None, FirstMoment.FULL)
+
+
+def minimax_outline() -> nn.Module:
+    """One layer of lightning attention with two experts, on `meta`."""
+    config = MiniMaxConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=2,
+        layer_types=["linear_attention"],
+    )
+    with torch.device("meta"):
+        return MiniMaxForCausalLM(config)
+
+
+class PromptEmbedding(nn.Module):
+    """Twelve trained vectors, as PEFT keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(12, 32)
+
+
+@pytest.mark.parametrize("planned_by", ["model", "names"])
+def test_trained_prompts_keep_full_momentum_at_the_full_rate(planned_by):
+    """Every step reads all of them; the paper's rule is for tables of tokens, of which a step reads few."""
+    model = nn.ModuleDict({"prompt_encoder": nn.ModuleDict({"default": PromptEmbedding()}), "base_model": mixtral()})
+    model["base_model"].requires_grad_(False)
+    named = dict(model.named_parameters())
+    plan = plan_blocks(model) if planned_by == "model" else plan_named(named)
+    (block,) = plan
+    assert (block.parameter, block.kind) == ("prompt_encoder.default.embedding.weight", BlockKind.ADAPTER)
+    assert block.first_moment is FirstMoment.FULL
+
+
+def test_a_weight_with_nothing_in_it_is_a_vector_without_state():
+    plan = plan_blocks(nn.ParameterDict({"w": nn.Parameter(torch.zeros(8, 0))}))
+    assert [(block.kind, block.state_bytes) for block in plan] == [(BlockKind.VECTOR, 0)]
+
+
+def test_projections_between_embedding_and_model_width_are_no_mlp():
+    """OPT-350M leads 512 → 1024 before its layers and back after them."""
+    config = OPTConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=1,
+        ffn_dim=80,
+        num_attention_heads=4,
+        max_position_embeddings=32,
+        word_embed_proj_dim=16,
+    )
+    with torch.device("meta"):
+        model = OPTForCausalLM(config)
+    with pytest.raises(UnplacedWeightsError, match=r"places model.decoder.project_out.weight \(16, 32\), model\."):
+        plan_blocks(model)
+
+
+class Pair(nn.Module):
+    """Two maps that lead d → h → d."""
+
+    def __init__(self, names: tuple[str, str], inner: int) -> None:
+        super().__init__()
+        self.add_module(names[0], nn.Linear(8, inner, bias=False))
+        self.add_module(names[1], nn.Linear(inner, 8, bias=False))
+
+
+def test_an_mlp_is_known_by_its_shapes_whatever_its_names():
+    assert kinds(Pair(("there", "back"), 12)) == {"there.weight": "mlp", "back.weight": "mlp"}
+
+
+def test_an_mlp_as_wide_as_the_model_is_known_by_its_names():
+    assert set(kinds(Pair(("fc1", "fc2"), 8)).values()) == {"mlp"}
+    with pytest.raises(UnplacedWeightsError, match=r"there.weight \(8, 8\), back.weight"):
+        plan_blocks(Pair(("there", "back"), 8))
+
+
+class LatentAttention(Pair):
+    """Calls itself attention, but its maps are not known: they are no MLP either."""
+
+
+def test_a_pair_of_maps_in_unknown_attention_is_refused():
+    with pytest.raises(UnplacedWeightsError, match="q_a_proj"):
+        plan_blocks(LatentAttention(("q_a_proj", "q_b_proj"), 4))
+
+
+class AttentionBlock(nn.Module):
+    """A layer that calls itself attention, as CLIP's does, and holds an MLP beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(8, 2, bias=False)
+        self.mlp = nn.Sequential(nn.Linear(8, 32, bias=False), nn.GELU(), nn.Linear(32, 8, bias=False))
+
+
+def test_a_layer_named_after_its_attention_may_hold_an_mlp():
+    found = kinds(nn.ModuleList([AttentionBlock()]))
+    assert found["0.mlp.0.weight"] == found["0.mlp.2.weight"] == "mlp"
+
+
+class Core(nn.Module):
+    """Attention without its output projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 2
+        for name in ("query", "key", "value"):
+            self.add_module(name, nn.Linear(8, 8, bias=False))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_one_map_beside_such_attention_is_its_output(wrapped: bool):
+    layer = nn.Module()
+    out = nn.Linear(8, 8, bias=False)
+    layer.core, layer.after = Core(), nn.Sequential(out) if wrapped else out
+    name = "after.0.weight" if wrapped else "after.weight"
+    assert kinds(layer)[name] == "attention_output"
+
+
+class RawPositions(nn.Module):
+    """Learned positions as bare parameters: a table, and a batch of one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wpe = nn.Parameter(torch.zeros(6, 8))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 6, 8))
+
+
+def test_learned_positions_may_be_bare_parameters():
+    assert kinds(RawPositions()) == {"wpe": "embedding", "pos_embed:0": "embedding"}
+
+
+class Fused(nn.Module):
+    """Grouped queries, keys and values in one map."""
+
+    def __init__(self, query: int, key_value: int, size: int, width: int) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_dim = query, key_value, size
+        self.qkv_proj = nn.Linear(width, (query + 2 * key_value) * size, bias=False)
+
+
+@given(
+    key_value=st.integers(1, 4),
+    groups=st.integers(1, 4),
+    size=st.integers(1, 16),
+    width=st.integers(1, 40),
+)
+def test_a_fused_map_is_covered_once_whatever_its_heads(key_value: int, groups: int, size: int, width: int):
+    with torch.device("meta"):
+        model = Fused(key_value * groups, key_value, size, width)
+    blocks = plan_blocks(model).blocks
+    covered = torch.zeros(model.qkv_proj.weight.shape)
+    for block in blocks:
+        block.view(covered).add_(1)
+    assert bool((covered == 1).all())
+    assert [block.kind for block in blocks] == [BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE]
+    assert [block.shape[0] for block in blocks] == [key_value * groups * size, key_value * size, key_value * size]
+
+
+def test_a_block_of_a_stack_steps_as_the_same_matrix_alone():
+    """Expert 1's half of a fused stack moves as its own parameter would, and nothing else moves."""
+    torch.manual_seed(0)
+    stack = nn.Parameter(torch.randn(3, 8, 6))
+    alone = nn.Parameter(stack[1, 4:].detach().clone())
+    fields: dict[str, Any] = {
+        "kind": BlockKind.MLP,
+        "shape": (4, 6),
+        "first_moment": FirstMoment.LOW_RANK,
+        "second_moment": SecondMoment.NEURON,
+        "rank": 2,
+        "state_dtype": torch.float32,
+    }
+    inside = Block(parameter="x", index=1, label="1.up", part=Slice(axis=0, start=4, length=4), **fields)
+    before = stack.detach().clone()
+    for parameter, block in ((stack, inside), (alone, Block(parameter="x", **fields))):
+        optimizer = AdaPM([("x", parameter)], 0.1, plan=BlockPlan((block,)), solver="svd")
+        for step in range(3):
+            whole = torch.randn(3, 8, 6, generator=torch.Generator().manual_seed(step))
+            parameter.grad = whole if parameter is stack else whole[1, 4:].clone()
+            optimizer.step()
+    torch.testing.assert_close(stack[1, 4:], alone)
+    stack.data[1, 4:] = before[1, 4:]
+    assert torch.equal(stack, before)
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_mixture_of_experts_trains_and_resumes_to_the_bit(cls):
+    torch.manual_seed(0)
+    model = mixtral()
+    tokens = torch.arange(48).reshape(3, 16)
+
+    def losses(optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+        found = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(tokens).logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    optimizer = cls.for_model(model, 1e-2)
+    first = losses(optimizer, 4)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    saved = deepcopy(optimizer.state_dict())
+    again = cls.for_model(model, 1e-2)
+    again.load_state_dict(saved)
+    expected = losses(optimizer, 3)
+    model.load_state_dict(weights)
+    assert losses(again, 3) == expected
+    assert expected[-1] < first[0]

@@ -1,0 +1,157 @@
+"""What names and shapes tell without a model, and what they do not."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.bloom.configuration_bloom import BloomConfig
+from transformers.models.bloom.modeling_bloom import BloomForCausalLM
+from transformers.models.codegen.configuration_codegen import CodeGenConfig
+from transformers.models.codegen.modeling_codegen import CodeGenForCausalLM
+from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
+
+from optim.errors import UnplacedWeightsError
+from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, Slice
+from optim.plan.placement import plan_blocks, plan_named
+from tests.reference.architectures import ARCHITECTURES, outline
+from tests.reference.nanogpt import NanoGPT
+
+NAMED = [name for name in ARCHITECTURES if name != "torch encoder"]
+
+
+def shapes(**sizes: tuple[int, ...]) -> dict[str, Tensor]:
+    """Parameters on `meta`; `__` in a keyword stands for a dot."""
+    return {
+        f"{name.replace('__', '.')}.weight": nn.Parameter(torch.empty(shape, device="meta"))
+        for name, shape in sizes.items()
+    }
+
+
+def kinds(parameters: Mapping[str, Tensor], **options: Any) -> dict[str, str]:
+    return {block.name: str(block.kind) for block in plan_named(parameters, **options)}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_and_shapes_give_the_models_own_plan(name: str):
+    model = outline(name)
+    assert plan_named(dict(model.named_parameters())) == plan_blocks(model)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_with_the_number_of_heads_adam_minis_too(name: str):
+    model = outline(name)
+    found = plan_named(dict(model.named_parameters()), heads=4, second_moments=ADAM_MINI_SECOND_MOMENTS)
+    assert found == plan_blocks(model, second_moments=ADAM_MINI_SECOND_MOMENTS)
+
+
+def test_nanogpts_maps_are_told_from_hugging_faces_by_their_shapes():
+    with torch.device("meta"):
+        model = NanoGPT()
+    assert plan_named(dict(model.named_parameters())) == plan_blocks(model)
+
+
+def test_llamas_own_names_are_known():
+    layer = {"layers__0__attention__wq": (32, 32), "layers__0__attention__wk": (16, 32)}
+    rest = {"layers__0__attention__wv": (16, 32), "layers__0__attention__wo": (32, 32)}
+    mlp = {f"layers__0__feed_forward__w{i}": (32, 80) if i == 2 else (80, 32) for i in (1, 2, 3)}
+    found = kinds(shapes(tok_embeddings=(64, 32), **layer, **rest, **mlp, norm=(32,), output=(64, 32)))
+    assert list(found.values()) == [
+        *("embedding", "query", "key", "value", "attention_output", "mlp", "mlp", "mlp", "vector", "lm_head")
+    ]
+
+
+def test_nanochats_names_are_known_and_never_turned():
+    attention = {f"h__0__attn__{name}": (32, 32) for name in ("c_q", "c_k", "c_v", "c_proj")}
+    mlp = {"h__0__mlp__c_fc": (128, 32), "h__0__mlp__c_proj": (32, 128)}
+    plan = plan_named(shapes(wte=(64, 32), **attention, **mlp))
+    assert [str(block.kind) for block in plan] == [
+        *("embedding", "query", "key", "value", "attention_output", "mlp", "mlp")
+    ]
+    assert {block.output_axis for block in plan} == {0}
+
+
+def test_a_grouped_fused_map_is_divided_by_the_width_of_what_the_heads_give():
+    plan = plan_named(shapes(self_attn__qkv_proj=(64, 32), self_attn__o_proj=(32, 32)))
+    assert [block.part for block in plan.by_parameter["self_attn.qkv_proj.weight"]] == [
+        Slice(axis=0, start=0, length=32),
+        Slice(axis=0, start=32, length=16),
+        Slice(axis=0, start=48, length=16),
+    ]
+
+
+def codegen() -> nn.Module:
+    sizes: dict[str, Any] = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
+    return CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
+
+
+def neox() -> nn.Module:
+    config = GPTNeoXConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=80, num_hidden_layers=1, num_attention_heads=4
+    )
+    return GPTNeoXForCausalLM(config)
+
+
+def bloom() -> nn.Module:
+    return BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=4))
+
+
+@pytest.mark.parametrize(
+    ("make", "weight"), [(codegen, "attn.qkv_proj"), (neox, "attention.query_key_value"), (bloom, "query_key_value")]
+)
+def test_fused_maps_in_another_order_are_refused(make: Callable[[], nn.Module], weight: str):
+    with torch.device("meta"):
+        model = make()
+    with pytest.raises(UnplacedWeightsError, match=rf"{weight}\.weight \(96, 32\)"):
+        plan_named(dict(model.named_parameters()))
+
+
+def test_names_that_are_not_known_are_all_named_in_one_error_with_the_way_out():
+    parameters = shapes(mix__a=(80, 32), mix__b=(32, 80), attn__q_proj=(32, 32), attn__k_proj=(16, 32))
+    parameters |= shapes(attn__v_proj=(16, 32), conv=(4, 4, 3))
+    with pytest.raises(UnplacedWeightsError) as caught:
+        plan_named(parameters, second_moments=ADAM_MINI_SECOND_MOMENTS)
+    assert str(caught.value) == (
+        "names and shapes do not place mix.a.weight (80, 32), mix.b.weight (32, 80), conv.weight (4, 4, 3); "
+        'for_model(model, ...) also looks at the modules, unknown="full" keeps full Adam moments for them, '
+        "rules=[Rule(...)] gives them a momentum; "
+        "say heads=..., the number of query heads, for second moments per head of "
+        "attn.q_proj.weight, attn.k_proj.weight"
+    )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        shapes(attn__q_proj=(32, 32), attn__k_proj=(16, 32), attn__v_proj=(8, 32)),  # latent attention's widths
+        shapes(h__c_fc=(32, 128), h__c_proj=(128, 32)),  # nothing tells which way round they are kept
+        shapes(self_attn__qkv_proj=(96, 32)),  # nothing tells how wide the query is
+        {**shapes(attn__q_proj=(32, 16)), "attn.q_proj.bias": torch.empty(16, device="meta")},
+        {**shapes(wte=(64, 32)), "wte.bias": torch.empty(32, device="meta")},
+    ],
+)
+def test_sizes_that_deny_the_name_are_refused(parameters: dict[str, Tensor]):
+    unknown = [block.parameter for block in plan_named(parameters, unknown="full") if block.kind is BlockKind.OTHER]
+    assert unknown == [name for name, value in parameters.items() if value.ndim == 2]
+
+
+@pytest.mark.parametrize("heads", [3, 64])
+def test_a_number_of_heads_that_does_not_divide_the_query_is_refused(heads: int):
+    parameters = shapes(attn__q_proj=(32, 32), attn__k_proj=(16, 32), attn__v_proj=(16, 32), attn__o_proj=(32, 32))
+    parameters |= {"cross.in_proj_weight": nn.Parameter(torch.empty(96, 32, device="meta"))}
+    with pytest.raises(UnplacedWeightsError, match=r"attn\.q_proj\.weight \(32, 32\), .*cross\.in_proj_weight"):
+        plan_named(parameters, heads=heads)
+
+
+@pytest.mark.parametrize("heads", [0, -2])
+def test_no_heads_at_all_are_refused(heads: int):
+    with pytest.raises(ValueError, match=rf"Invalid heads: {heads}; it is the number of query heads, at least 1"):
+        plan_named(shapes(wte=(64, 32)), heads=heads)
+
+
+def test_frozen_parameters_get_no_block_but_tell_what_the_others_are():
+    parameters = shapes(embed_tokens=(64, 32), lm_head=(64, 32))
+    parameters["embed_tokens.weight"].requires_grad_(False)
+    assert kinds(parameters) == {"lm_head.weight": "lm_head"}

@@ -1,0 +1,27 @@
+"""Import paths that other people's code has go on leading to the same things."""
+
+from importlib import import_module
+
+import pytest
+
+FORMER = (
+    ("optim.adapm:AdaPM", "optim.adapm.adapm:AdaPM"),
+    ("optim.adapm:AdaPMMini", "optim.adapm.adapm:AdaPMMini"),
+    ("optim.blocks:BlockPlan", "optim.plan:BlockPlan"),
+    ("optim.blocks:FirstMoment", "optim.plan:FirstMoment"),
+    ("optim.entries:Need", "optim.catalog:Need"),
+    ("optim.entries:OptimizerEntry", "optim.catalog:OptimizerEntry"),
+    ("optim.entries:Option", "optim.catalog:Option"),
+    ("optim.modes:result_weights", "optim.train_eval_weights:result_weights"),
+    ("optim.rules:Rule", "optim.plan:Rule"),
+)
+
+
+def _found(path: str) -> object:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+@pytest.mark.parametrize(("former", "present"), FORMER)
+def test_a_former_path_leads_to_the_same(former: str, present: str):
+    assert _found(former) is _found(present)

@@ -1,0 +1,48 @@
+"""The weights that are the result so far, within a block, whatever happens in it."""
+
+import pytest
+import torch
+from torch import nn
+
+from optim.build import build
+from optim.train_eval_weights import HasModes, result_weights
+
+
+def trained() -> tuple[nn.Linear, torch.optim.Optimizer]:
+    model = nn.Linear(3, 2)
+    optimizer = build("asgd", model, lr=0.1, options={"beta": 0.5})
+    for _ in range(3):
+        for value in model.parameters():
+            value.grad = torch.ones_like(value)
+        optimizer.step()
+    return model, optimizer
+
+
+def _look_and_fail(model: nn.Linear, optimizer: torch.optim.Optimizer, before: torch.Tensor) -> None:
+    with result_weights(optimizer):
+        assert not torch.allclose(model.weight, before)
+        raise KeyError
+
+
+def test_the_weights_to_train_come_back_after_an_exception():
+    model, optimizer = trained()
+    before = model.weight.detach().clone()
+    with pytest.raises(KeyError):
+        _look_and_fail(model, optimizer, before)
+    torch.testing.assert_close(model.weight.detach(), before)
+
+
+def test_asking_twice_for_one_mode_changes_nothing():
+    model, optimizer = trained()
+    assert isinstance(optimizer, HasModes)
+    optimizer.eval()
+    once = model.weight.detach().clone()
+    optimizer.eval()
+    assert torch.equal(model.weight, once)
+
+
+def test_an_optimizer_with_one_set_of_weights_is_left_alone():
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    with result_weights(build("adamw", model, lr=0.1)):
+        assert torch.equal(model.weight, before)
