@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from api.supervisor import Supervisor
@@ -15,6 +16,9 @@ from tests.stores import PostgresqlServer, postgresql_programs, postgresql_serve
 
 # Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
 os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")
+
+# A service configures its own logs. The default would draw tracebacks here with all variables: seconds for one line.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 # What passed once passes again, on a busy machine too; `--hypothesis-profile default` looks for new examples.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -26,6 +26,8 @@ ATTEMPT = "ray::AttemptActor"
 """How Ray calls the process of an attempt, which may be warm and idle."""
 EXECUTING = f"{ATTEMPT}.execute"
 """How it calls one that trains."""
+LOOK_SECONDS = 0.2
+"""Between two looks for a condition. Each lists the machine's processes or asks the service, which takes their time."""
 
 
 @contextlib.contextmanager
@@ -70,7 +72,7 @@ def until(
                 return found
         assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {what}"
         assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.05)
+        time.sleep(LOOK_SECONDS)
 
 
 def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:

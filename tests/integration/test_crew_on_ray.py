@@ -77,4 +77,4 @@ def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 500
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.1)
+        time.sleep(0.3)
