@@ -47,7 +47,7 @@ class SizedRun(PlayedRun):
         size = PARAMETERS[self.lease.spec.workload.model]
         tokens = self.total * self.lease.spec.workload.budget.batch_sequences
         gain = 0.9 * ((size / PARAMETERS["gpt2-tiny"]) ** -0.25 - 1) + 0.3 * ((tokens / 320) ** -0.4 - 1)
-        return super()._loss(step) + gain * math.sqrt(step / self.total)
+        return float(super()._loss(step) + gain * math.sqrt(step / self.total))
 
     def _result(self) -> Result:
         size = PARAMETERS[self.lease.spec.workload.model]

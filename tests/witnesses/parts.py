@@ -134,8 +134,8 @@ def actions() -> Files:
         ask("DELETE", here)
         ask("POST", f"{here}/restore")
         ask("POST", f"{here}/clone", json={"name": "A clone"})
-        for path in (f"/experiments/{made}/edit", f"/experiments/{made}/clone", f"/new?from={made}", "/"):
-            ask("GET", path)
+        for page in (f"/experiments/{made}/edit", f"/experiments/{made}/clone", f"/new?from={made}", "/"):
+            ask("GET", page)
         ask("GET", "/v1/audit")
     known = re.compile("|".join(ids))
     for number, each in enumerate(told):
@@ -270,9 +270,9 @@ def _trained(name: str, made: Callable[[], torch.nn.Module], options: dict[str, 
         optimizer.zero_grad()
         logits = model(tokens).logits
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
-        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        loss.backward()
         optimizer.step()
-        losses.append(loss.item().hex())
+        losses.append(float(loss.item()).hex())
     digest = hashlib.sha256()
     for key, value in model.state_dict().items():
         digest.update(key.encode() + value.contiguous().view(torch.uint8).numpy().tobytes())
