@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.cli import main as command_line
-from optim import accelerators
+from optim.adapm import devices
 from optim.build import build
 from optim.catalog import entries
 from orchestrator.jobs import LeasePolicy
@@ -33,7 +33,7 @@ from worker.spec import RunSpec
 from worker.tiny_models import batch, tiny_gpt2
 
 __all__ = [
-    "NOW", "ORIGIN", "STORED", "Clock", "OpenedFolder", "RunSpec", "accelerators", "batch", "build",
+    "NOW", "ORIGIN", "STORED", "Clock", "OpenedFolder", "RunSpec", "batch", "build", "devices",
     "client_of", "command_line", "entries", "fields_of", "fixed_clock", "opened", "planned_runs", "spec_of",
     "tiny_gpt2", "unpacked",
 ]  # fmt: skip
