@@ -33,9 +33,25 @@ from worker.spec import RunSpec
 from worker.tiny_models import batch, tiny_gpt2
 
 __all__ = [
-    "NOW", "ORIGIN", "STORED", "Clock", "OpenedFolder", "RunSpec", "batch", "build", "devices",
-    "client_of", "command_line", "entries", "fields_of", "fixed_clock", "opened", "planned_runs", "spec_of",
-    "tiny_gpt2", "unpacked",
+    "NOW",
+    "ORIGIN",
+    "STORED",
+    "Clock",
+    "OpenedFolder",
+    "RunSpec",
+    "batch",
+    "build",
+    "client_of",
+    "command_line",
+    "devices",
+    "entries",
+    "fields_of",
+    "fixed_clock",
+    "opened",
+    "planned_runs",
+    "spec_of",
+    "tiny_gpt2",
+    "unpacked",
 ]  # fmt: skip
 
 COUNTER = "orchestrator.footprints.code_digest"
