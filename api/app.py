@@ -11,16 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
-from api.access_document import access_described
-from api.admission import Admission
-from api.auditing import Audited
-from api.auth import Doors, Guard
-from api.callers import Callers, Leases
-from api.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
-from api.heads import Heads
-from api.meters import Metered, Meters
+from api.auth.callers import Callers, Leases
+from api.batching import Submissions
+from api.middleware.admission import Admission
+from api.middleware.audit import Audited
+from api.middleware.authentication import Doors, Guard
+from api.middleware.compression import Compressed
+from api.middleware.etags import Tagged
+from api.middleware.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
+from api.middleware.head_requests import Heads
+from api.middleware.metrics import Metered, Meters
+from api.middleware.query_check import KnownQueries, known_queries
+from api.openapi.document import access_described
 from api.problems import Unforeseen, handle_errors
-from api.queries import KnownQueries, known_queries
 from api.routes import (
     attempts,
     catalog,
@@ -40,12 +43,9 @@ from api.routes import (
     sweeps,
     webhooks,
 )
-from api.submissions import Submissions
-from api.tags import Tagged
-from dashboards.compressed import Compressed
-from dashboards.live import Pulse
-from dashboards.routes import pages
-from orchestrator.service import Bench
+from dashboards.data.live import Pulse
+from dashboards.pages.routes import pages
+from orchestrator.services.bench import Bench
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
@@ -75,7 +75,11 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from a CDN; routes/reference.py is ours
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are `worker/tracing.py` and `Meters`
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+        },  # ours are `worker/reporting/tracing.py` and `Meters`
     )
     app.state.bench = bench
     app.state.submissions = Submissions(bench)

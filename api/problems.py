@@ -1,5 +1,5 @@
 """Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace;
-in a browser the same as a page (`people.py`).
+in a browser the same as a page (`api/html_errors.py`).
 
 Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
 """
@@ -16,9 +16,9 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.faults import Fault, Problem, Source, faults
-from api.people import as_a_page, wait_for_a_page
-from api.scopes import methods_at
+from api.auth.scopes import methods_at
+from api.html_errors import as_a_page, wait_for_a_page
+from api.records import Fault, Problem, Source, faults
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
@@ -32,9 +32,9 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
-from orchestrator.hidden_faults import with_hidden_faults
-from orchestrator.webhook_policy import WebhookUrlError
-from orchestrator.webhook_signing import SigningKeyError
+from orchestrator.specs.hidden_faults import with_hidden_faults
+from orchestrator.webhooks.policy import WebhookUrlError
+from orchestrator.webhooks.signing import SigningKeyError
 from worker.errors import is_disk_full
 
 MEDIA_TYPE = "application/problem+json"

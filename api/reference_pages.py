@@ -15,13 +15,13 @@ from typing import Any, get_args
 from typer.main import get_command
 
 from api.app import create_app
+from api.auth.scopes import place_of
 from api.cli.app import main as command_line
-from api.scopes import place_of
 from optim import catalog
 from optim.catalog.records import OptimizerEntry
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
-from orchestrator.spec_schema import SPECS
+from orchestrator.services.bench import Bench
+from orchestrator.specs.schema import SPECS
 from orchestrator.store.database import Database
 
 WRITTEN = "Written from the code by `python -m api.reference_pages docs/reference`."

@@ -31,8 +31,8 @@ from benchmarks.load_figures import Figure, show
 from benchmarks.load_paint import Shown, written
 from benchmarks.load_processes import Service, call, machine, running_service
 from tests.browser.conftest import ARGUMENTS, chromium_path
-from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 PATIENCE_MILLISECONDS = 120_000
 QUIET_MILLISECONDS = 400

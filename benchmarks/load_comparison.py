@@ -6,13 +6,13 @@ from statistics import median
 
 from benchmarks.load_figures import Figure
 from benchmarks.load_processes import Service, call, timed
-from orchestrator.experiments import Candidate, ComparisonSpec
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.service import Bench
-from tests.stores import claim, result
-from worker.protocol import PointsBatch
-from worker.record import Point
-from worker.spec import Budget, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.services.bench import Bench
+from tests.factories.stores import claim, result
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
+from worker.spec.run import Budget, Workload
 
 OPTIMIZERS = ("adamw", "adapm", "adapm-mini", "adam-mini")
 RATES = (1e-3, 2e-3, 3e-3, 4e-3, 5e-3)

@@ -11,8 +11,8 @@ from statistics import fmean
 from benchmarks.load_figures import Figure, percentile
 from benchmarks.load_processes import Service
 from orchestrator.jobs import Lease
-from worker.protocol import Heartbeat, PointsBatch
-from worker.record import Point
+from worker.records.protocol import Heartbeat, PointsBatch
+from worker.records.result import Point
 
 REQUESTS_A_SECOND = 50
 CLIENTS = 5

@@ -13,24 +13,24 @@ from pathlib import Path
 
 import psutil
 
-from api.health import answers
-from api.supervisor import listen
+from api.processes.lifetime import answers
+from api.processes.supervisor import listen
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
 
 START_SECONDS = 180.0
 
 DISPATCHER_WITHOUT_RAY = """
 import sys, threading
 from pathlib import Path
-from orchestrator.dispatcher import Dispatcher
+from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.queue import Queue
-from orchestrator.tracking import Exporter
+from orchestrator.store.queue.queue import Queue
+from orchestrator.export.mlflow import Exporter
 
 class Nothing:
     def nodes(self): return ()

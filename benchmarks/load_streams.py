@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from benchmarks.load_figures import Figure, percentile
 from benchmarks.load_processes import Service, call
 from orchestrator.jobs import Lease
-from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 LISTENERS = 200
 REPORTS = 12

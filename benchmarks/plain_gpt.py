@@ -6,7 +6,7 @@ What the worker's Hugging Face model is compared with; its sizes come from the s
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from worker.presets import ModelPreset
+from worker.catalog.presets import ModelPreset
 
 
 class Layer(nn.Module):

@@ -24,10 +24,17 @@ from statistics import median
 from time import perf_counter
 
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from tests.stores import PostgresqlServer, claim, comparison_spec, postgresql_programs, postgresql_server, result
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import (
+    PostgresqlServer,
+    claim,
+    comparison_spec,
+    postgresql_programs,
+    postgresql_server,
+    result,
+)
 
 KINDS = ("claim", "finish", "claim + finish", "whole life: claim, hello, finish")
 

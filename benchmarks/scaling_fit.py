@@ -9,7 +9,8 @@ seeds come on top, most of their noise common to both optimizers. Every data set
 equal optimizers were said to drift apart with size, to differ at any size, or to have other exponents. What no law was
 found in predicts and compares nothing, and is counted apart.
 
-Time: `ours` is `orchestrator/scaling.py`: all starts, then all bootstrap samples, each as one batch. `scipy` is what
+Time: `ours` is `orchestrator/analysis/laws/model.py`: all starts, then all bootstrap samples, each as one batch.
+`scipy` is what
 one writes first: L-BFGS from the same starts, then from the fit for each sample, with the gradient given. Time is
 processor time of this process, so that other programs on the machine count little. The two must agree: printed is the
 largest difference of any interval's end, as a share of the interval.
@@ -31,12 +32,13 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from orchestrator import fits, scaling
-from orchestrator.fit_records import Estimate, FitReport
-from orchestrator.fits import Measured, fit_experiments
-from orchestrator.scaling import FORMS, Array, Form, FormName, Law, Observations
-from tests.reference.made_comparison import records
-from tests.stores import comparison_spec, result
+from orchestrator.analysis.laws import fit as fits
+from orchestrator.analysis.laws import model
+from orchestrator.analysis.laws.fit import Measured, fit_experiments
+from orchestrator.analysis.laws.model import FORMS, Array, Form, FormName, Law, Observations
+from orchestrator.analysis.laws.records import Estimate, FitReport
+from tests.factories.comparison import records
+from tests.factories.stores import comparison_spec, result
 
 PLANTED = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 """Hoffmann et al., arXiv 2203.15556, equation 10."""
@@ -199,8 +201,8 @@ def drawn(sizes: int, budgets: int) -> Observations:
 
 def ours(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
     """The fit and its bootstrap, as the service does it."""
-    law = scaling.fit(form, cells)
-    return law, scaling.bootstrap(law, cells, mixtures)
+    law = model.fit(form, cells)
+    return law, model.bootstrap(law, cells, mixtures)
 
 
 def plain_scipy(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
@@ -220,10 +222,10 @@ def plain_scipy(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, 
         fitted = logsumexp(each, axis=1)
         residuals = fitted - target
         size = np.abs(residuals)
-        small = np.minimum(size, scaling.HUBER_DELTA)
+        small = np.minimum(size, model.HUBER_DELTA)
         shares = np.exp(each - fitted[:, None])
         jacobian = np.concatenate([shares, -shares[:, form.floor :] * x[:, form.floor :]], axis=1)
-        pull = np.clip(residuals, -scaling.HUBER_DELTA, scaling.HUBER_DELTA)
+        pull = np.clip(residuals, -model.HUBER_DELTA, model.HUBER_DELTA)
         return float((small * (size - small / 2)).sum()), jacobian.T @ pull
 
     def descended(start: Array, target: Array) -> tuple[float, Array]:
@@ -232,7 +234,7 @@ def plain_scipy(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, 
         )
         return float(found.fun), found.x
 
-    starts = scaling._starts(form, cells.losses)
+    starts = model._starts(form, cells.losses)
     theta = min((descended(start, y) for start in starts), key=lambda each: each[0])[1]
     fitted = logsumexp(terms(theta), axis=1)
     samples = fitted + mixtures @ (y - fitted) / np.sqrt(max(y.size - form.size(), 1))
@@ -251,7 +253,7 @@ def timed(
 
 def disagreement(form: Form, one: Law, other: Law) -> float:
     """The largest difference between the ends of the exponents' 95 % intervals, by the interval's width."""
-    names = [scaling.LETTERS[variable][1] for variable in form.variables]
+    names = [model.LETTERS[variable][1] for variable in form.variables]
     found = []
     for name in names:
         a, b = (np.quantile(law.coefficients()[name], [0.025, 0.975]) for law in (one, other))
@@ -296,7 +298,7 @@ def main() -> None:
             f"{found.apart} lie apart, {found.other_exponents} differ in exponents; no law in {found.no_law}",
             flush=True,
         )
-    scaling.fit(FORMS["n0"], drawn(3, 1))  # imports and first calls are not what is measured
+    model.fit(FORMS["n0"], drawn(3, 1))  # imports and first calls are not what is measured
     timings = [
         measure("n", drawn(6, 1), given.draws, given.rounds),
         measure("nd", drawn(5, 4), given.draws, given.rounds),

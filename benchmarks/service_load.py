@@ -40,11 +40,11 @@ from benchmarks.load_processes import (
     timed,
 )
 from benchmarks.load_streams import streams
-from orchestrator.experiments import Candidate, ComparisonSpec
-from orchestrator.placement import Node, NodeId, Room
-from worker.protocol import PointsBatch
-from worker.record import Point
-from worker.spec import Budget, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.store.queue.capacity import Node, NodeId, Room
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
+from worker.spec.run import Budget, Workload
 
 POINTS = 1_000_000
 CLIENTS = 16

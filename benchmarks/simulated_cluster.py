@@ -36,16 +36,16 @@ import psutil
 import structlog
 
 from benchmarks.load_processes import Service, call, machine, running_service
-from orchestrator.dispatcher import TICK_SECONDS, Dispatcher, Ended
+from orchestrator.dispatch.dispatcher import TICK_SECONDS, Dispatcher, Ended
 from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
-from orchestrator.placement import Node, NodeId
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.queue import Queue
-from tests.stores import claim, comparison_spec, postgresql_programs, postgresql_server, result
-from worker.protocol import PointsBatch
-from worker.record import Point
+from orchestrator.store.queue.capacity import Node, NodeId
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import claim, comparison_spec, postgresql_programs, postgresql_server, result
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 SLOTS_A_NODE = 8
 RUNS_AN_EXPERIMENT = 250
@@ -296,7 +296,7 @@ class IdleActor:
 
 def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
     """The real runner on an embedded Ray that is told of so many CPUs, however many there are."""
-    from orchestrator import ray_runner
+    from orchestrator.dispatch import ray_runner
 
     database = Database(url)
     bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))

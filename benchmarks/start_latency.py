@@ -17,11 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.load_processes import Service, call, machine, running_service, timed
-from orchestrator.attempt_actor import AttemptActor
+from orchestrator.dispatch.attempt_actor import AttemptActor
+from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
 from orchestrator.jobs import LeasePolicy
-from orchestrator.ray_runner import start_embedded_ray, stop_embedded_ray
-from orchestrator.service import Bench
-from tests.stores import comparison_spec
+from orchestrator.services.bench import Bench
+from tests.factories.stores import comparison_spec
 
 MOST_SECONDS = 300.0
 IMPORT_SECONDS = 8.0

@@ -21,17 +21,17 @@ from statistics import median
 
 import psutil
 
+from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
 from orchestrator.jobs import ExperimentId, LeasePolicy
-from orchestrator.placement import Node, NodeId, Room
-from orchestrator.ray_runner import start_embedded_ray, stop_embedded_ray
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from orchestrator.sweep_keeper import Order
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import result
-from worker.protocol import PointsBatch
-from worker.record import Point
+from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.queue import Queue
+from orchestrator.sweeps.keeper import Order
+from tests.factories.stores import result
+from tests.factories.sweep import sweep_spec
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 COLD = 3
 """Trials that are not counted as warm, times the concurrency."""

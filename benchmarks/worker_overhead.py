@@ -31,24 +31,24 @@ from torch import nn
 
 from benchmarks.plain_gpt import PlainGPT
 from optim.build import build
-from worker.checkpoint import LARGEST_SHARE, CheckpointStore
+from worker.catalog.presets import preset
 from worker.data.batches import Batches
 from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
-from worker.devices import synchronize, using_device
-from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
-from worker.models import build_model
-from worker.presets import preset
-from worker.progress import Progress
-from worker.reporter import FileReporter, read_points
+from worker.models.build import build_model
+from worker.reporting.reporter import FileReporter, read_points
 from worker.run import CHECKPOINT_FOLDER, CHECKPOINT_SECONDS
-from worker.spec import Budget, DataSpec, Evaluation, OptimizerSpec, Resources, RunSpec, Workload
-from worker.step import Stepper
+from worker.spec.run import Budget, DataSpec, Evaluation, OptimizerSpec, Resources, RunSpec, Workload
 from worker.tasks.pretrain import Pretraining
 from worker.termination import Termination
-from worker.training import Surroundings, Training
+from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
+from worker.training.device import synchronize, using_device
+from worker.training.loop import Surroundings, Training
+from worker.training.memory_cap import MemoryCap
+from worker.training.progress import Progress
+from worker.training.step import Stepper
 
 WARMUP = 3
 """Steps before the rounds: the worker records two."""
@@ -56,8 +56,8 @@ _RSS = (
     "import sys, json\n"
     "from pathlib import Path\n"
     "from worker.run import Folders, run\n"
-    "from worker.reporter import MemoryReporter\n"
-    "from worker.spec import RunSpec\n"
+    "from worker.reporting.reporter import MemoryReporter\n"
+    "from worker.spec.run import RunSpec\n"
     "spec, folder, datasets = RunSpec.model_validate_json(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])\n"
     "result = run(spec, MemoryReporter(), Folders(run_folder=folder, dataset_folder=datasets))\n"
     "print(result.peak_memory.host_rss_before_bytes)\n"

@@ -4,7 +4,7 @@ All times are seconds since 1970 on the database's clock.
 """
 
 from orchestrator.jobs import AttemptOutcome, RunStatus
-from worker.record import Record
+from worker.records.result import Record
 
 DISPATCHER = "dispatcher"
 """The role of whoever begins runs."""

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from orchestrator.names import plain_name
-from worker.record import Record
+from worker.records.result import Record
 
 LONGEST_LABEL = 60
 MOST_LABELS = 20

@@ -14,8 +14,8 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.point_columns import PointColumns
-from worker.record import Point
+from worker.records.columns import PointColumns
+from worker.records.result import Point
 
 Array = NDArray[np.float64]
 

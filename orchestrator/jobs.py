@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
-from worker.record import Verdict
-from worker.spec import RunSpec
+from worker.records.result import Verdict
+from worker.spec.run import RunSpec
 
 ExperimentId = NewType("ExperimentId", str)
 RunId = NewType("RunId", str)

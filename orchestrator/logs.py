@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
-from worker.attempt_log import steady
+from worker.reporting.log import steady
 
 IDS = ("experiment", "run", "attempt")
 """What an event may be about; whoever logs names the run, and its experiment follows."""

@@ -10,10 +10,10 @@ from pydantic import Field, field_validator, model_validator
 
 from orchestrator.annotations import Note
 from orchestrator.jobs import OUTCOMES, AttemptOutcome, Limit, Outcome, RunStatus, outcome_of, state_word
-from orchestrator.kinds import ExperimentSpec
-from orchestrator.sweeps import SweepSpec
-from worker.record import Record, Result, Verdict, Whole
-from worker.spec import RunSpec
+from orchestrator.kinds.kind import ExperimentSpec
+from orchestrator.kinds.sweep import SweepSpec
+from worker.records.result import Record, Result, Verdict, Whole
+from worker.spec.run import RunSpec
 
 
 class StateCounts(Record):

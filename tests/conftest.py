@@ -10,9 +10,9 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from api.supervisor import Supervisor
+from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
-from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server
+from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 
 # Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
 os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")

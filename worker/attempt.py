@@ -17,8 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from worker import tracing
-from worker.attempt_log import FOLDER, log_path, logged_to
 from worker.errors import (
     LeaseLostError,
     RunStoppedError,
@@ -28,21 +26,23 @@ from worker.errors import (
     WorkerError,
     is_disk_full,
 )
-from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
-from worker.protocol import Assignment, Failure, FailureKind
-from worker.remote_logs import copied_at_the_end
-from worker.reporter import LoggedReporter, Reporter
-from worker.service import ServiceClient
+from worker.records.protocol import Assignment, Failure, FailureKind
+from worker.reporting import tracing
+from worker.reporting.client import ServiceClient
+from worker.reporting.http import HttpReporter
+from worker.reporting.log import FOLDER, log_path, logged_to
+from worker.reporting.remote_logs import copied_at_the_end
+from worker.reporting.reporter import LoggedReporter, Reporter
 from worker.termination import Termination
 
 if TYPE_CHECKING:
-    from worker.crew import Crew
+    from worker.distributed.process_group import Crew
 
 logger = logging.getLogger(__name__)
 
 BEST_FILES: Final = "best-*"
-"""`worker.checkpoint.BEST`, which is not imported here, since it brings torch."""
+"""`worker.training.checkpoint.BEST`, which is not imported here, since it brings torch."""
 MESSAGE_CHARACTERS: Final = 4_000
 """Length of a failure's message that the protocol allows."""
 
@@ -160,7 +160,7 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
 def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, crew: "Crew | None") -> None:
     termination = Termination()
     if crew is not None and crew.folder is not None:
-        from worker.crew_folder import LeaveNote
+        from worker.distributed.mailbox import LeaveNote
 
         crew.folder.begin()  # heartbeats come from here now
         termination = LeaveNote(crew.folder)

@@ -6,7 +6,7 @@ A training that diverges or runs out of device memory is no error: it is a resul
 import errno
 from typing import Final
 
-from worker.protocol import FailureKind, Stopped
+from worker.records.protocol import FailureKind, Stopped
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What the system says where a disk or a quota is exhausted: it passes once somebody makes room."""

@@ -4,7 +4,7 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
                                                             └──► Result ────► Reporter
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,36 +17,62 @@ from optim.build import build
 from optim.errors import OptimError
 from optim.plan.rules import rule_of
 from optim.state import state_bytes
-from worker.checkpoint import CheckpointStore
-from worker.checkpoint_uploads import CheckpointUploads
-from worker.crew import Crew
 from worker.data.remote_datasets import fetch_missing, fetch_weights
-from worker.devices import is_out_of_memory, using_device
-from worker.environment import describe_environment
+from worker.data.weights import InitialWeights, find_weights
+from worker.distributed.process_group import Crew
 from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
-from worker.execution import is_compiler_fault, prepare
-from worker.measured import Measured, together
-from worker.memory_cap import MemoryCap
 from worker.meters.clock import DeviceClock
+from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import MemoryMeter
-from worker.micro_batch import Rehearsal
-from worker.models import parameter_counts
-from worker.pretrained_model import PreTrainedModel
-from worker.progress import Progress, finite
-from worker.protocol import Assignment, CheckpointNotice, Command, Stopped
-from worker.randomness import seed_everything
-from worker.record import Result, Verdict
-from worker.remote_checkpoints import RemoteCheckpoints
-from worker.remote_logs import RemoteLogs
-from worker.remote_resume import bring
-from worker.reporter import Reporter
-from worker.spec import RunSpec
-from worker.step import Stepper
+from worker.models.build import is_compiler_fault, parameter_counts, prepare
+from worker.models.pretrained import PreTrainedModel
+from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
+from worker.records.result import PeakMemory, Record, Result, Verdict
+from worker.remote.checkpoints import RemoteCheckpoints
+from worker.reporting.remote_logs import RemoteLogs
+from worker.reporting.reporter import Reporter
+from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS, Data
 from worker.termination import Termination
-from worker.training import Surroundings, Training
-from worker.weights import InitialWeights, find_weights
+from worker.training.checkpoint import CheckpointStore
+from worker.training.checkpoint_transfer import CheckpointUploads, bring
+from worker.training.device import is_out_of_memory, using_device
+from worker.training.loop import Surroundings, Training
+from worker.training.memory_cap import MemoryCap
+from worker.training.micro_batch import Rehearsal
+from worker.training.progress import Progress, finite
+from worker.training.random_state import seed_everything
+from worker.training.step import Stepper
+
+# What a crew was measured to take: every process tells its figures, and the result has one for all of them.
+
+
+class Measured(Record):
+    """Of one process, or of all."""
+
+    peak_memory: PeakMemory
+    energy_joules: float | None
+    nvml_note: str | None
+
+
+def together(each: Sequence[Measured]) -> Measured:
+    """Peaks are the largest of a process, since each has a device of its own; energy is the sum."""
+    energies = [one.energy_joules for one in each if one.energy_joules is not None]
+    notes = [one.nvml_note for one in each if one.nvml_note is not None]
+    return Measured(
+        peak_memory=PeakMemory.model_validate(
+            {name: max(_there(each, name), default=None) for name in PeakMemory.model_fields}
+        ),
+        energy_joules=sum(energies) if len(energies) == len(each) else None,
+        nvml_note=notes[0] if notes else None,
+    )
+
+
+def _there(each: Sequence[Measured], name: str) -> list[int]:
+    values = (getattr(one.peak_memory, name) for one in each)
+    return [value for value in values if value is not None]
+
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"

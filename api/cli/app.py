@@ -7,39 +7,13 @@ from typing import Annotated
 
 import typer
 
-from api.cli import (
-    catalogs,
-    config,
-    curation,
-    data,
-    db,
-    demo,
-    doctor,
-    export,
-    fit,
-    init,
-    keys,
-    logs,
-    look,
-    memory,
-    mlflow,
-    optimizer,
-    plan,
-    report,
-    run,
-    schema,
-    study,
-    submit,
-    sweep,
-    up,
-    validate,
-    watch,
-    webhook,
-    wishes,
-)
+from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
+from api.cli.admin import config, db, doctor, keys, mlflow, up, webhook
 from api.cli.console import complain, plain
+from api.cli.experiments import actions, curation, export, fit, init, run, show, submit, sweep, validate, watch
+from api.cli.offline import catalogs, data, memory, optimizer, plan
 from api.cli.service import BAD_INPUT
-from api.own_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
+from api.cli.studies import demo, study
 
 main = typer.Typer(
     name="adapm-bench",
@@ -77,8 +51,8 @@ def _options(
 
 
 USING = (
-    demo, up, validate, submit, look, watch, wishes, curation, logs, fit, sweep, study, export, report, mlflow, webhook
+    demo, up, validate, submit, show, watch, actions, curation, fit, sweep, study, export, mlflow, webhook
 )  # fmt: skip
-BESIDE = (init, run, schema, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
+BESIDE = (init, run, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:
     verbs.register(main)

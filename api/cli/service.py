@@ -13,11 +13,10 @@ from api.cli.console import complain, plain
 from optim import catalog
 from optim.errors import OptimError
 from orchestrator.errors import SettingsError
-from orchestrator.setting_sources import place
-from orchestrator.settings import Settings, unknown_variables
+from orchestrator.settings import Settings, place, unknown_variables
 
 if TYPE_CHECKING:
-    from api.client import Client, ClientError
+    from api.client.client import Client, ClientError
 
 FAILED = 1
 """Not found, failed, refused."""
@@ -82,7 +81,7 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
     """Where the service is: as given, else by the environment, else as `up` noted it, else the default port here."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
-    from api.data_folder import read_note
+    from api.processes.data_folder import read_note
 
     settings = settings or environment_settings()
     note = read_note(settings.data_folder)
@@ -93,7 +92,7 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 @contextmanager
 def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
-    from api.client import Client, ClientError
+    from api.client.client import Client, ClientError
 
     try:
         with Client(service_url(url), retries=retries, short_ids=True) as client:
@@ -104,7 +103,7 @@ def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
 
 def fail(error: "ClientError") -> Never:
     """Say what the service said, and leave with the exit code for it."""
-    from api.client_answers import InputError
+    from api.client.answers import InputError
 
     for line in str(error).splitlines():
         complain(plain(line))

@@ -1,4 +1,4 @@
-"""The workers' side, as worker/protocol.py describes it: every request bears the token of its lease.
+"""The workers' side, as worker/records/protocol.py describes it: every request bears the token of its lease.
 
 401 without a token; 404 where there can be no such attempt; 409 where the lease is gone: the worker stops and writes
 nothing more.
@@ -12,11 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
-from api.answers import answered
 from api.problems import RefusedError
-from api.routes.context import AttemptPath, BenchDependency, RunIdPath, problems
-from orchestrator.service import Bench
-from worker.protocol import (
+from api.routes.context import AttemptPath, BenchDependency, RunIdPath, answered, problems
+from orchestrator.services.bench import Bench
+from worker.records.protocol import (
     Assignment,
     CheckpointNotice,
     Failure,
@@ -25,7 +24,7 @@ from worker.protocol import (
     PointsBatch,
     Stopped,
 )
-from worker.record import Result
+from worker.records.result import Result
 
 router = APIRouter(prefix="/attempts/{run_id}/{attempt}", tags=["workers"], responses=problems(401, 404, 409, 413, 422))
 

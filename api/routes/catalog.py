@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter
 
-from api.pages import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
+from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
 from api.routes.context import BenchDependency
 from optim import catalog
-from worker import presets
-from worker.data import catalog as data_catalog
+from worker.catalog import datasets as data_catalog
+from worker.catalog import presets
 
 router = APIRouter(tags=["catalog"])
 

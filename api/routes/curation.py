@@ -5,13 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from api.answers import answered, revision_tag
-from api.routes.context import BenchDependency, CallerDependency, ExperimentIdPath, problems
+from api.routes.context import BenchDependency, CallerDependency, ExperimentIdPath, answered, problems, revision_tag
 from api.routes.experiments import IdempotencyKey
 from orchestrator.annotations import AnnotationChange
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, Submission
-from worker.record import Record
+from worker.records.result import Record
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.answers import answered, revision_tag
-from api.auth import caller_of
-from api.pages import ExperimentChange, Page
+from api.middleware.authentication import caller_of
+from api.records import ExperimentChange, Page
 from api.routes.context import (
     BenchDependency,
     Cursor,
@@ -16,19 +15,21 @@ from api.routes.context import (
     Limit,
     PulseDependency,
     StoppingDependency,
+    answered,
     problems,
+    revision_tag,
     the_submissions,
 )
-from dashboards.downloads import table_file
-from dashboards.live import RECONNECT_MILLISECONDS
-from dashboards.publication import MEDIA_TYPES, TableFormat
+from dashboards.data.live import RECONNECT_MILLISECONDS
+from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
+from dashboards.pages.answers import table_file
 from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import Wish
-from orchestrator.kinds import ExperimentSpec
-from orchestrator.previews import Preview
+from orchestrator.kinds.kind import ExperimentSpec
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
-from orchestrator.submitting import Proposal
+from orchestrator.services.submission import Proposal
+from orchestrator.specs.preview import Preview
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -112,7 +113,7 @@ def cells(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Page[CellR
     "/{experiment_id}/comparison/{form}",
     response_class=Response,
     responses={
-        200: {"description": "The table as a file.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
+        200: {"description": "The table as a file.", "content": {kind: {} for kind in TABLE_MEDIA_TYPES.values()}},
         **problems(404, 409),
     },
 )

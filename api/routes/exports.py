@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from api.routes.context import BenchDependency, ExperimentIdPath, RunIdPath, problems
-from orchestrator.exports import Format, write_results, write_series
+from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.records import RunRecord
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 
 router = APIRouter(tags=["exports"])
 

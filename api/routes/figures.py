@@ -12,15 +12,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api.pages import Page
+from api.records import Page
 from api.routes.context import BenchDependency, ExperimentIdPath, problems
-from dashboards.bibliography import bibtex, references
-from dashboards.figure_files import MEDIA_TYPES, AnyName, FigureFiles, FileForm, write
+from dashboards.files.figures import MEDIA_TYPES, AnyName, FigureFiles, FileForm, write
 from dashboards.palette import ThemeName
-from dashboards.report import report
-from dashboards.viewstate import ViewState
-from orchestrator.documents import ExperimentDocument, document
-from orchestrator.provenance import Provenance, provenance
+from dashboards.reports.bibliography import bibtex, references
+from dashboards.reports.report import report
+from dashboards.view_state import ViewState
+from orchestrator.export.document import ExperimentDocument, document
+from orchestrator.export.provenance import Provenance, provenance
 from orchestrator.records import ExperimentRecord
 
 router = APIRouter(prefix="/experiments", tags=["figures and reports"])

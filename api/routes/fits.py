@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator
 
 from api.routes.context import ID_PATTERN, BenchDependency, problems
-from orchestrator.fit_records import FitReport, FormName
-from orchestrator.fit_targets import is_target
-from orchestrator.profile_records import ProfileReport
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.targets import is_target
+from orchestrator.analysis.profiles import ProfileReport
 
 router = APIRouter(tags=["several experiments"])
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from api.pages import Health
+from api.records import Health
 from api.routes.context import BenchDependency, problems
 
 router = APIRouter(tags=["health"])

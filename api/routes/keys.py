@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.pages import Page
+from api.records import Page
 from api.routes.context import ID_PATTERN, BenchDependency, Limit, problems
 from api.routes.login import the_doors
-from orchestrator.key_records import AuditRecord, KeyRecord, KeyRequest, NewKey
+from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 
 router = APIRouter(tags=["keys"])
 

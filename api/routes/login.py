@@ -9,11 +9,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import Headers
 
-from api.auth import Doors, caller_of
-from api.callers import COOKIE, Caller, shown
+from api.auth.callers import COOKIE, Caller, shown
+from api.middleware.authentication import Doors, caller_of
 from api.routes.context import BenchDependency
 from dashboards.render import page
-from orchestrator.store.keyring import SESSION_SECONDS
+from orchestrator.store.admin.keyring import SESSION_SECONDS
 
 router = APIRouter(include_in_schema=False)
 

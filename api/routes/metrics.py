@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.meters import Meters
+from api.middleware.metrics import Meters
 from api.routes.context import problems
 
 router = APIRouter(tags=["health"])

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from api.answers import answered
-from api.pages import Page
-from api.routes.context import ID_PATTERN, BenchDependency, problems
+from api.records import Page
+from api.routes.context import ID_PATTERN, BenchDependency, answered, problems
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.records import Chart
 

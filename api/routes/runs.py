@@ -5,12 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from api.answers import answered
-from api.pages import Page
-from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, problems
+from api.records import Page
+from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, answered, problems
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort, Standing
-from worker.record import Observation, Point
+from worker.records.result import Observation, Point
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 

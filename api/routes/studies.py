@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from api.pages import Page
+from api.records import Page
 from api.routes.context import ID_PATTERN, BenchDependency, problems
+from orchestrator.studies.records import StudySummary
 from orchestrator.studies.reports import Studies
-from orchestrator.studies.study_records import StudySummary
 
 router = APIRouter(prefix="/studies", tags=["studies"])
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.routes.context import BenchDependency, ExperimentIdPath, problems
-from orchestrator.experiments import ComparisonSpec
-from orchestrator.sweep_records import SweepReport
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.sweeps.records import SweepReport
 
 router = APIRouter(prefix="/experiments", tags=["sweeps"])
 

@@ -4,10 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from api.answers import answered
-from api.pages import Page
-from api.routes.context import ID_PATTERN, BenchDependency, CallerDependency, problems
-from orchestrator.webhook_records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
+from api.records import Page
+from api.routes.context import ID_PATTERN, BenchDependency, CallerDependency, answered, problems
+from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 

@@ -1,7 +1,7 @@
 """What is read from a row is what was written, or `DamagedError`: checksums, and the records in columns of JSON.
 
 A disk, a copy or a hand can change a row. What cannot be read then fails alone: who reads many rows catches the error
-of each, marks what it was of, and goes on; `maintenance.py` looks for all of them.
+of each, marks what it was of, and goes on; `orchestrator/store/admin/maintenance.py` looks for all of them.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from orchestrator import kinds
 from orchestrator.errors import DamagedError
-from orchestrator.experiments import ComparisonSpec
-from orchestrator.sweeps import SweepSpec
-from worker.record import Result
-from worker.spec import RunSpec, Spec, Workload, as_stored
+from orchestrator.kinds import kind
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.sweep import SweepSpec
+from worker.records.result import Result
+from worker.spec.run import RunSpec, Spec, Workload, as_stored
 
 Read = TypeVar("Read")
 
@@ -91,7 +91,7 @@ def experiment_spec(content: object, spec_hash: str) -> ComparisonSpec | SweepSp
     text = _intact_text(content, None)
     if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
         raise DamagedError("is not what was written (its SHA-256 is another)")
-    return _read(lambda: kinds.stored_spec(text))
+    return _read(lambda: kind.stored_spec(text))
 
 
 def chunk(content: object, expected: int | None) -> bytes:

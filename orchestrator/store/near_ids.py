@@ -1,7 +1,7 @@
 """What to say where an id is none: the ids that begin with it, or that look like it.
 
 People type the beginning of an id, or one with a letter wrong. The command line goes on by itself where only one id
-begins with what was typed (`api/client_ids.py`).
+begins with what was typed (`api/client/client.py`).
 """
 
 import re

@@ -23,7 +23,6 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
-from orchestrator.store.moves import known_id
 from orchestrator.store.near_ids import no_experiment, no_such_run
 from orchestrator.store.tables import (
     attempts,
@@ -38,8 +37,9 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from worker.protocol import CheckpointNotice
-from worker.record import Verdict
+from orchestrator.store.transitions import known_id
+from worker.records.protocol import CheckpointNotice
+from worker.records.result import Verdict
 
 Found = TypeVar("Found")
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)

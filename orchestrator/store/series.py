@@ -7,8 +7,9 @@ A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
 """
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -17,13 +18,62 @@ from typing import Any, Self
 import numpy as np
 import sqlalchemy as sa
 import structlog
+import zstandard
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import FIELDS, Columns, merged
+from orchestrator.columns import FIELDS, STEP, Array, Columns, merged
 from orchestrator.errors import DamagedError
 from orchestrator.store import integrity
-from orchestrator.store.chunks import decode, encode
-from orchestrator.store.tables import attempts, chunks
+from orchestrator.store.tables import attempts, chunks, observations
+from worker.records.result import Observation
+
+# The bytes of a chunk: what some hundred points take in the database, each field compressed by itself.
+#
+#     {"points": 1000, "columns": {"step": 1620, "train_loss": 5310, …}}\n   the length of each frame, in order
+#     zstd(float64 …) zstd(float64 …) …                                      a column that is null throughout is left out
+#
+# A chart reads two fields of a dozen: so only those are decompressed, and a field that no worker reports costs
+# nothing.
+
+COMPRESSION_LEVEL = 3
+"""zstd's default: of the levels up to 9 none made float64 losses more than a few percent smaller."""
+
+
+def encode(columns: Columns) -> bytes:
+    """The chunk of some rows."""
+    compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+    frames = {
+        name: compress(column.astype("<f8", copy=False).tobytes())
+        for name, column in {STEP: columns.step, **columns.values}.items()
+        if not np.isnan(column).all()
+    }
+    header = {"points": len(columns), "columns": {name: len(frame) for name, frame in frames.items()}}
+    return b"".join([json.dumps(header, separators=(",", ":")).encode(), b"\n", *frames.values()])
+
+
+def decode(chunks: Iterable[bytes], fields: Iterable[str]) -> Columns:
+    """Steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the field."""
+    fields = tuple(dict.fromkeys((STEP, *fields)))
+    found: dict[str, list[Array]] = {name: [] for name in fields}
+    decompress = zstandard.ZstdDecompressor().decompress
+    for chunk in chunks:
+        end = chunk.index(b"\n")
+        header = json.loads(chunk[:end])
+        frames = dict(_frames(header["columns"], end + 1))
+        for name in fields:
+            frame = frames.get(name)
+            column = np.full(header["points"], np.nan) if frame is None else np.frombuffer(decompress(chunk[frame]))
+            found[name].append(column)
+    whole = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in found.items()}
+    return Columns(step=whole.pop(STEP), values=whole)
+
+
+def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]:
+    for name, length in lengths.items():
+        yield name, slice(offset, offset + length)
+        offset += length
+
 
 log = structlog.get_logger(__name__)
 
@@ -176,3 +226,48 @@ _TAKE = (
     )
     .values(last_batch=sa.bindparam("number"))
 )
+
+
+# Observations: what the probes of a run saw, one compressed row for each (attempt, step, probe).
+
+
+def append_observations(connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation]) -> None:
+    """Add what a batch brought; what the attempt brought before stays as it is."""
+    rows = [
+        {
+            "run_id": run_id,
+            "attempt": attempt,
+            "step": one.step,
+            "probe": one.probe,
+            "blocks": blocks,
+            "checksum": integrity.checksum(blocks),
+        }
+        for one in seen
+        for blocks in [zstandard.compress(json.dumps(one.blocks).encode())]
+    ]
+    if rows:
+        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        connection.execute(dialect.insert(observations).on_conflict_do_nothing(), rows)
+
+
+def read_observations(
+    connection: Connection, run_id: str, *, after_step: int = -1, most_steps: int | None = None
+) -> tuple[Observation, ...]:
+    """Observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest attempt;
+    damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
+    mine = (observations.c.run_id == run_id) & (observations.c.step > after_step)
+    steps = sa.select(observations.c.step).where(mine).distinct().order_by(observations.c.step).limit(most_steps)
+    query = sa.select(observations).where(mine, observations.c.step.in_(steps.scalar_subquery()))
+    rows = connection.execute(query.order_by(observations.c.attempt)).all()
+    newest = {(row.step, row.probe): row for row in rows}
+    return tuple(_observations(newest[key] for key in sorted(newest)))
+
+
+def _observations(rows: Iterable[sa.Row[Any]]) -> Iterator[Observation]:
+    for row in rows:
+        try:
+            blocks = integrity.blocks(row.blocks, row.checksum)
+        except DamagedError as error:
+            log.warning("an observation is left out", run=row.run_id, step=row.step, probe=row.probe, error=str(error))
+        else:  # not validated again: what is stored was validated when it came in
+            yield Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks)

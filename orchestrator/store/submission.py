@@ -19,14 +19,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError
-from orchestrator.experiments import ComparisonSpec, PlannedRun
 from orchestrator.jobs import ExperimentId, RunStatus
-from orchestrator.kinds import planned_runs, will_grow
+from orchestrator.kinds.comparison import ComparisonSpec, PlannedRun
+from orchestrator.kinds.kind import planned_runs, will_grow
+from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
+from orchestrator.store.admin.limits import RunLimits, run_limits
 from orchestrator.store.database import Database
 from orchestrator.store.integrity import checksum
-from orchestrator.store.limits import RunLimits, run_limits
-from orchestrator.store.moves import count_change
 from orchestrator.store.tables import (
     QUEUE_ORDER,
     OutboxKind,
@@ -38,8 +38,8 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from orchestrator.sweeps import SweepSpec
-from worker.spec import as_stored, canonical_json
+from orchestrator.store.transitions import count_change
+from worker.spec.run import as_stored, canonical_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: no letter that looks like a digit."""

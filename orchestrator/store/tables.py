@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Table
 
 from orchestrator.jobs import CLAIMABLE, AttemptOutcome, Limit, RunStatus
-from orchestrator.key_records import Scope
-from orchestrator.webhook_records import DeliveryState, MessageKind
+from orchestrator.keys import Scope
+from orchestrator.webhooks.records import DeliveryState, MessageKind
 
 metadata = sa.MetaData(
     naming_convention={
@@ -68,10 +68,12 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
-    Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),  # whether `growth.py` may add runs
+    Column(
+        "growing", sa.Boolean, nullable=False, server_default=sa.false()
+    ),  # whether `orchestrator/store/follow_up_runs.py` may add runs
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
-    # What people do with it after its submission; see `annotations.py` and `deletion.py`.
+    # What people do with it after its submission; see `annotations.py` and `orchestrator/store/admin/deletion.py`.
     Column("note", sa.Text, nullable=True),
     Column("noted_at", sa.Double, nullable=True),
     Column("noted_by", sa.Text, nullable=True),
@@ -122,7 +124,7 @@ runs = Table(
     # The order of the queue: rank, turn, experiment, position; see `submission.py`.
     Column("rank", sa.Integer, nullable=False, server_default="0"),  # minus the priority
     Column("turn", sa.BigInteger, nullable=False, server_default="0"),
-    # The queue's part: only `moves.py` writes these.
+    # The queue's part: only `orchestrator/store/transitions.py` writes these.
     Column("status", _words(RunStatus, "status"), nullable=False),
     Column("reason", sa.Text, nullable=True),
     Column("attempt", sa.Integer, nullable=False, server_default="0"),
@@ -134,12 +136,14 @@ runs = Table(
     Column("started_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
     Column("last_event", sa.Integer, nullable=False),
-    # How long it may take; see `limits.py`.
+    # How long it may take; see `orchestrator/store/admin/limits.py`.
     Column("max_seconds", sa.Double, nullable=True),
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),
     Column("limit_reached", _words(Limit, "limit_reached", checked=False), nullable=True),  # what it was stopped for
-    Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `memory_retry.py`
+    Column(
+        "micro_batch_sequences", sa.Integer, nullable=True
+    ),  # instead of the specification's; `orchestrator/store/queue/memory_retry.py`
     Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
     Column("step", sa.BigInteger, nullable=False, server_default="0"),

@@ -12,18 +12,18 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.experiments import PlannedRun
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
+from orchestrator.kinds.comparison import PlannedRun
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity
+from orchestrator.store.admin.limits import run_limits
 from orchestrator.store.database import Database
-from orchestrator.store.limits import run_limits
-from orchestrator.store.moves import count_change, known_id, lock_ids
+from orchestrator.store.outgoing.ended_experiments import note_endings
 from orchestrator.store.submission import insert_runs, tell
 from orchestrator.store.tables import experiments, results, runs
-from orchestrator.store.webhook_endings import note_endings
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import Spending
-from worker.record import Verdict
+from orchestrator.store.transitions import count_change, known_id, lock_ids
+from worker.records.result import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from enum import StrEnum
 from pydantic import Field
 
 from optim.catalog.records import Scalar
-from orchestrator.fit_records import FitReport
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.records import Difference, Interval
-from worker.record import Finite, Record
+from worker.records.result import Finite, Record
 
 
 class Scale(StrEnum):

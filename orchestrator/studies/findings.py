@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from orchestrator.records import Difference, Interval
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale, machine_sentences
-from worker.record import Finite, Record, Verdict
+from worker.records.result import Finite, Record, Verdict
 
 MARGIN_NATS = 0.035
 """How much above AdamW counts as on par: what the paper itself takes for that (table 1: 2.997 against 2.962)."""

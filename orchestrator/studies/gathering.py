@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.fit_records import FitReport
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import parameters_of
 from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, Scale
 from orchestrator.studies.study import Part, Study
-from orchestrator.sweep_records import Finding, SweepReport
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import parameters_of
-from worker.record import Environment, Observation
+from orchestrator.sweeps.records import Finding, SweepReport
+from worker.records.result import Environment, Observation
 
 DIGITS = 10
 """Significant digits that are kept of figures: far below what a re-run on another machine could repeat."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from optim import catalog
 from optim.catalog import Scalar
-from orchestrator.experiments import Candidate, ComparisonSpec, Tuning
-from worker.probes.specs import Probes
-from worker.spec import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from worker.spec.probes import Probes
+from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 
 STEPS = 50_000
 """26 G tokens: some 20 for each parameter of the largest model, the compute-optimal share (Hoffmann et al. 2022)."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from statistics import fmean
 
-from orchestrator.statistics import mean_interval
+from orchestrator.analysis.statistics import mean_interval
 from orchestrator.studies import paper_setting, tiny_setting
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Measure, ended_well, measure
 from orchestrator.studies.study import Part, Plan
-from worker.probes.specs import ProbeName, Probes
-from worker.record import Observation
+from worker.records.result import Observation
+from worker.spec.probes import ProbeName, Probes
 
 ROLES: Mapping[str, str] = {
     "embedding": "*.wte.weight",

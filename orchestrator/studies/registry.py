@@ -1,18 +1,19 @@
-"""The studies by name: every module of this folder that has a `STUDY`, in the paper's order."""
+"""The studies by name: every module of `paper/` and `beyond/` that has a `STUDY`, in the paper's order."""
 
 import pkgutil
 from functools import cache
 from importlib import import_module
 
-from orchestrator import studies
 from orchestrator.errors import NotFoundError
+from orchestrator.studies import beyond, paper
 from orchestrator.studies.study import Study
 
 
 @cache
 def all_studies() -> tuple[Study, ...]:
     """Found by looking, so that a new study is one new file."""
-    modules = (import_module(f"{studies.__name__}.{each.name}") for each in pkgutil.iter_modules(studies.__path__))
+    folders = ((paper.__name__, paper.__path__), (beyond.__name__, beyond.__path__))
+    modules = (import_module(f"{name}.{each.name}") for name, path in folders for each in pkgutil.iter_modules(path))
     found = [module.STUDY for module in modules if hasattr(module, "STUDY")]
     return tuple(sorted(found, key=lambda study: (study.order, study.name)))
 

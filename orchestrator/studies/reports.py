@@ -6,18 +6,18 @@ A published evidence is a file of `published/`; what was computed on this machin
 from collections.abc import Mapping, Sequence
 from threading import Lock
 
-from orchestrator.fit_records import FitReport
-from orchestrator.fits import FitError
+from orchestrator.analysis.laws.fit import FitError
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.records import ExperimentRecord
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.evidence_files import PUBLISHED, EvidenceError, read_evidence
 from orchestrator.studies.findings import unreadable
 from orchestrator.studies.gathering import Source, gather
-from orchestrator.studies.judging import judged
+from orchestrator.studies.judgement import judged
+from orchestrator.studies.records import ScaleReport, StudyExperiment, StudySummary
 from orchestrator.studies.registry import all_studies, study
+from orchestrator.studies.results import PUBLISHED, EvidenceError, read_evidence
 from orchestrator.studies.study import Study
-from orchestrator.studies.study_records import ScaleReport, StudyExperiment, StudySummary
 
 
 class Studies:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optim.catalog import Scalar
-from orchestrator.experiments import Candidate
+from orchestrator.kinds.comparison import Candidate
 from orchestrator.studies import paper_setting, tiny_setting
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.study import Part, Plan

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from optim.catalog import Scalar
-from orchestrator.experiments import Candidate, ComparisonSpec, Tuning
-from worker.probes.specs import Probes
-from worker.spec import Budget, DataSpec, Evaluation, Execution, Schedule, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from worker.spec.probes import Probes
+from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Schedule, Workload
 
 STEPS = 150
 LEARNING_RATE = 4e-3

@@ -17,13 +17,13 @@ from typer.main import get_command
 
 from api.cli.app import main
 from orchestrator.jobs import LeasePolicy, RunStatus
-from orchestrator.key_records import KeyRequest
-from orchestrator.service import Bench
+from orchestrator.keys import KeyRequest
+from orchestrator.services.bench import Bench
 from orchestrator.settings import Settings, unknown_variables
-from orchestrator.store import maintenance
+from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from tests.stores import PostgresqlServer, claim, comparison_spec, result
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -33,7 +33,7 @@ DOCUMENT = (ROOT / "docs" / "deployment.md").read_text()
 ROLES = ROOT / "docs" / "compose" / "roles.sql"
 PINNED = re.compile(r"(?P<image>[a-z/-]+:v?\d+\.\d+[\w.-]*)@\$\{(?P<variable>[A-Z]+_DIGEST):\?[^}]+\}")
 """An image by its tag, for people, and its digest, which has to be given."""
-SCHEMA = ROOT / "tests" / "reference" / "compose-spec.json"
+SCHEMA = ROOT / "tests" / "schemas" / "compose-spec.json"
 """Of the Compose specification, github.com/compose-spec/compose-spec, Apache-2.0."""
 
 

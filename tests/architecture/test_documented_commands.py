@@ -11,8 +11,8 @@ import yaml
 from typer.main import get_command
 
 from api.cli.app import main
-from orchestrator.experiments import ComparisonSpec
-from worker.spec import RunSpec
+from orchestrator.kinds.comparison import ComparisonSpec
+from worker.spec.run import RunSpec
 
 ROOT = Path(__file__).parents[2]
 RECORDS = {ROOT / "docs" / "LOG.md"}

@@ -26,7 +26,7 @@ NEWEST, OLDEST = "1.37", "1.25"
 PINNED = re.compile(r"(registry\.example/adapm-bench:(cpu|cuda)|[a-z]+:\d[\w.-]+)@(?P<digest>\$\{[A-Z]+_DIGEST\})")
 """An image by its tag, for people, and its digest, which has to be put in."""
 SCRIPT = ROOT / "docs" / "slurm" / "workers.sbatch"
-CLUSTER_SCHEMA = json.loads((ROOT / "tests" / "reference" / "raycluster-crd.json").read_text())
+CLUSTER_SCHEMA = json.loads((ROOT / "tests" / "schemas" / "raycluster-crd.json").read_text())
 SLURM_OPTIONS = {"job-name", "nodes", "ntasks-per-node", "exclusive", "gpus-per-node", "time", "signal", "requeue"}
 """Of `sbatch`, slurm.schedmd.com/sbatch.html: those in use here."""
 

@@ -13,7 +13,15 @@ REPOSITORY = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
 
 
-LIGHT = ("optim.catalog", "worker.spec", "worker.protocol", "orchestrator.service", "api.client", "api.cli", "api.app")
+LIGHT = (
+    "optim.catalog",
+    "worker.spec.run",
+    "worker.records.protocol",
+    "orchestrator.services.bench",
+    "api.client.client",
+    "api.cli",
+    "api.app",
+)
 """One after another in one process: the first after which something heavy is there is the one that loads it."""
 
 
@@ -38,7 +46,7 @@ NEEDED_BY_SOME_VERBS = ("fastapi", "httpx2", "jinja2", "numpy", "sqlalchemy", "u
     [
         ("import api.cli", (*HEAVY, *NEEDED_BY_SOME_REQUESTS, *NEEDED_BY_SOME_VERBS)),
         (
-            "import api.cli, api.serve; from orchestrator.store.database import Database; "
+            "import api.cli, api.processes.api; from orchestrator.store.database import Database; "
             "Database(URL).migrate()",  # what is the newest already
             (*HEAVY, *NEEDED_BY_SOME_REQUESTS),
         ),
@@ -61,7 +69,7 @@ def test_a_training_leaves_torchao_alone_and_who_asks_for_it_hears_nothing_else(
     if find_spec("torchao") is None:
         pytest.skip("torchao is not installed")
     program = (
-        "import sys, worker.run; from worker.tiny_models import tiny_gpt2; model = tiny_gpt2(); "
+        "import sys, worker.run; from worker.checks.tiny_models import tiny_gpt2; model = tiny_gpt2(); "
         "print('torchao' in sys.modules); from optim.build import build; build('adamw-8bit', model, lr=1e-3); "
         "print('torchao' in sys.modules)"
     )

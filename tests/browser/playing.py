@@ -10,14 +10,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from orchestrator.experiments import Candidate, ComparisonSpec
 from orchestrator.jobs import Lease
-from orchestrator.service import Bench
-from orchestrator.store.queue import Queue
-from tests.stores import claim
-from worker.protocol import Failure, FailureKind, Heartbeat, PointsBatch
-from worker.record import Environment, MemoryBreakdown, Observation, PeakMemory, Point, Result, Verdict
-from worker.spec import Budget, DataSpec, Evaluation, Schedule, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.services.bench import Bench
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import claim
+from worker.records.protocol import Failure, FailureKind, Heartbeat, PointsBatch
+from worker.records.result import Environment, MemoryBreakdown, Observation, PeakMemory, Point, Result, Verdict
+from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 PARAMETERS = 837_632
 """Parameters of a GPT-2 with 4 layers of width 128, 256 positions and a byte vocabulary."""

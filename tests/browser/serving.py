@@ -11,13 +11,13 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from api.app import create_app
-from dashboards.routes import pages
+from dashboards.pages.routes import pages
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
-from orchestrator.store.queue import Queue
+from orchestrator.services.bench import Bench
+from orchestrator.store.queue.queue import Queue
 from tests.browser.playing import Player
-from tests.stores import sqlite_database
+from tests.factories.stores import sqlite_database
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,21 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from orchestrator.annotations import AnnotationChange
-from orchestrator.footprints import Question
 from orchestrator.jobs import LeasePolicy
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.specs.footprints import Question
 from orchestrator.store import trials
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.registry import study
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import planned, trial_run
 from tests.browser.conftest import Eyes
 from tests.browser.playing import DEMO
 from tests.browser.serving import Site
-from tests.reference.made_scaling import scaling_spec
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import claim, result
-from worker.footprint_records import Footprint, OptimizerFootprint
+from tests.factories.scaling import scaling_spec
+from tests.factories.stores import claim, result
+from tests.factories.sweep import sweep_spec
+from worker.records.footprint import Footprint, OptimizerFootprint
 
 pytestmark = pytest.mark.browser
 axe = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")

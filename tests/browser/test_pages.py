@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.experiments import Candidate
+from orchestrator.kinds.comparison import Candidate
 from tests.browser.playing import DEMO
 
 pytestmark = pytest.mark.browser

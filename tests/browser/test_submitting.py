@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.footprints import Question
+from orchestrator.specs.footprints import Question
 from tests.browser.playing import DEMO
 
 pytestmark = pytest.mark.browser

@@ -5,11 +5,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.footprints import Question
+from orchestrator.specs.footprints import Question
 from tests.browser.playing import DEMO
-from worker.footprint_records import Footprint, OptimizerFootprint
-from worker.probes.specs import Probes
-from worker.spec import RunSpec
+from worker.records.footprint import Footprint, OptimizerFootprint
+from worker.spec.probes import Probes
+from worker.spec.run import RunSpec
 
 pytestmark = pytest.mark.browser
 FIGURES = 7

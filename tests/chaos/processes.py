@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import psutil
 
-from api.data_folder import read_note
+from api.processes.data_folder import read_note
 
 Found = TypeVar("Found")
 

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import psutil
 
-from api.client import Client, ClientError
-from api.data_folder import read_note
+from api.client.client import Client, ClientError
+from api.processes.data_folder import read_note
 from orchestrator.errors import OrchestratorError
 from tests.chaos.killable_postgresql import KillablePostgresql
 from tests.chaos.processes import ATTEMPT, api_of, attempts_of, dispatcher_of, gcs_of, raylet_of

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from api.client import Client, ClientError
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client, ClientError
 from orchestrator.jobs import RunStatus
-from orchestrator.webhook_records import WebhookRequest
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.webhooks.records import WebhookRequest
 from tests.chaos.processes import (
     api_of,
     attempts_of,

@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from api.client import Client
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
-from orchestrator.service import Bench
-from orchestrator.store import maintenance
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.services.bench import Bench
+from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.tables import attempts, events, results
 from tests.chaos.killable_postgresql import killable_postgresql
 from tests.chaos.rampage import Rampage, rampage_on, until
 from tests.chaos.undisturbed import course_of, undisturbed_courses
+from tests.factories.stores import postgresql_programs
 from tests.integration.small_comparison import small_comparison
-from tests.stores import postgresql_programs
 
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Client
-from api.data_folder import lock_data_folder
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client
+from api.processes.data_folder import lock_data_folder
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
 from tests.chaos.processes import running_service, until, url_of
 from tests.integration.small_comparison import small_comparison

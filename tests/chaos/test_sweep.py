@@ -10,14 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from api.client import Client
+from api.client.client import Client
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import planned
 from orchestrator.records import ExperimentRecord, RunRecord
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import planned
 from tests.chaos.processes import living, running_service, sweep_drivers_of, until, url_of
-from tests.reference.made_sweep import sweep_spec
-from worker.record import Verdict
+from tests.factories.sweep import sweep_spec
+from worker.records.result import Verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

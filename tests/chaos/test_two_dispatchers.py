@@ -18,15 +18,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import ExperimentRecord
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
 from tests.chaos.processes import dispatcher_of, family, running_service, until
+from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from tests.integration.small_comparison import small_comparison
-from tests.stores import PostgresqlServer, postgresql_programs, postgresql_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(2_400)]
 

@@ -25,13 +25,13 @@ import pytest
 import ray
 import yaml
 
-from api.client import Client, ClientError
+from api.client.client import Client, ClientError
 from orchestrator.jobs import RunStatus
 from tests.chaos.killable_postgresql import KillablePostgresql, killable_postgresql
 from tests.chaos.processes import until
 from tests.chaos.undisturbed import course_of, undisturbed_courses
+from tests.factories.stores import postgresql_programs
 from tests.integration.small_comparison import small_comparison
-from tests.stores import postgresql_programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(1800)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from tests.stores import PostgresqlServer, claim, sqlite_database
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import PostgresqlServer, claim, sqlite_database
 
 POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
 

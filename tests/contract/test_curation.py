@@ -10,19 +10,19 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from structlog.testing import capture_logs
 
-from orchestrator import removal
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, IdempotencyError, NotFoundError
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.key_records import KeyRequest, Scope
-from orchestrator.removal import remove_deleted
-from orchestrator.store import deletion
-from orchestrator.store.maintenance import faults
-from orchestrator.store.outbox import Outbox
+from orchestrator.keys import KeyRequest, Scope
+from orchestrator.retention import removal
+from orchestrator.retention.removal import remove_deleted
+from orchestrator.store.admin import deletion
+from orchestrator.store.admin.maintenance import faults
+from orchestrator.store.outgoing.exports import Outbox
 from orchestrator.store.tables import experiments, labels, metadata, removed, runs
 from tests.contract.conftest import Store
-from tests.stores import batch, comparison_spec, result
-from worker.protocol import CheckpointNotice
+from tests.factories.stores import batch, comparison_spec, result
+from worker.records.protocol import CheckpointNotice
 
 DAY = 86_400.0
 

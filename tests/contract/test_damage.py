@@ -9,15 +9,16 @@ import pytest
 import sqlalchemy as sa
 
 from orchestrator.errors import DamagedError
-from orchestrator.experiments import Tuning
-from orchestrator.exports import Format, write_results, write_series
+from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.jobs import RunStatus, Wish
+from orchestrator.kinds.comparison import Tuning
 from orchestrator.records import DamagedExperiment
-from orchestrator.store import integrity, maintenance
+from orchestrator.store import integrity
+from orchestrator.store.admin import maintenance
 from orchestrator.store.tables import chunks, experiments, observations, results, run_specs
 from tests.contract.conftest import Store, open_store, sqlite_file
-from tests.stores import batch, comparison_spec, result
-from worker.record import Observation
+from tests.factories.stores import batch, comparison_spec, result
+from worker.records.result import Observation
 
 Damage = Callable[[str], str]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from api import doctor_database
-from api.doctor_check import Check
-from api.doctor_machine import Mount, file_system, shared_by_network
+from api.doctor import database as doctor_database
+from api.doctor.finding import Check
+from api.doctor.machine import Mount, file_system, shared_by_network
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
-from tests.stores import PostgresqlServer
+from tests.factories.stores import PostgresqlServer
 
 
 def look(url: str) -> dict[str, Check]:

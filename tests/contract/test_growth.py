@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import NotFoundError
-from orchestrator.experiments import ComparisonSpec, Tuning
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus, Wish
+from orchestrator.kinds.comparison import ComparisonSpec, Tuning
+from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import RunRecord
-from orchestrator.scaling_spec import ScalingSpec
-from orchestrator.service import Bench
-from orchestrator.store.queue import Queue
+from orchestrator.services.bench import Bench
+from orchestrator.store.queue.queue import Queue
 from tests.contract.conftest import Store, sqlite_file
 from tests.contract.test_queue_races import ROUNDS, together
-from tests.reference.made_scaling import scaling_spec
-from tests.stores import comparison_spec, result
+from tests.factories.scaling import scaling_spec
+from tests.factories.stores import comparison_spec, result
 
 RATES = (1e-3, 2e-3, 4e-3)
 
@@ -152,10 +152,10 @@ FINISHER = """
 import sys
 from pathlib import Path
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from tests.stores import claim, result
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import claim, result
 
 database = Database(sys.argv[1])
 bench, queue = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets")), Queue(database, LeasePolicy())

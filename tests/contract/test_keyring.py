@@ -5,10 +5,10 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from orchestrator.errors import NotFoundError
-from orchestrator.key_records import SECRET, KeyRecord, KeyRequest, Scope
-from orchestrator.store.audit import AuditLine, AuditLog
+from orchestrator.keys import SECRET, KeyRecord, KeyRequest, Scope
+from orchestrator.store.admin.audit import AuditLine, AuditLog
+from orchestrator.store.admin.keyring import SESSION_SECONDS, Keyring
 from orchestrator.store.database import Database
-from orchestrator.store.keyring import SESSION_SECONDS, Keyring
 from orchestrator.store.tables import audit, keys, sessions
 
 DAY_SECONDS = 86_400

@@ -13,17 +13,17 @@ import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
-from orchestrator.kept import Keep, Kept, kept_of
-from orchestrator.retention import prune
-from orchestrator.service import Bench
-from orchestrator.store import maintenance
+from orchestrator.retention.local import prune
+from orchestrator.retention.policy import Keep, Kept, kept_of
+from orchestrator.services.bench import Bench
+from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import runs
 from tests.contract.conftest import POLICY, Store
-from tests.stores import PostgresqlServer, batch, claim, comparison_spec, postgresql_programs, result
-from worker.protocol import CheckpointNotice
+from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, postgresql_programs, result
+from worker.records.protocol import CheckpointNotice
 
 
 def test_a_database_that_was_used_is_sound_and_stays_so_when_vacuumed(store: Store) -> None:
@@ -152,7 +152,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
         store.bench.wish_run(ended, Wish.RETRY)
         return kept_of(status, keep)
 
-    monkeypatch.setattr("orchestrator.retention.kept_of", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.local.kept_of", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.bench.checkpoints(ended)] == [20, 40]

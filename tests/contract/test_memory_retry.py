@@ -3,11 +3,11 @@
 import pytest
 
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
-from orchestrator.store.memory_retry import halved
+from orchestrator.store.queue.memory_retry import halved
 from tests.contract.conftest import Store
-from tests.stores import comparison_spec, result
-from worker.protocol import Failure, FailureKind
-from worker.spec import Budget, Execution, OptimizerSpec, Resources, RunSpec, Workload
+from tests.factories.stores import comparison_spec, result
+from worker.records.protocol import Failure, FailureKind
+from worker.spec.run import Budget, Execution, OptimizerSpec, Resources, RunSpec, Workload
 
 TOO_LARGE = Failure(kind=FailureKind.OUT_OF_MEMORY, message="out of memory", device_seconds=2.0)
 

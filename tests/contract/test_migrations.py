@@ -11,14 +11,14 @@ from alembic.migration import MigrationContext
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
-from orchestrator.store import maintenance
+from orchestrator.services.bench import Bench
+from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.submission import Submittal
 from orchestrator.store.tables import chunks, metadata, results, run_specs
-from tests.stores import PostgresqlServer, batch, claim, comparison_spec, result
+from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, result
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from orchestrator.store.outbox import Outbox, OutboxKind
+from orchestrator.store.outgoing.exports import Outbox, OutboxKind
 from tests.contract.conftest import Store
-from tests.stores import comparison_spec, result
+from tests.factories.stores import comparison_spec, result
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from torch import nn
 from optim.build import build
 from optim.catalog import entry, names
 from optim.state import allocated_state_bytes, state_bytes
-from worker.models import BUILDERS
-from worker.presets import PRESETS, ModelPreset
+from worker.catalog.presets import PRESETS, ModelPreset
+from worker.models.build import BUILDERS
 
 STEPS = 3  # SOAP's first only looks
 SMALL_SIZES = {"intermediate_size": 48, "num_local_experts": 3}

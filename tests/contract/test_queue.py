@@ -8,19 +8,19 @@ import pytest
 
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
-from orchestrator.placement import Node, NodeId, Room
-from orchestrator.store.endings import ROOM_SECONDS
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outbox import Outbox
-from orchestrator.store.queue import MOST_NODES_LOST
+from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.messages import Messages
+from orchestrator.store.outgoing.webhooks import Webhooks
+from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.completion import ROOM_SECONDS
+from orchestrator.store.queue.queue import MOST_NODES_LOST
 from orchestrator.store.tables import attempts, results
-from orchestrator.store.webhook_messages import Messages
-from orchestrator.store.webhooks import Webhooks
-from orchestrator.webhook_policy import WebhookPolicy
-from orchestrator.webhook_records import WebhookRequest
+from orchestrator.webhooks.policy import WebhookPolicy
+from orchestrator.webhooks.records import WebhookRequest
 from tests.contract.conftest import POLICY, Store
-from tests.stores import batch, comparison_spec, result
-from worker.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
+from tests.factories.stores import batch, comparison_spec, result
+from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 
 
 def submit(store: Store, **changes: object) -> list[str]:

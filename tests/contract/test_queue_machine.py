@@ -42,13 +42,13 @@ from orchestrator.jobs import (
     Token,
     Wish,
 )
-from orchestrator.key_records import KeyRequest
-from orchestrator.service import Bench
+from orchestrator.keys import KeyRequest
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import attempts, events, outbox, results, runs
-from tests.stores import PostgresqlServer, claim, comparison_spec, result, sqlite_database
-from worker.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result, sqlite_database
+from worker.records.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
 
 # One tick (7 s) is longer than any retry's pause (at most 2 · 2 · 1.5 s), four are inside the TTL and five beyond it:
 # the model can tell what is due without knowing the jitter.

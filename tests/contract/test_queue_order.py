@@ -4,11 +4,11 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import Wish
-from orchestrator.placement import Node, NodeId
 from orchestrator.records import Standing
 from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.capacity import Node, NodeId
 from tests.contract.conftest import Store
-from tests.stores import comparison_spec, result
+from tests.factories.stores import comparison_spec, result
 
 
 def submit(store: Store, name: str, runs: int, priority: int = 0) -> None:

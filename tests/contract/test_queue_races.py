@@ -12,14 +12,14 @@ import pytest
 
 from orchestrator.errors import LeaseLostError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store import tables
-from orchestrator.store.moves import lock, select_runs
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.queue import Queue
+from orchestrator.store.transitions import lock, select_runs
 from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
-from tests.stores import PostgresqlServer, claim, comparison_spec, result
-from worker.protocol import Command, Heartbeat, HeartbeatReply, PointsBatch
-from worker.record import Point
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
+from worker.records.protocol import Command, Heartbeat, HeartbeatReply, PointsBatch
+from worker.records.result import Point
 
 ROUNDS = 12
 """Each race is run so often; every round must hold."""
@@ -212,9 +212,9 @@ SUBMITTER = """
 import sys
 from pathlib import Path
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from tests.stores import comparison_spec
+from tests.factories.stores import comparison_spec
 
 bench = Bench(Database(sys.argv[1]), LeasePolicy(), Path("/runs"), Path("/datasets"))
 while True:

@@ -7,12 +7,12 @@ import pytest
 import sqlalchemy as sa
 
 from orchestrator.jobs import AttemptOutcome, Lease
-from orchestrator.key_records import KeyRequest
-from orchestrator.store.queue import Queue
+from orchestrator.keys import KeyRequest
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import attempts
 from tests.contract.conftest import POLICY, Store
-from tests.stores import claim, comparison_spec, result
-from worker.protocol import Heartbeat
+from tests.factories.stores import claim, comparison_spec, result
+from worker.records.protocol import Heartbeat
 
 DAY_SECONDS = 86_400
 

@@ -6,8 +6,8 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import SORT_KEYS, Progress, RunFilter, RunSort
 from tests.contract.conftest import Store
-from tests.stores import batch, comparison_spec, result
-from worker.protocol import Heartbeat
+from tests.factories.stores import batch, comparison_spec, result
+from worker.records.protocol import Heartbeat
 
 
 def test_pages_of_experiments_go_from_new_to_old_without_gap_or_repetition(store: Store) -> None:

@@ -7,15 +7,15 @@ import pytest
 import sqlalchemy as sa
 
 from optim.catalog.plugins import VARIABLE
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import RunStatus, Wish
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import integrity
 from orchestrator.store.integrity import checksum
-from orchestrator.store.queue import REFUSED_SECONDS
+from orchestrator.store.queue.queue import REFUSED_SECONDS
 from orchestrator.store.tables import experiments, run_specs
 from tests.contract.conftest import Store
-from tests.stores import comparison_spec
-from worker.spec import OptimizerSpec
+from tests.factories.stores import comparison_spec
+from worker.spec.run import OptimizerSpec
 
 
 def lose_the_optimizer(store: Store, experiment_id: str) -> None:

@@ -9,9 +9,9 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import RunFilter, RunRecord
 from orchestrator.store import reads
-from orchestrator.store.remembered import FEW, EndedRuns
+from orchestrator.store.ended_runs import FEW, EndedRuns
 from tests.contract.conftest import Store
-from tests.stores import comparison_spec, result
+from tests.factories.stores import comparison_spec, result
 
 
 def plain(store: Store, experiment_id: str) -> tuple[RunRecord, ...]:

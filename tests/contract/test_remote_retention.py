@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import retention
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
-from orchestrator.kept import Keep, Kept, kept_of
-from orchestrator.remote_retention import Told, prune_remote, surplus
-from orchestrator.removal import remove_deleted
+from orchestrator.retention import local
+from orchestrator.retention.policy import Keep, Kept, kept_of
+from orchestrator.retention.remote import Told, prune_remote, surplus
+from orchestrator.retention.removal import remove_deleted
 from tests.contract.conftest import Store
-from tests.stores import comparison_spec, result
-from worker.protocol import CheckpointNotice
-from worker.remote_checkpoints import RemoteCheckpoint
-from worker.remote_folder import RemoteFolder
+from tests.factories.stores import comparison_spec, result
+from worker.records.protocol import CheckpointNotice
+from worker.remote.checkpoints import RemoteCheckpoint
+from worker.remote.folder import RemoteFolder
 
 
 def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newer(store: Store, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
         return kept_of(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
-    monkeypatch.setattr("orchestrator.remote_retention.kept_of", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.remote.kept_of", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
     assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [10]
@@ -117,9 +117,9 @@ def test_a_service_that_stops_does_not_wait_for_storage(
         return {}
 
     monkeypatch.setattr(RemoteFolder, "sizes", stuck)
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(retention, "STOP_SECONDS", 0.2)
-    looking = retention.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
+    monkeypatch.setattr(local, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(local, "STOP_SECONDS", 0.2)
+    looking = local.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
     looking.start()
     assert reached.wait(60)
     started = time.monotonic()

@@ -7,15 +7,15 @@ from typing import Protocol
 
 import pytest
 
-from tests.reference.attempt_service import TOKEN, AttemptService
-from tests.reference.made_record import made_result
-from tests.reference.made_spec import made_spec
-from worker.http_reporter import HttpReporter
+from tests.factories.record import made_result
+from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.meters.clock import DeviceClock
-from worker.protocol import Assignment, CheckpointNotice, Command, Failure, FailureKind, Stopped
-from worker.record import Observation, Point, Record
-from worker.reporter import FileReporter, MemoryReporter, Reporter, read_observations, read_points
-from worker.service import ServiceClient
+from worker.records.protocol import Assignment, CheckpointNotice, Command, Failure, FailureKind, Stopped
+from worker.records.result import Observation, Point, Record
+from worker.reporting.client import ServiceClient
+from worker.reporting.http import HttpReporter
+from worker.reporting.reporter import FileReporter, MemoryReporter, Reporter, read_observations, read_points
 
 
 class Listener(Protocol):

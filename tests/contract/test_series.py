@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from orchestrator.columns import FIELDS, columns_of
 from orchestrator.jobs import AttemptOutcome, Lease
-from orchestrator.store.chunks import decode, encode
-from orchestrator.store.series import FULL_POINTS, MERGE_BATCHES
+from orchestrator.store.series import FULL_POINTS, MERGE_BATCHES, decode, encode
 from orchestrator.store.tables import chunks
 from tests.contract.conftest import Store
-from tests.stores import batch, comparison_spec, result
-from worker.protocol import PointsBatch
-from worker.record import Observation, Point
+from tests.factories.stores import batch, comparison_spec, result
+from worker.records.protocol import PointsBatch
+from worker.records.result import Observation, Point
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 points = st.builds(

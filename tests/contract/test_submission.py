@@ -9,19 +9,19 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.errors import ConflictError, IdempotencyError, MissingDataError, StoreError
-from orchestrator.experiments import expand
 from orchestrator.jobs import LeasePolicy
-from orchestrator.key_records import KeyRequest
+from orchestrator.keys import KeyRequest
+from orchestrator.kinds.comparison import expand
+from orchestrator.kinds.scaling import ScalingSpec, Size, TokenBudget
 from orchestrator.records import RunFilter, Submission
-from orchestrator.remote import Remote
-from orchestrator.scaling_spec import ScalingSpec, Size, TokenBudget
-from orchestrator.service import Bench
+from orchestrator.retention.policy import Remote
+from orchestrator.services.bench import Bench
+from orchestrator.services.submission import Proposal
 from orchestrator.store import reads, series, submission
 from orchestrator.store.database import Database
 from orchestrator.store.submission import LARGE_RUNS, Submittal, submit_together
-from orchestrator.submitting import Proposal
 from tests.contract.conftest import Store
-from tests.stores import batch, comparison_spec
+from tests.factories.stores import batch, comparison_spec
 
 
 def test_a_new_experiment_is_answered_as_it_is_read(store: Store) -> None:

@@ -10,19 +10,19 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from orchestrator.dispatcher import Dispatcher
-from orchestrator.experiments import Tuning
+from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import Lease
-from orchestrator.placement import Node, NodeId
+from orchestrator.kinds.comparison import Tuning
+from orchestrator.kinds.trials import planned, trial_run
 from orchestrator.store import trials
 from orchestrator.store.leadership import Leadership
-from orchestrator.trials import planned, trial_run
+from orchestrator.store.queue.capacity import Node, NodeId
 from tests.contract.conftest import Store
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import comparison_spec, result
-from worker import tracing
+from tests.factories.stores import comparison_spec, result
+from tests.factories.sweep import sweep_spec
 from worker.attempt import traced
 from worker.errors import TracingError
+from worker.reporting import tracing
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_without_an_endpoint_nothing_is_recorded(store: Store, monkeypatch: pyte
 
 def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
-    script = "import sys, api.serve, worker.attempt; from worker import tracing; tracing.configure('x'); "
+    script = "import sys, api.processes.api, worker.attempt; from worker import tracing; tracing.configure('x'); "
     script += "assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
 

@@ -6,19 +6,19 @@ import pytest
 
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import Lease, RunStatus, Wish
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import Spending, planned, trial_run
 from orchestrator.records import RunRecord
 from orchestrator.store import trials
-from orchestrator.store.outbox import Outbox
+from orchestrator.store.outgoing.exports import Outbox
 from orchestrator.store.trials import Glance
-from orchestrator.sweep_trial import LOST, Told, reports
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import Spending, planned, trial_run
+from orchestrator.sweeps.trial_follower import LOST, Told, reports
 from tests.contract.conftest import Store
 from tests.contract.test_queue_races import ROUNDS, together
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import result
-from worker.protocol import Command, Heartbeat, PointsBatch
-from worker.record import Point, Verdict
+from tests.factories.stores import result
+from tests.factories.sweep import sweep_spec
+from worker.records.protocol import Command, Heartbeat, PointsBatch
+from worker.records.result import Point, Verdict
 
 ASHA = sweep_spec(algorithm="asha")
 

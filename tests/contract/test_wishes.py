@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import ConflictError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
 from tests.contract.conftest import POLICY, Store
-from tests.stores import comparison_spec, result
-from worker.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
+from tests.factories.stores import comparison_spec, result
+from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 
 
 def submit(store: Store, runs: int = 1) -> list[str]:

@@ -39,7 +39,7 @@ CHECKS = (
     "allow_header_conformance",
     "use_after_free",
 )
-"""All but those of access, which `api/scopes.py` and its matrix of callers say more of."""
+"""All but those of access, which `api/auth/scopes.py` and its matrix of callers say more of."""
 SEED = 20_251_009
 ACCEPTED = ("2xx", "304", "404", "409", "412")
 """How what a schema allows may be answered: what it names may be gone, in another state, or changed meanwhile."""

@@ -17,20 +17,20 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from orchestrator.errors import LeaseLostError
-from orchestrator.key_records import KeyRequest, Scope
-from orchestrator.kinds import read_spec
-from orchestrator.service import Bench
+from orchestrator.keys import KeyRequest, Scope
+from orchestrator.kinds.kind import read_spec
+from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.services.bench import Bench
 from orchestrator.store import trials
-from orchestrator.trials import planned, trial_run
-from orchestrator.webhook_policy import WebhookPolicy
-from orchestrator.webhook_records import WebhookRequest
+from orchestrator.webhooks.policy import WebhookPolicy
+from orchestrator.webhooks.records import WebhookRequest
 from tests.browser.playing import PlayedRun, Player
 from tests.browser.serving import opened_bench
+from tests.factories.scaling import scaling_fields
+from tests.factories.sweep import sweep_spec
 from tests.integration.api_service import comparison_fields
-from tests.reference.made_scaling import scaling_fields
-from tests.reference.made_sweep import sweep_spec
-from worker.attempt_log import log_path
-from worker.spec_base import canonical_json
+from worker.reporting.log import log_path
+from worker.schema import canonical_json
 
 HOOKS = "https://hooks.example/"
 NO_THROTTLE = 1e9

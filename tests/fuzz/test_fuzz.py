@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.scopes import Access, place_of
+from api.auth.scopes import Access, place_of
 from tests.fuzz.fuzzing import SEED, Report, fuzzed
 from tests.fuzz.house import House, furnished
 

@@ -11,13 +11,13 @@ from typing import Any
 import uvicorn
 
 from api.app import create_app
-from api.serve import server_config
+from api.processes.api import server_config
 from orchestrator.jobs import LeasePolicy
-from orchestrator.remote import NOWHERE, Remote
-from orchestrator.service import Bench
+from orchestrator.retention.policy import NOWHERE, Remote
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue import Queue
-from tests.stores import sqlite_database
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import sqlite_database
 
 
 @dataclass

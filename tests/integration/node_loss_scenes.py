@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.dispatcher import Ended
+from orchestrator.dispatch.dispatcher import Ended
+from orchestrator.dispatch.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, RunId, Token
-from orchestrator.placement import NodeId
-from orchestrator.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
+from orchestrator.store.queue.capacity import NodeId
 from tests.chaos.processes import until
-from tests.reference.made_spec import made_spec
+from tests.factories.specification import made_spec
 
 pytestmark = pytest.mark.timeout(300)
 

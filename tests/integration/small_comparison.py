@@ -1,7 +1,7 @@
 """A comparison that the real service finishes in seconds: six runs of twenty steps."""
 
-from orchestrator.experiments import Candidate, ComparisonSpec
-from worker.spec import Budget, DataSpec, Evaluation, Schedule, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 
 def small_comparison(

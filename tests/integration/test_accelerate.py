@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from optim.adapm import AdaPM, AdaPMMini
-from worker.tiny_models import batch, tiny_gpt2
+from worker.checks.tiny_models import batch, tiny_gpt2
 
 LR = 3e-3
 

@@ -1,4 +1,4 @@
-"""Every route × every kind of caller: who gets in is what the table in api/scopes.py says, and nothing else.
+"""Every route × every kind of caller: who gets in is what the table in api/auth/scopes.py says, and nothing else.
 
 The routes are those of the application itself and of its OpenAPI document: a new one fails here until it is placed.
 """
@@ -13,13 +13,13 @@ from fastapi import FastAPI, routing
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.scopes import PLACES, Access, place_of
-from api.throttle import Throttle
-from orchestrator.key_records import KeyRequest, Scope
-from orchestrator.service import Bench
+from api.auth.scopes import PLACES, Access, place_of
+from api.auth.throttle import Throttle
+from orchestrator.keys import KeyRequest, Scope
+from orchestrator.services.bench import Bench
 from orchestrator.store.tables import keys
 from tests.browser.serving import opened_bench
-from tests.stores import claim, comparison_spec
+from tests.factories.stores import claim, comparison_spec
 
 UNKNOWN = "adapm_0123456789_" + "x" * 43
 CALLERS = ("nobody", "unknown", "viewer", "submitter", "admin", "revoked", "expired", "lease", "session")
@@ -96,7 +96,7 @@ def routes_of(app: FastAPI) -> set[str]:
 def test_every_route_is_placed_once(house: House):
     placed = [place.route for place in PLACES]
     assert len(placed) == len(set(placed))
-    assert routes_of(house.app) == set(placed), "place it in api/scopes.py"
+    assert routes_of(house.app) == set(placed), "place it in api/auth/scopes.py"
 
 
 def test_every_operation_of_the_document_is_placed_and_says_what_it_asks_for(house: House):

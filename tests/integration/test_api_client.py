@@ -14,9 +14,9 @@ from typing import Any
 import numpy
 import pytest
 
-from api.client import Client, ClientError, InputError
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client, ClientError, InputError
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
 
 
@@ -110,7 +110,7 @@ def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service:
 
 
 def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Client, monkeypatch):
-    monkeypatch.setattr("api.client.PAGE_LIMIT", 3)
+    monkeypatch.setattr("api.client.client.PAGE_LIMIT", 3)
     spec = ComparisonSpec.model_validate(comparison_fields(seeds=list(range(5))))
     experiment = service.bench.submit(spec).experiment
     assert client.runs(experiment_id=experiment.id) == service.bench.runs(experiment_id=experiment.id)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.client import Client, ClientError
+from api.client.client import Client, ClientError
 from orchestrator.annotations import AnnotationChange
 from tests.integration.api_service import Service, comparison_fields, serving
 

@@ -9,10 +9,10 @@ import httpx2
 import pytest
 
 from optim import catalog
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.kinds.comparison import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
-from worker import presets
-from worker.tasks.specs import LINEAR_MODEL
+from worker.catalog import presets
+from worker.spec.task import LINEAR_MODEL
 
 PROBLEM = "application/problem+json"
 

@@ -10,19 +10,19 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.auditing import MOST_STRANGERS
-from api.auth import FAILURES_AT_ONCE
-from api.callers import BELIEVED_SECONDS, Callers, Shown
-from api.client import Client, ClientError
-from api.own_key import KeyUnreadableError, own_key
-from api.throttle import MOST_BUCKETS, Throttle
+from api.auth.callers import BELIEVED_SECONDS, Callers, Shown
+from api.auth.client_key import KeyUnreadableError, own_key
+from api.auth.throttle import MOST_BUCKETS, Throttle
+from api.client.client import Client, ClientError
+from api.middleware.audit import MOST_STRANGERS
+from api.middleware.authentication import FAILURES_AT_ONCE
 from orchestrator.errors import StoreError
-from orchestrator.key_records import KeyRecord, KeyRequest, Scope
-from orchestrator.service import Bench
-from orchestrator.store.keyring import Keyring
+from orchestrator.keys import KeyRecord, KeyRequest, Scope
+from orchestrator.services.bench import Bench
+from orchestrator.store.admin.keyring import Keyring
 from tests.browser.serving import opened_bench
+from tests.factories.stores import comparison_spec
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.stores import comparison_spec
 
 ORIGIN = {"Origin": "http://127.0.0.1"}
 
@@ -389,7 +389,7 @@ def test_strangers_cannot_fill_the_audit_log(bench: Bench, keys):
 
 
 def test_failed_logins_of_a_minute_are_counted_when_it_is_over(http: TestClient, bench: Bench, keys, monkeypatch):
-    monkeypatch.setattr("api.auditing.MINUTE_SECONDS", 0.05)
+    monkeypatch.setattr("api.middleware.audit.MINUTE_SECONDS", 0.05)
 
     def targets() -> list[str]:
         return [line.target for line in bench.audit.page(limit=200)]

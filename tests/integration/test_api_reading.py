@@ -13,17 +13,17 @@ import pyarrow.parquet
 import pytest
 
 from api.app import NOUNS
-from api.client import Client
-from api.queries import LIKE_PAGES, known_queries
+from api.auth.scopes import ROUTES, Access
+from api.client.client import Client
+from api.middleware.query_check import LIKE_PAGES, known_queries
 from api.routes import attempts, exports
-from api.scopes import ROUTES, Access
-from orchestrator.experiments import Candidate
-from orchestrator.exports import write_results
+from orchestrator.export.files import write_results
 from orchestrator.jobs import Lease
+from orchestrator.kinds.comparison import Candidate
+from tests.factories.stores import batch, claim, comparison_spec, result
 from tests.integration.api_service import Service, serving
-from tests.stores import batch, claim, comparison_spec, result
-from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 FORMULA = "=HYPERLINK('http://x')"
 

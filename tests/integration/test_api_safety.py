@@ -12,15 +12,15 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from api import openapi_examples
 from api.app import NOUNS, create_app
-from api.queries import known_queries
+from api.middleware.query_check import known_queries
+from api.openapi import document
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
-from orchestrator.store.queue import Queue
-from orchestrator.webhook_policy import WebhookPolicy
+from orchestrator.services.bench import Bench
+from orchestrator.store.queue.queue import Queue
+from orchestrator.webhooks.policy import WebhookPolicy
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestC
         database.close()
 
 
-EXAMPLES = json.loads(openapi_examples.FILE.read_text())
+EXAMPLES = json.loads(document.FILE.read_text())
 """By operation: `POST /v1/experiments`."""
 
 

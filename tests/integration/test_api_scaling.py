@@ -12,18 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
-from api.client import Client
-from orchestrator.documents import ExperimentDocument
-from orchestrator.fit_records import FitReport
+from api.client.client import Client
+from orchestrator.analysis.laws.records import FitReport
+from orchestrator.export.document import ExperimentDocument
 from orchestrator.jobs import RunStatus
-from orchestrator.scaling_spec import ScalingSpec
+from orchestrator.kinds.scaling import ScalingSpec
+from tests.factories.scaling import scaling_spec
+from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, serving
-from tests.reference.made_scaling import scaling_spec
-from tests.stores import claim, result
-from worker import presets
-from worker.footprint import footprint
-from worker.record import Verdict
-from worker.sizes import parameter_count
+from worker.catalog import presets
+from worker.catalog.presets import parameter_count
+from worker.footprint.count import footprint
+from worker.records.result import Verdict
 
 HOSTILE = "<script>alert(1)</script> =1+1 $x$ & _y_"
 

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
-from api.client import Client
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Comparison
+from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.stores import claim, result
-from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 SIZES = (10**6, 10**7, 10**8, 10**9)
 """Model sizes that the played results claim."""

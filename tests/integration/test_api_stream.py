@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.async_client import AsyncClient
-from api.client import Client, ClientError
-from orchestrator.experiments import ComparisonSpec
+from api.client.async_client import AsyncClient
+from api.client.client import Client, ClientError
+from orchestrator.kinds.comparison import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.cut_connections import Relay, relay
 

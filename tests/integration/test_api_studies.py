@@ -6,13 +6,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api.client import Client, ClientError
+from api.client.client import Client, ClientError
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.evidence_files import evidence_path, write_evidence
 from orchestrator.studies.findings import Answer, Finding
 from orchestrator.studies.registry import names, study
+from orchestrator.studies.results import evidence_path, write_evidence
+from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, serving
-from tests.stores import claim, result
 
 NOTHING = Finding(
     answer=Answer.MISSING, measured=Answer.MISSING, sentence="not run yet", measures=(), notes=(), machines=()
@@ -110,7 +110,7 @@ def test_what_says_nothing_is_called_no_result(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published for a plan that has since changed, and nothing of our own."""
-    monkeypatch.setattr("orchestrator.studies.judging._finding", lambda *_: NOTHING)
+    monkeypatch.setattr("orchestrator.studies.judgement._finding", lambda *_: NOTHING)
     page = look(f"{service.url}/studies/loss-curves").text
     assert "published for another plan" in page and "published result" not in page
     listing = look(f"{service.url}/studies").text

@@ -10,14 +10,14 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli.app import main
-from api.client import Client, ClientError
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client, ClientError
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import planned, trial_run
 from orchestrator.store import trials
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import planned, trial_run
+from tests.factories.stores import claim, result
+from tests.factories.sweep import sweep_fields, sweep_spec
 from tests.integration.api_service import Service, serving
-from tests.reference.made_sweep import sweep_fields, sweep_spec
-from tests.stores import claim, result
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "example-sweep.yaml"

@@ -6,13 +6,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.client import Client
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
-from tests import stores
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.factories import stores
 from tests.integration.api_service import Service, comparison_fields, serving
-from worker.protocol import PointsBatch
-from worker.record import Environment, PeakMemory, Point, Result, Verdict
+from worker.records.protocol import PointsBatch
+from worker.records.result import Environment, PeakMemory, Point, Result, Verdict
 
 
 @pytest.fixture

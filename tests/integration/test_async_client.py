@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from api.async_client import AsyncClient
-from api.client import Client, ClientError
-from orchestrator.experiments import ComparisonSpec
+from api.client.async_client import AsyncClient
+from api.client.client import Client, ClientError
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.factories.stores import batch, claim
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.stores import batch, claim
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "client.md"
 

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.data_folder import lock_data_folder, write_note
-from orchestrator.experiments import ComparisonSpec
+from api.processes.data_folder import lock_data_folder, write_note
+from orchestrator.kinds.comparison import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
 
 REPOSITORY = Path(__file__).parents[2]
@@ -237,7 +237,7 @@ def test_what_does_not_exist_is_exit_code_1_and_a_sentence(cli, words: tuple[str
 
 @pytest.mark.parametrize("words", [("ls",), ("show", "x"), ("watch", "x"), ("compare", "x", "--json"), ("cancel", "x")])
 def test_no_service_is_exit_code_3_and_says_how_to_start_one(words: tuple[str, ...], monkeypatch):
-    monkeypatch.setattr("api.client.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("api.client.client.FIRST_PAUSE_SECONDS", 0.01)
     result = CliRunner().invoke(main, [*words, "--url", "http://127.0.0.1:9"])
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr.splitlines() == [

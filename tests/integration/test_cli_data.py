@@ -14,11 +14,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.client import Client, ClientError
+from api.client.client import Client, ClientError
+from tests.factories.dataset import MadeSource, prepare_made_dataset
+from tests.factories.repository import make_repository
 from tests.integration.api_service import comparison_fields, serving
-from tests.reference.made_dataset import MadeSource, prepare_made_dataset
-from tests.reference.made_repository import make_repository
-from worker.data import catalog
+from worker.catalog import datasets
 from worker.data.conversation_store import ensure_conversations
 
 REPOSITORY = Path(__file__).parents[2]
@@ -107,10 +107,10 @@ def test_few_held_out_tokens_are_told(corpus: Path) -> None:
 def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's own way from the catalog through `datasets`, with the repository on this disk."""
     make_repository(tmp_path / "c4", "c4")
-    entry = catalog.dataset("c4")
+    entry = datasets.dataset("c4")
     assert entry is not None and entry.hub is not None
     here = replace(entry, hub=replace(entry.hub, repository=str(tmp_path / "c4")))
-    monkeypatch.setattr(catalog, "DATASETS", (here,))
+    monkeypatch.setattr(datasets, "DATASETS", (here,))
     done = bench("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
     assert done.exit_code == 0, done.stderr
     manifest = json.loads(done.stdout)

@@ -9,11 +9,11 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
+from api.auth.bind_check import OpenDoorError, is_loopback
 from api.cli.app import main
-from api.open_door import OpenDoorError, is_loopback
-from api.serve import allowed_hosts
-from api.supervisor import Supervisor, children_environment
-from orchestrator.key_records import SECRET
+from api.processes.api import allowed_hosts
+from api.processes.supervisor import Supervisor, children_environment
+from orchestrator.keys import SECRET
 from orchestrator.logs import configure_logs
 from orchestrator.settings import Settings
 from tests.integration.api_service import comparison_fields, serving
@@ -61,7 +61,7 @@ def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path):
 def test_the_first_key_says_before_it_is_made_that_it_closes_the_service(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
     words = ("keys", "create", "--data", str(tmp_path / "d"), "--label", "x")
-    monkeypatch.setattr("api.cli.keys._on_a_terminal", lambda: True)
+    monkeypatch.setattr("api.cli.admin.keys._on_a_terminal", lambda: True)
     undone = say(*words, status=2)
     assert undone.stdout == "" and "from now on whoever shows none is refused" in undone.stderr
     assert "without --url" in undone.stderr and "--scope admin" in undone.stderr

@@ -11,12 +11,12 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from orchestrator.jobs import Lease
-from orchestrator.remote import Remote
+from orchestrator.retention.policy import Remote
 from orchestrator.store.migrations import newest_revision
+from tests.factories.stores import batch, claim, comparison_spec
 from tests.integration.api_service import Service, serving
-from tests.stores import batch, claim, comparison_spec
-from worker.attempt_log import log_path
-from worker.remote_folder import RemoteFolder
+from worker.remote.folder import RemoteFolder
+from worker.reporting.log import log_path
 
 Cli = Callable[..., Result]
 

@@ -14,10 +14,10 @@ import httpx2
 import pytest
 
 from api.app import create_app
-from api.client import Client
+from api.client.client import Client
 from orchestrator.jobs import Wish
-from orchestrator.key_records import KeyRequest
-from orchestrator.webhook_records import WebhookRequest
+from orchestrator.keys import KeyRequest
+from orchestrator.webhooks.records import WebhookRequest
 from tests.browser.serving import opened_bench
 from tests.integration.api_service import comparison_fields
 

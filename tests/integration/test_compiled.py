@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.build import build
-from worker.tiny_models import batch, loss_of, tiny_gpt2
+from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
 
 
 def steps(model: nn.Module, optimizer: AdaPM, first: int, last: int) -> list[float]:

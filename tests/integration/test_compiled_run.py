@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from tests.reference.made_stepper import executed
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.specification import made_spec
+from tests.factories.stepper import executed
 from worker.errors import RunStoppedError
-from worker.execution import forget_compiled
-from worker.protocol import Command
-from worker.record import Point, Verdict
-from worker.reporter import MemoryReporter
+from worker.models.build import forget_compiled
+from worker.records.protocol import Command
+from worker.records.result import Point, Verdict
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
 pytestmark = [

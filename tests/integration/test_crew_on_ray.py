@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Client
-from orchestrator.experiments import Candidate, ComparisonSpec, expand
+from api.client.client import Client
 from orchestrator.jobs import RunStatus
-from worker.reporter import MemoryReporter
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, expand
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import Budget, DataSpec, Evaluation, Resources, RunSpec, Schedule, Workload
+from worker.spec.run import Budget, DataSpec, Evaluation, Resources, RunSpec, Schedule, Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 

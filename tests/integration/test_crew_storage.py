@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.reference.made_crew import exit_codes, started
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from tests.reference.made_stepper import executed
-from tests.reference.s3_server import BUCKET, S3Server, s3_server
-from worker import crew_attempt
-from worker.crew import Crew
-from worker.crew_folder import LeaveNote
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.process_group import exit_codes, started
+from tests.factories.specification import made_spec
+from tests.factories.stepper import executed
+from tests.fakes.s3_server import BUCKET, S3Server, s3_server
+from worker import rank_attempt
 from worker.data.remote_datasets import push
+from worker.distributed.mailbox import LeaveNote
+from worker.distributed.process_group import Crew
 from worker.errors import WorkerError
-from worker.record import Point, Result
-from worker.remote_checkpoints import RemoteCheckpoints, complete
-from worker.reporter import FileReporter, SilentReporter, read_points
+from worker.records.result import Point, Result
+from worker.remote.checkpoints import RemoteCheckpoints, complete
+from worker.reporting.reporter import FileReporter, SilentReporter, read_points
 from worker.run import Folders, run
-from worker.spec import Resources
+from worker.spec.run import Resources
 
 SPEC = executed(made_spec(optimizer="adapm", steps=10), "fp32").model_copy(update={"resources": Resources(processes=2)})
 DATASETS = f"s3://{BUCKET}/crew-datasets"
@@ -73,8 +73,8 @@ def train(
         except WorkerError as error:
             (machine / "run" / "error").write_text(f"{type(error).__name__}: {error}")
     else:
-        crew_attempt.attend(crew.folder, crew, lambda: run(SPEC, SilentReporter(), folders, **options))
-    crew_attempt._leave(crew)
+        rank_attempt.attend(crew.folder, crew, lambda: run(SPEC, SilentReporter(), folders, **options))
+    rank_attempt._leave(crew)
 
 
 def losses(points: list[Point]) -> list[tuple[float | None, ...]]:

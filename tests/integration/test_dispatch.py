@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from api import dispatch as dispatching
+from api.processes import dispatcher as dispatching
 from orchestrator.errors import StoreError
 from orchestrator.settings import Settings
 

@@ -23,7 +23,7 @@ from optim.baselines.adam_mini import AdamMini
 from optim.baselines.shampoo import Shampoo
 from optim.build import build
 from optim.errors import ShardedParametersError
-from worker.tiny_models import batch, tiny_gpt2, train
+from worker.checks.tiny_models import batch, tiny_gpt2, train
 
 STEPS = 4
 LR = 3e-3

@@ -22,11 +22,11 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from api import doctor_machine, doctor_services
 from api.cli.app import main
-from api.doctor_check import Check
-from api.doctor_round import Look, go_round
-from orchestrator import ray_session
+from api.doctor import machine, services
+from api.doctor.finding import Check
+from api.doctor.round import Look, go_round
+from orchestrator.dispatch import ray_session
 from orchestrator.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,10 +34,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 def test_what_hangs_crashes_or_stumbles_is_a_finding_and_the_round_goes_on():
     seconds = {"hang": 0.5, "crash": 60.0, "stumble": 60.0}
-    looks = [
-        Look(name=name, function=f"tests.reference.odd_looks:{name}", seconds=most) for name, most in seconds.items()
-    ]
-    looks.append(Look(name="Python", function="api.doctor_machine:python"))
+    looks = [Look(name=name, function=f"tests.fakes.odd_looks:{name}", seconds=most) for name, most in seconds.items()]
+    looks.append(Look(name="Python", function="api.doctor.machine:python"))
     found = list(go_round(looks))
     assert [(check.name, check.ok) for check in found] == [
         ("hang", False),
@@ -101,7 +99,7 @@ def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path):
 
 def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("api.doctor_round.LOOKS", ())
+    monkeypatch.setattr("api.doctor.round.LOOKS", ())
     Path("adapm-bench.toml").write_text("port = \n")
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert result.exit_code == 1
@@ -123,19 +121,19 @@ def test_a_disk_below_its_floor_a_quota_and_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     settings = Settings(data_folder=tmp_path, free_bytes=2**53)
-    check = told(doctor_machine.data_folder(settings), "disk")
+    check = told(machine.data_folder(settings), "disk")
     assert not check.ok
     assert "ADAPM_BENCH_FREE_BYTES" in check.way_out
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        check = told(doctor_machine.data_folder(settings), "disk")
+        check = told(machine.data_folder(settings), "disk")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "takes no file of 1 MiB" in check.found
     assert "quota" in check.way_out
     sound = Settings(data_folder=tmp_path / "made" / "later", free_bytes=0)
-    assert [(check.name, check.ok) for check in doctor_machine.data_folder(sound)] == [
+    assert [(check.name, check.ok) for check in machine.data_folder(sound)] == [
         ("data folder", True),
         ("disk", True),
         ("locks", True),
@@ -146,9 +144,9 @@ def test_a_disk_below_its_floor_a_quota_and_a_file_system_without_locks(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", without_locks)
-    assert not told(doctor_machine.data_folder(sound), "locks").ok
+    assert not told(machine.data_folder(sound), "locks").ok
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    assert "one lock to two" in told(doctor_machine.data_folder(sound), "locks").found
+    assert "one lock to two" in told(machine.data_folder(sound), "locks").found
 
 
 @contextmanager
@@ -182,7 +180,7 @@ def answering(status: int, text: str) -> Iterator[str]:
 )
 def test_servers_of_mlflow(status: int, text: str, ok: bool, words: str):
     with answering(status, text) as url:
-        check = doctor_services.mlflow_server(url, "3.17.2")
+        check = services.mlflow_server(url, "3.17.2")
     assert check.ok is ok
     assert words in check.way_out
 
@@ -191,13 +189,13 @@ def test_something_else_on_the_services_port(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
     with answering(200, "hello") as url:
         port = int(url.rpartition(":")[2])
-        (check,) = doctor_machine.service(Settings(port=port))
+        (check,) = machine.service(Settings(port=port))
         monkeypatch.setenv("ADAPM_BENCH_URL", url)
-        (named,) = doctor_machine.service(Settings())
+        (named,) = machine.service(Settings())
     assert not named.ok
     assert f"process {os.getpid()}" in named.way_out
     assert not check.ok
-    (gone,) = doctor_machine.service(Settings())
+    (gone,) = machine.service(Settings())
     assert "unset ADAPM_BENCH_URL" in gone.way_out
 
 
@@ -212,17 +210,17 @@ def test_something_else_on_the_services_port(monkeypatch: pytest.MonkeyPatch):
 def test_addresses_without_a_cluster(address: str, words: str):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         closed = str(listener.getsockname()[1])
-    check = doctor_services.cluster(address.replace("{closed}", closed), "2.60.0")
+    check = services.cluster(address.replace("{closed}", closed), "2.60.0")
     assert not check.ok
     assert words.replace("{closed}", closed) in check.way_out
 
 
 def test_an_embedded_ray_wants_short_paths_and_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert doctor_services.embedded_ray("2.60.0").ok
-    monkeypatch.setattr(doctor_services, "shared_memory_free_bytes", lambda: 64 * 2**20)
-    assert "--shm-size" in doctor_services.embedded_ray("2.60.0").way_out
+    assert services.embedded_ray("2.60.0").ok
+    monkeypatch.setattr(services, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    assert "--shm-size" in services.embedded_ray("2.60.0").way_out
     monkeypatch.setattr(ray_session, "_bases", lambda: (tmp_path / ("long" * 10),))
-    check = doctor_services.embedded_ray("2.60.0")
+    check = services.embedded_ray("2.60.0")
     assert not check.ok
     assert "TMPDIR" in check.way_out
 
@@ -286,9 +284,9 @@ def test_clusters_that_answer(change: dict[str, str] | Exception, words: str, mo
             raise change
         return {"ray_version": "2.60.0", "python_version": platform.python_version()} | change, 3
 
-    monkeypatch.setattr(doctor_services, "_asked", asked)
+    monkeypatch.setattr(services, "_asked", asked)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        check = doctor_services.cluster(f"127.0.0.1:{listener.getsockname()[1]}", "2.60.0")
+        check = services.cluster(f"127.0.0.1:{listener.getsockname()[1]}", "2.60.0")
     assert check.ok is not bool(words)
     assert words in check.way_out
     assert check.ok is False or "3 nodes" in check.found

@@ -18,14 +18,14 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import planned, trial_run
 from orchestrator.store import trials
-from orchestrator.sweeps import SweepSpec
-from orchestrator.trials import planned, trial_run
-from orchestrator.webhook_policy import WebhookPolicy
+from orchestrator.webhooks.policy import WebhookPolicy
+from tests.factories.dataset import MadeSource, prepare_made_dataset
+from tests.factories.stores import comparison_spec
 from tests.integration.api_service import Service, serving
 from tests.integration.test_api_scaling import play
-from tests.reference.made_dataset import MadeSource, prepare_made_dataset
-from tests.stores import comparison_spec
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "LOG.md"})

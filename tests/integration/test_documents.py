@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch.utils.data import DataLoader
 
 from optim.adapm import AdaPM, AdaPMMini
-from worker.tiny_models import batch, loss_of, tiny_gpt2
+from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (ROOT / "docs" / "optimizers.md", ROOT / "README.md")

@@ -15,10 +15,10 @@ import httpx2
 import psutil
 import pytest
 
-from api.client import Client, ClientError
-from api.data_folder import read_note
-from orchestrator.experiments import ComparisonSpec
+from api.client.client import Client, ClientError
+from api.processes.data_folder import read_note
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
 from tests.integration.small_disk import SmallDisk, small_disk
 
 Found = TypeVar("Found")
@@ -137,12 +137,12 @@ from pathlib import Path
 from orchestrator.errors import DiskFullError
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
-from orchestrator.store.leases import Leases
-from orchestrator.store.queue import Queue
+from orchestrator.store.queue.leases import Leases
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.submission import Submittal
 from tests.integration.small_disk import fill_up
-from tests.stores import claim, comparison_spec
-from worker.protocol import Heartbeat
+from tests.factories.stores import claim, comparison_spec
+from worker.records.protocol import Heartbeat
 
 folder = Path(sys.argv[1])
 database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
@@ -186,10 +186,10 @@ import sys
 from pathlib import Path
 from tests.integration.small_disk import fill_up
 from worker.errors import ServiceUnavailableError
-from worker.outbox import MEMORY_MESSAGES, Outbox
-from worker.protocol import PointsBatch
-from worker.record import Point
-from worker.spool import Spool
+from worker.reporting.outbox import MEMORY_MESSAGES, Outbox
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
+from worker.reporting.outbox import Spool
 
 folder = Path(sys.argv[1])
 steps, away = [], True

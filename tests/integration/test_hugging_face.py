@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import ProgressCallback
 
 from optim.adapm import AdaPM, AdaPMMini
-from worker.tiny_models import batch, tiny_gpt2, tiny_llama
+from worker.checks.tiny_models import batch, tiny_gpt2, tiny_llama
 
 STEPS = 6
 LR = 3e-3

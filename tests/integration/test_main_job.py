@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from api.client import Client
-from orchestrator.experiments import Candidate
+from api.client.client import Client
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import Candidate
 from orchestrator.records import Comparison, RunRecord
 from tests.integration.small_comparison import small_comparison
-from worker.record import Verdict
+from worker.records.result import Verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 

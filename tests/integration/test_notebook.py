@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, serving
-from tests.stores import claim, result
-from worker.protocol import PointsBatch
-from worker.record import Point
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 
 from api.app import create_app
-from api.faults import Problem
-from api.links import WAYS
-from api.openapi_examples import FILE
+from api.openapi.document import FILE
+from api.openapi.links import WAYS
+from api.records import Problem
 from tests.browser.serving import opened_bench
-from tests.reference.made_examples import made_examples
+from tests.openapi_examples.write import made_examples
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
@@ -69,7 +69,7 @@ def test_what_may_be_tagged_says_so(document: dict[str, Any]):
 
 
 def test_the_examples_are_what_the_service_answers(tmp_path):
-    """Where this fails since answers have changed: `python -m tests.reference.made_examples`."""
+    """Where this fails since answers have changed: `python -m tests.openapi_examples.write`."""
     assert made_examples(tmp_path) == json.loads(FILE.read_text())
 
 

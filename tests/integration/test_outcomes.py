@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from orchestrator.jobs import Outcome, RunStatus
 from orchestrator.records import StateCounts
+from tests.factories.stores import claim, comparison_spec, result
 from tests.integration.api_service import Service, serving
-from tests.stores import claim, comparison_spec, result
-from worker.protocol import Failure, FailureKind
-from worker.record import Verdict
+from worker.records.protocol import Failure, FailureKind
+from worker.records.result import Verdict
 
 Cli = Callable[..., Result]
 

@@ -11,7 +11,7 @@ from api.cli import main
 from optim.catalog.plugins import VARIABLE
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "tests" / "reference" / "own_package"
+PACKAGE = ROOT / "tests" / "fakes" / "own_package"
 
 SPEC = """\
 workload:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.experiments import ComparisonSpec
 from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.stores import claim
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.stores import claim
 from worker.attempt import execute
-from worker.record import Point
+from worker.records.result import Point
 
 STEPS = 200
 

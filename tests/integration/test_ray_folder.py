@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from api.supervisor import Supervisor
+from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 
 pytestmark = pytest.mark.timeout(300)

@@ -16,34 +16,32 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.doctor_storage import look
-from orchestrator.attempt_logs import log_tail
+from api.doctor.storage import look
 from orchestrator.errors import NotFoundError
-from orchestrator.remote import Remote
-from tests.reference.attempt_service import TOKEN, AttemptService
-from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from tests.reference.s3_server import BUCKET, S3Server, s3_server
+from orchestrator.retention.policy import Remote
+from orchestrator.services.bench import log_tail
+from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
-from worker.attempt_log import log_path, logged_to
-from worker.checkpoint import CheckpointStore
-from worker.checkpoint_uploads import CheckpointUploads
 from worker.data.preparation import prepare
 from worker.data.prepared import missing
 from worker.data.remote_datasets import TOKENIZER_FILE, push
-from worker.http_reporter import HttpReporter
+from worker.data.weights import find_weights
 from worker.meters.clock import DeviceClock
-from worker.models import build_model
-from worker.protocol import Assignment, CheckpointNotice
-from worker.record import Result
-from worker.remote_answers import LONGEST_SECONDS, RemoteAnswers
-from worker.remote_checkpoints import RemoteCheckpoints
-from worker.remote_folder import RemoteFolder
-from worker.remote_resume import bring
-from worker.reporter import MemoryReporter
+from worker.models.build import build_model
+from worker.records.protocol import Assignment, CheckpointNotice
+from worker.records.result import Result
+from worker.remote.checkpoints import RemoteCheckpoints
+from worker.remote.folder import LONGEST_SECONDS, RemoteAnswers, RemoteFolder
+from worker.reporting.client import ServiceClient
+from worker.reporting.http import HttpReporter
+from worker.reporting.log import log_path, logged_to
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.service import ServiceClient
-from worker.weights import find_weights
+from worker.training.checkpoint import CheckpointStore
+from worker.training.checkpoint_transfer import CheckpointUploads, bring
 
 SPEC = made_spec(steps=200, optimizer="adapm")
 
@@ -85,7 +83,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are waited for: how long a page or a submission waits has tests of its own, and storage may be slow."""
-    for module in ("orchestrator.attempt_logs", "worker.data.remote_datasets"):
+    for module in ("orchestrator.services.bench", "worker.data.remote_datasets"):
         monkeypatch.setattr(f"{module}.ANSWERS", RemoteAnswers(longest_seconds=60.0))
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.client import Client
+from api.client.client import Client
 from orchestrator.jobs import RunStatus
-from tests.reference.made_scaling import scaling_spec
-from worker.record import Verdict
+from tests.factories.scaling import scaling_spec
+from worker.records.result import Verdict
 
 pytestmark = pytest.mark.slow
 

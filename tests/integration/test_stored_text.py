@@ -12,10 +12,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from dashboards.experiment_figures import FigureName
+from dashboards.figures.registry import FigureName
 from orchestrator.annotations import AnnotationChange
-from orchestrator.experiments import Candidate
-from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.keys import KeyRequest, Scope
+from orchestrator.kinds.comparison import Candidate
 from tests.browser.playing import DEMO
 from tests.browser.serving import opened_bench
 

@@ -9,13 +9,13 @@ import psutil
 import pytest
 
 from orchestrator.jobs import ExperimentId, LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store import trials
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.sweep_keeper import MOST_DRIVERS, ROLE, Order, SweepKeeper
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import sqlite_database
+from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, Order, SweepKeeper
+from tests.factories.stores import sqlite_database
+from tests.factories.sweep import sweep_spec
 
 DRIVER = "import sys; print(sys.stdin.readline(), flush=True); sys.stdin.read()"
 """Repeats its order into its log, and ends with its standard input."""

@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from orchestrator.export.mlflow import ROLE, Exporter, MlflowCopy, NotOursError, make_store
 from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outbox import Outbox
-from orchestrator.store.queue import Queue
-from orchestrator.tracking import ROLE, Exporter, MlflowCopy, NotOursError, make_store
-from tests.stores import claim, comparison_spec, result, sqlite_database
-from worker.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
-from worker.record import Point
+from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.queue.queue import Queue
+from tests.factories.stores import claim, comparison_spec, result, sqlite_database
+from worker.records.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
+from worker.records.result import Point
 
 POINTS = tuple(
     Point(step=n, tokens=n * 1024, train_loss=5.0 - n, val_loss=4.0 if n == 3 else None, step_seconds=0.5)

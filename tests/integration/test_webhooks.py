@@ -18,21 +18,21 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from api.client import Client, ClientError
+from api.client.client import Client, ClientError
+from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _Line, post
 from orchestrator.errors import OrchestratorError
-from orchestrator.experiments import ComparisonSpec
-from orchestrator.key_records import KeyRequest, Scope
+from orchestrator.keys import KeyRequest, Scope
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.settings import Settings
-from orchestrator.store.webhook_messages import DueMessage, Messages
-from orchestrator.store.webhooks import MOST_OF_A_KEY, MOST_TESTS
-from orchestrator.webhook_policy import AddressError, WebhookPolicy, WebhookUrlError
-from orchestrator.webhook_records import DeliveryState, MessageKind, WebhookRequest
-from orchestrator.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _Line, post
-from orchestrator.webhook_signing import KEY_NAME, SigningKey
+from orchestrator.store.outgoing.messages import DueMessage, Messages
+from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY, MOST_TESTS
+from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
+from orchestrator.webhooks.records import DeliveryState, MessageKind, WebhookRequest
+from orchestrator.webhooks.signing import KEY_NAME, SigningKey
+from tests.factories.stores import PostgresqlServer
+from tests.factories.sweep import sweep_spec
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import PostgresqlServer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "webhooks.md"
 LOOPBACK = "127.0.0.0/8"
@@ -149,7 +149,7 @@ def test_receivers_that_hang_delay_nobody_else(
     service: Service, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """More than are posted to at once: neither another host, nor another path of the same one has to wait."""
-    monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 0.2)
+    monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 0.2)
     receiver.hold("/hangs")
     bench = service.bench
     with receiving() as healthy:
@@ -166,7 +166,7 @@ def test_receivers_that_hang_delay_nobody_else(
         posting.start()
         try:
             until(lambda: all(bench.webhooks.webhook(id).last_error for id in hanging), "all have failed once")
-            monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 60.0)
+            monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 60.0)
             before = len(receiver.posts)
             # They have half of their host's places from now on.
             until(lambda: len(receiver.posts) >= before + AT_ONE_HOST // 2, "they are tried again, and hang")
@@ -189,7 +189,7 @@ def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeyp
         await asyncio.to_thread(may_answer.wait, 60)
         return ("127.0.0.1",)
 
-    monkeypatch.setattr("orchestrator.webhook_sender.looked_up", look_up)
+    monkeypatch.setattr("orchestrator.dispatch.webhook_sender.looked_up", look_up)
 
     async def run() -> list[object]:
         async with _Line() as line:
@@ -431,7 +431,7 @@ def test_an_answer_without_an_end_holds_nobody_up(receiver: Receiver, monkeypatc
     policy = WebhookPolicy.of(receiver.url, LOOPBACK)
     receiver.endless = True
     deliver(policy, receiver.url)  # its status says all
-    monkeypatch.setattr("orchestrator.webhook_sender.TRY_SECONDS", 0.3)
+    monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 0.3)
     receiver.dripping = True
     with pytest.raises(PostError, match=r"no answer within 0\.3 s"):
         deliver(policy, receiver.url)
@@ -491,11 +491,11 @@ def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
 SENDING = """
 import sys, threading
 from orchestrator.jobs import LeasePolicy
-from orchestrator.service import Bench
+from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.webhook_policy import WebhookPolicy
-from orchestrator.webhook_sender import WebhookSender
-from orchestrator.webhook_signing import SigningKey
+from orchestrator.webhooks.policy import WebhookPolicy
+from orchestrator.dispatch.webhook_sender import WebhookSender
+from orchestrator.webhooks.signing import SigningKey
 from pathlib import Path
 folder, url = Path(sys.argv[1]), sys.argv[2]
 database = Database(sys.argv[3])

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.reference.attempt_service import TOKEN, AttemptService
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.attempt import execute
-from worker.http_reporter import HttpReporter
 from worker.meters.clock import DeviceClock
-from worker.protocol import Assignment, Failure, FailureKind
-from worker.record import Result
-from worker.reporter import MemoryReporter
+from worker.records.protocol import Assignment, Failure, FailureKind
+from worker.records.result import Result
+from worker.reporting.client import ServiceClient
+from worker.reporting.http import HttpReporter
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.service import ServiceClient
 
 SPEC = made_spec(steps=90, optimizer="adapm")
 

@@ -11,16 +11,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from optim.catalog import entry, names
 from optim.catalog.records import Need
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from worker.checkpoint import CheckpointStore
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
-from worker.protocol import Command
-from worker.record import Point, Verdict
-from worker.reporter import MemoryReporter
+from worker.records.protocol import Command
+from worker.records.result import Point, Verdict
+from worker.reporting.reporter import MemoryReporter
 from worker.run import CHECKPOINT_FOLDER, Folders, run
 from worker.tasks.pretrain import Pretraining, TokenMicroBatch
 from worker.tasks.registry import TASKS
+from worker.training.checkpoint import CheckpointStore
 
 STEPS = 20
 STOP = 11

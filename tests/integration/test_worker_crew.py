@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.reference.made_crew import exit_codes, started
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from tests.reference.made_stepper import executed
-from worker import crew_attempt
-from worker.crew import Crew
-from worker.crew_folder import LeaveNote
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.process_group import exit_codes, started
+from tests.factories.specification import made_spec
+from tests.factories.stepper import executed
+from worker import rank_attempt
+from worker.distributed.mailbox import LeaveNote
+from worker.distributed.process_group import Crew
 from worker.errors import CrewLostError, WorkerError
-from worker.protocol import Command
-from worker.record import Point, Result, Verdict
-from worker.reporter import FileReporter, MemoryReporter, SilentReporter, read_points
+from worker.records.protocol import Command
+from worker.records.result import Point, Result, Verdict
+from worker.reporting.reporter import FileReporter, MemoryReporter, SilentReporter, read_points
 from worker.run import Folders, run
-from worker.spec import Resources, RunSpec
-from worker.step import Stepper
+from worker.spec.run import Resources, RunSpec
+from worker.training.step import Stepper
 
 
 def spec_of(optimizer: str = "adapm", **execution: Any) -> RunSpec:
@@ -67,7 +67,7 @@ def train(crew: Crew, spec: RunSpec, folder: Path, datasets: Path, what: str = "
     assert crew.folder is not None
     note = LeaveNote(crew.folder)
     if not crew.leads:
-        crew_attempt.attend(
+        rank_attempt.attend(
             crew.folder, crew, lambda: run(spec, SilentReporter(), folders, termination=note, crew=crew)
         )
     else:
@@ -76,7 +76,7 @@ def train(crew: Crew, spec: RunSpec, folder: Path, datasets: Path, what: str = "
             run(spec, reporter, folders, termination=note, checkpoint_seconds=0.0, crew=crew)
         except WorkerError as error:
             (folder / "error").write_text(f"{type(error).__name__}: {error}")
-    crew_attempt._leave(crew)
+    rank_attempt._leave(crew)
 
 
 def starve() -> None:
@@ -134,7 +134,7 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
     assert exit_codes(started(train, tmp_path / "a" / "crew", spec, tmp_path / "whole", datasets)) == [0, 0]
 
     killed = started(train, tmp_path / "b" / "crew", spec, tmp_path / "run", datasets, "kill", 6)
-    assert exit_codes(killed) == [crew_attempt.BROKEN_OFF, -signal.SIGKILL]
+    assert exit_codes(killed) == [rank_attempt.BROKEN_OFF, -signal.SIGKILL]
     said = (tmp_path / "run" / "error").read_text()
     assert said.startswith(CrewLostError.__name__)
     assert "another of the run's 2 processes is gone" in said
@@ -160,7 +160,7 @@ def test_memory_that_one_process_lacks_is_the_verdict_of_the_run(datasets: Path,
     """It leaves word and ends; the first one's exchange fails, and its result says which process it was."""
     processes = started(train, tmp_path / "crew", spec_of(), tmp_path / "run", datasets, "starve", 3)
 
-    assert exit_codes(processes) == [crew_attempt.BROKEN_OFF, crew_attempt.BROKEN_OFF]
+    assert exit_codes(processes) == [rank_attempt.BROKEN_OFF, rank_attempt.BROKEN_OFF]
     result = result_in(tmp_path / "run")
     assert (result.verdict, result.steps) == (Verdict.OUT_OF_MEMORY, 3)
     assert "process 1 of the run: not enough of it" in result.verdict_reason

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from tests.reference.made_stepper import executed
-from worker.protocol import CheckpointNotice
-from worker.record import Point, Result
-from worker.reporter import FileReporter, MemoryReporter, read_points
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.specification import made_spec
+from tests.factories.stepper import executed
+from worker.records.protocol import CheckpointNotice
+from worker.records.result import Point, Result
+from worker.reporting.reporter import FileReporter, MemoryReporter, read_points
 from worker.run import Folders, run
-from worker.spec import RunSpec
+from worker.spec.run import RunSpec
 
 
 class MortalReporter(FileReporter):

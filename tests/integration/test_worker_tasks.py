@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from worker.errors import RunStoppedError
-from worker.protocol import Command
-from worker.record import Point
-from worker.reporter import MemoryReporter
+from worker.records.protocol import Command
+from worker.records.result import Point
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import RunSpec
+from worker.spec.run import RunSpec
+from worker.spec.task import KINDS
 from worker.tasks.registry import TASKS
-from worker.tasks.specs import KINDS
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "sft": {"task": "sft", "model": "llama-tiny", "data": {"sequence_length_tokens": 32}},

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import warm_actors
-from orchestrator.placement import Node, NodeId
-from orchestrator.ray_runner import start_embedded_ray, stop_embedded_ray
-from orchestrator.warm_actors import Shape, WarmActors
+from orchestrator.dispatch import warm_actors
+from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
+from orchestrator.dispatch.warm_actors import Shape, WarmActors
+from orchestrator.store.queue.capacity import Node, NodeId
 
 ONE_CPU, TWO_CPUS = Shape(cpus=1, gpus=0), Shape(cpus=2, gpus=0)
 

@@ -18,7 +18,7 @@ difference is read in the diff, said in the change, and written again.
     losses.json              tiny trainings under each optimizer, to the last bit
     evidence/                what the published results of the studies are read as
 
-The product's modules are imported in `product.py` alone. `data_folder.py` made the stored folder.
+The product's modules are imported in `product.py` alone. `api/processes/data_folder.py` made the stored folder.
 """
 
 import argparse

@@ -16,16 +16,16 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from orchestrator.jobs import Lease, LeasePolicy
+from orchestrator.kinds.trials import planned, trial_run
 from orchestrator.store import trials
-from orchestrator.store.queue import Queue
-from orchestrator.trials import planned, trial_run
+from orchestrator.store.queue.queue import Queue
 from tests.browser.playing import PlayedRun
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import claim
+from tests.factories.stores import claim
+from tests.factories.sweep import sweep_spec
 from tests.witnesses.product import NOW, Clock, OpenedFolder, client_of, fixed_clock, opened
-from worker.attempt_log import log_path
-from worker.protocol import CheckpointNotice, Command, Failure, FailureKind, Stopped
-from worker.record import Result, Verdict
+from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Stopped
+from worker.records.result import Result, Verdict
+from worker.reporting.log import log_path
 
 DAY_SECONDS = 86_400.0
 PARAMETERS = {"gpt2-nano": 104_704, "gpt2-micro": 291_456, "gpt2-tiny": 858_880, "gpt2-mini": 2_700_000}
@@ -164,7 +164,7 @@ def _mixed_comparison(story: Story) -> None:
     broken, small, cancelled, interrupted, *rest = (story.begin(lease) for lease in story.leases(6))
     broken.report(10)
     story.log(broken)
-    broken.break_down("RuntimeError: the loss is not a number\n  in worker/training.py, line 12")
+    broken.break_down("RuntimeError: the loss is not a number\n  in worker/training/loop.py, line 12")
     small.report(0)
     result = small._result().model_copy(
         update={

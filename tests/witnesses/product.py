@@ -1,6 +1,6 @@
 """Every import that the witnesses make of the product, in one place, and the clock that all of it reads.
 
-A change that moves modules has to mend this file and `data_folder.py`, and nothing else of the witnesses.
+A change that moves modules has to mend this file and `api/processes/data_folder.py`, and nothing else of the witnesses.
 """
 
 import shutil
@@ -23,14 +23,14 @@ from optim.adapm import devices
 from optim.build import build
 from optim.catalog import entries
 from orchestrator.jobs import LeasePolicy
-from orchestrator.kinds import planned_runs, spec_of
-from orchestrator.service import Bench
+from orchestrator.kinds.kind import planned_runs, spec_of
+from orchestrator.services.bench import Bench
 from orchestrator.settings import Settings
-from orchestrator.spec_text import TextForm, parse
-from orchestrator.store import maintenance
+from orchestrator.specs.text import TextForm, parse
+from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
-from worker.spec import RunSpec
-from worker.tiny_models import batch, tiny_gpt2
+from worker.checks.tiny_models import batch, tiny_gpt2
+from worker.spec.run import RunSpec
 
 __all__ = [
     "NOW",
@@ -54,7 +54,7 @@ __all__ = [
     "unpacked",
 ]  # fmt: skip
 
-COUNTER = "orchestrator.footprints.code_digest"
+COUNTER = "orchestrator.specs.footprints.code_digest"
 """Names the footprints that are kept in the data folder by the code that counted them; here they are always known."""
 NOW = 1_767_614_400.0
 """2026-01-05 12:00 UTC: when the stored data folder was left, with runs at work."""

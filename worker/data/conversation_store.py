@@ -14,15 +14,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.data import catalog
-from worker.data.chats import Chats
-from worker.data.conversation_manifest import MANIFEST_NAME, ConversationManifest, understood
-from worker.data.conversations import ConversationSource
+from worker.catalog import datasets
+from worker.data.conversations import Chats, ConversationSource, UltraFeedback
 from worker.data.documents import Split
 from worker.data.lock import locked
+from worker.data.manifest import CONVERSATIONS_NAME, ConversationManifest, parse_conversation_manifest
 from worker.data.shards import file_sha256
-from worker.data.tokens import ByteTokenizer, Tokenizer, Tokens
-from worker.data.ultrafeedback import UltraFeedback
+from worker.data.tokenizers import ByteTokenizer, Tokenizer, Tokens
 from worker.errors import CorruptShardError, DataError
 
 logger = logging.getLogger(__name__)
@@ -80,7 +78,7 @@ def ensure_conversations(
     Raises `DataError` for a dataset that cannot be read, is empty, or has another hash than `data_hash`,
     `CorruptShardError` for damaged files.
     """
-    folder = dataset_folder / catalog.folder_name(dataset, tokenizer)
+    folder = dataset_folder / datasets.folder_name(dataset, tokenizer)
     if not folder.exists():
         dataset_folder.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(f"{folder.name}.lock"), logger.info, obey):
@@ -115,7 +113,7 @@ def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: s
         conversations=counts,
         sha256={path.name: file_sha256(path) for path in sorted(unfinished.iterdir())},
     )
-    (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
+    (unfinished / CONVERSATIONS_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
     unfinished.rename(folder)
 
 
@@ -123,7 +121,7 @@ def _tokenizer(name: str) -> Tokenizer:
     """A tokenizer of the catalog."""
     if name == "byte":
         return ByteTokenizer()
-    from worker.data.bpe import BpeTokenizer, tokenizer_file
+    from worker.data.tokenizers import BpeTokenizer, tokenizer_file
 
     return BpeTokenizer(tokenizer_file(name, None), name=name)
 
@@ -170,9 +168,9 @@ def open_conversations(folder: Path) -> ConversationDataset:
 
 def read_conversation_manifest(folder: Path) -> ConversationManifest:
     """The manifest in `folder`; raises `CorruptShardError` with the way out."""
-    path = folder / MANIFEST_NAME
+    path = folder / CONVERSATIONS_NAME
     try:
-        return understood(path.read_bytes(), str(folder))
+        return parse_conversation_manifest(path.read_bytes(), str(folder))
     except OSError as error:
         raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
 

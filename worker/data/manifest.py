@@ -9,8 +9,8 @@ from pydantic import Field, ValidationError
 
 from worker.data.documents import VALIDATION_PERCENT, Split
 from worker.errors import CorruptShardError
-from worker.record import Record
-from worker.spec import canonical_json
+from worker.records.result import Record
+from worker.schema import canonical_json
 
 MANIFEST_NAME: Final = "manifest.json"
 
@@ -85,10 +85,10 @@ def read_manifest(folder: Path) -> Manifest:
         raise CorruptShardError(
             f"the manifest {folder / MANIFEST_NAME} cannot be read: {error}. {way_out(folder)}"
         ) from error
-    return understood(content, str(folder))
+    return parse_manifest(content, str(folder))
 
 
-def understood(content: bytes, folder: str) -> Manifest:
+def parse_manifest(content: bytes, folder: str) -> Manifest:
     """The manifest with that content, of the folder at that path or URL; raises `CorruptShardError`."""
     path = f"{folder}/{MANIFEST_NAME}"
     try:
@@ -103,3 +103,38 @@ def understood(content: bytes, folder: str) -> Manifest:
 def way_out(folder: Path | str) -> str:
     """What to do about damaged prepared data."""
     return f"Delete the folder {folder} and prepare it again with `adapm-bench data prepare`."
+
+
+# The manifest of prepared conversations: how they were made, and what each file must contain (no numpy, no torch).
+
+CONVERSATIONS_NAME: Final = "conversations.json"
+
+
+class ConversationManifest(Record):
+    """All that is known about prepared conversations."""
+
+    dataset: str
+    tokenizer: str
+    vocabulary_size: int
+    end_of_text: int
+    """The token that ends every answer."""
+    source_version: str
+    skipped: int
+    conversations: dict[Split, int]
+    sha256: dict[str, str]
+    """File name → hash."""
+
+    def data_hash(self) -> str:
+        """SHA-256 over the hashes of all files: equal hashes mean equal tokens."""
+        return hashlib.sha256(canonical_json(self.sha256)).hexdigest()
+
+
+def parse_conversation_manifest(content: bytes, where: str) -> ConversationManifest:
+    """The manifest with that content, of the folder `where`; raises `CorruptShardError` with the way out."""
+    try:
+        return ConversationManifest.model_validate_json(content)
+    except ValidationError as error:
+        raise CorruptShardError(
+            f"the manifest of {where} cannot be understood: {error}. "
+            f"Delete the folder {where}: the next run prepares it again."
+        ) from error

@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import Field
 
-from worker.data import catalog
+from worker.catalog import datasets
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
 from worker.data.lock import locked
 from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
@@ -23,9 +23,9 @@ from worker.data.prepared import UNFINISHED, not_prepared, on_demand, prepared
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
-from worker.data.tokens import ByteTokenizer, Tokenizer, token_bytes
+from worker.data.tokenizers import ByteTokenizer, Tokenizer, token_bytes
 from worker.errors import DISK_FULL, CorruptShardError, DataError, StorageFullError
-from worker.record import Record
+from worker.records.result import Record
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def ensure_dataset(
     Raises `DataError` for unknown, missing or empty datasets and for another hash than `data_hash`,
     `CorruptShardError` for damaged shards.
     """
-    folder = dataset_folder / catalog.folder_name(dataset, tokenizer)
+    folder = dataset_folder / datasets.folder_name(dataset, tokenizer)
     _known(dataset, tokenizer)
     if not folder.exists():
         if not on_demand(dataset, tokenizer):
@@ -84,8 +84,8 @@ def ensure_dataset(
 
 def _known(dataset: str, tokenizer: str) -> None:
     try:
-        catalog.dataset(dataset)
-        catalog.tokenizer(tokenizer)
+        datasets.dataset(dataset)
+        datasets.tokenizer(tokenizer)
     except KeyError as error:
         raise DataError(f"{error.args[0]}. Choose one of them.") from error
 
@@ -104,7 +104,7 @@ def prepare_once(
     """
     _known(order.dataset, order.tokenizer)
     recipe = _recipe(source, order)
-    folder = dataset_folder / catalog.folder_name(order.dataset, order.tokenizer)
+    folder = dataset_folder / datasets.folder_name(order.dataset, order.tokenizer)
     with _explained(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(f"{folder.name}.lock"), say, obey):
@@ -116,8 +116,8 @@ def prepare_once(
 
 def _recipe(source: Source, order: Order) -> Recipe:
     given = order.tokenizer_file
-    if order.tokenizer != "byte" and catalog.trained_size(order.tokenizer) is None:
-        from worker.data.bpe import BpeTokenizer, tokenizer_file
+    if order.tokenizer != "byte" and datasets.trained_size(order.tokenizer) is None:
+        from worker.data.tokenizers import BpeTokenizer, tokenizer_file
 
         given = tokenizer_file(order.tokenizer, given)
         BpeTokenizer(given, name=order.tokenizer)  # a wrong file is refused before anything is written
@@ -145,7 +145,7 @@ def _same(manifest: Manifest, recipe: Recipe, folder: Path) -> Manifest:
 
 def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
     """An own name stands for the same files with every tokenizer, else comparing tokenizers compares texts."""
-    if catalog.dataset(recipe.dataset) is not None:
+    if datasets.dataset(recipe.dataset) is not None:
         return
     for path, manifest in prepared(dataset_folder):
         if not isinstance(manifest, Manifest) or manifest.recipe.dataset != recipe.dataset:
@@ -208,10 +208,10 @@ def _tokenizer(
     """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
         return ByteTokenizer()
-    from worker.data.bpe import TOKENIZER_FILE, BpeTokenizer, tokenizer_file, train
+    from worker.data.tokenizers import TOKENIZER_FILE, BpeTokenizer, tokenizer_file, train
 
     path = folder / TOKENIZER_FILE
-    size = catalog.trained_size(recipe.tokenizer)
+    size = datasets.trained_size(recipe.tokenizer)
     if size is None:
         shutil.copyfile(tokenizer_file(recipe.tokenizer, given), path)
     elif not path.exists():

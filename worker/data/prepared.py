@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from worker import presets
-from worker.data import catalog
+from worker.catalog import datasets, presets
 from worker.data.manifest import MANIFEST_NAME, Manifest, read_manifest
+from worker.data.weights import no_weights, own_weights_folder
 from worker.errors import CorruptShardError, RemoteFolderError
-from worker.spec import Workload
-from worker.weights import no_weights, own_weights_folder
+from worker.spec.run import Workload
 
 UNFINISHED: Final = ".unfinished"
 """Behind a folder's name while it is being prepared."""
@@ -32,14 +31,14 @@ def prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptSha
 
 def on_demand(dataset: str, tokenizer: str) -> bool:
     """Whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
-    entry = catalog.dataset(dataset)
-    without_file = tokenizer == "byte" or catalog.trained_size(tokenizer) is not None
+    entry = datasets.dataset(dataset)
+    without_file = tokenizer == "byte" or datasets.trained_size(tokenizer) is not None
     return entry is not None and entry.hub is None and without_file
 
 
 def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
     """What to do about data that only a person can prepare."""
-    files = " --from FILES" if catalog.dataset(dataset) is None else ""
+    files = " --from FILES" if datasets.dataset(dataset) is None else ""
     return (
         f"the dataset {dataset!r} is not prepared as {tokenizer!r} tokens in {dataset_folder}. "
         f"Prepare it with `adapm-bench data prepare {dataset} --tokenizer {tokenizer}{files}`."
@@ -49,10 +48,10 @@ def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
 def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = None) -> list[str]:
     """A sentence for each thing that the workload needs and neither this data folder nor the remote one has."""
     data = workload.data
-    folder = dataset_folder / catalog.folder_name(data.dataset, data.tokenizer)
+    folder = dataset_folder / datasets.folder_name(data.dataset, data.tokenizer)
     weights = workload.initial_weights
     found = [] if weights is None else list(_missing_weights(weights, dataset_folder, dataset_url))
-    if catalog.dataset_kind(data.dataset) is not catalog.DataKind.TEXT:
+    if datasets.dataset_kind(data.dataset) is not datasets.DataKind.TEXT:
         return found  # the run that needs it first prepares it
     try:
         manifest = read_manifest(folder) if folder.exists() else _elsewhere(folder.name, dataset_url)
@@ -69,7 +68,7 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
 
 
 def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -> Iterator[str]:
-    if not catalog.OWN_NAME.fullmatch(name) or own_weights_folder(name, dataset_folder).is_dir():
+    if not datasets.OWN_NAME.fullmatch(name) or own_weights_folder(name, dataset_folder).is_dir():
         return
     if dataset_url is not None:
         from worker.data.remote_datasets import has_weights

@@ -8,26 +8,30 @@ Files are named by their content, so that what is there already is never copied 
 Runs only read there; `adapm-bench data prepare` and `data push` write.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from worker.data import catalog, conversation_manifest, manifest, weights_manifest
+from pydantic import ValidationError
+
+from worker.catalog import datasets
+from worker.data import manifest
 from worker.data.lock import locked
+from worker.data.manifest import Sha256
 from worker.data.prepared import UNFINISHED
-from worker.data.weights_manifest import sha256_of
+from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
-from worker.remote_answers import ANSWERS
-from worker.remote_folder import RemoteFolder, patiently
-from worker.spec import DataSpec
-from worker.weights import OWN_FOLDER, own_weights_folder
+from worker.records.result import Record
+from worker.remote.folder import ANSWERS, RemoteFolder, patiently
+from worker.spec.run import DataSpec
 
 logger = logging.getLogger(__name__)
 
 TOKENIZER_FILE: Final = "tokenizer.json"
-"""`worker.data.bpe.TOKENIZER_FILE`, which is not imported here, since it brings a library."""
+"""`worker.data.tokenizers.TOKENIZER_FILE`, which is not imported here, since it brings a library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +51,12 @@ def fetch_missing(data: DataSpec, dataset_folder: Path, url: str, obey: Callable
 
     Raises `RemoteFolderError` where it stays unreachable, `CorruptShardError` where it is damaged.
     """
-    _have(dataset_folder / catalog.folder_name(data.dataset, data.tokenizer), url, obey)
+    _have(dataset_folder / datasets.folder_name(data.dataset, data.tokenizer), url, obey)
 
 
 def fetch_weights(name: str, dataset_folder: Path, url: str, obey: Callable[[], None] = lambda: None) -> None:
     """Have own weights in `dataset_folder`, as `fetch_missing`; of others nothing is kept there."""
-    if catalog.OWN_NAME.fullmatch(name):
+    if datasets.OWN_NAME.fullmatch(name):
         _have(own_weights_folder(name, dataset_folder), f"{url}/{OWN_FOLDER}", obey)
 
 
@@ -123,12 +127,12 @@ def object_name(name: str, sha256: str) -> str:
 
 def here(folder: Path) -> Contents:
     """What the prepared folder contains; raises `CorruptShardError`."""
-    for manifest_name in (manifest.MANIFEST_NAME, conversation_manifest.MANIFEST_NAME):
+    for manifest_name in (manifest.MANIFEST_NAME, manifest.CONVERSATIONS_NAME):
         if (folder / manifest_name).exists():
             return _contents(manifest_name, (folder / manifest_name).read_bytes(), str(folder))
     if folder.parent.name == OWN_FOLDER:
-        made = weights_manifest.made(folder).model_dump_json(indent=2)
-        return _contents(weights_manifest.MANIFEST_NAME, made.encode(), str(folder))
+        made = hash_weights(folder).model_dump_json(indent=2)
+        return _contents(WEIGHTS_NAME, made.encode(), str(folder))
     raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {manifest.way_out(folder)}")
 
 
@@ -136,8 +140,8 @@ def there(remote: RemoteFolder) -> Contents | None:
     """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
     for manifest_name in (
         manifest.MANIFEST_NAME,
-        conversation_manifest.MANIFEST_NAME,
-        weights_manifest.MANIFEST_NAME,
+        manifest.CONVERSATIONS_NAME,
+        WEIGHTS_NAME,
     ):
         if (content := remote.read(manifest_name)) is not None:
             return _contents(manifest_name, content, remote.url)
@@ -145,25 +149,25 @@ def there(remote: RemoteFolder) -> Contents | None:
 
 
 def remote_manifest(name: str, url: str) -> manifest.Manifest | None:
-    """The manifest of prepared texts there, or None, within seconds (`worker/remote_answers.py`). Raises
+    """The manifest of prepared texts there, or None, within seconds (`worker/remote/folder.py`). Raises
     `RemoteFolderError`, `CorruptShardError`."""
     content = ANSWERS.read(url, f"{name}/{manifest.MANIFEST_NAME}")
-    return None if content is None else manifest.understood(content, f"{url}/{name}")
+    return None if content is None else manifest.parse_manifest(content, f"{url}/{name}")
 
 
 def has_weights(name: str, url: str) -> bool:
     """Whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
     folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
-    return ANSWERS.read(url, f"{folder}/{weights_manifest.MANIFEST_NAME}") is not None
+    return ANSWERS.read(url, f"{folder}/{WEIGHTS_NAME}") is not None
 
 
 def _contents(manifest_name: str, content: bytes, where: str) -> Contents:
     if manifest_name == manifest.MANIFEST_NAME:
-        sha256 = dict(_files(manifest.understood(content, where)))
-    elif manifest_name == weights_manifest.MANIFEST_NAME:
-        sha256 = weights_manifest.understood(content, where).sha256
+        sha256 = dict(_files(manifest.parse_manifest(content, where)))
+    elif manifest_name == WEIGHTS_NAME:
+        sha256 = parse_weights_manifest(content, where).sha256
     else:
-        sha256 = conversation_manifest.understood(content, where).sha256
+        sha256 = manifest.parse_conversation_manifest(content, where).sha256
     if strays := [name for name in sha256 if Path(name).name != name]:
         raise CorruptShardError(f"the manifest of {where} names files elsewhere: {', '.join(strays)}. Delete it.")
     return Contents(manifest_name=manifest_name, manifest=content, sha256=sha256)
@@ -174,3 +178,43 @@ def _files(prepared: manifest.Manifest) -> Iterator[tuple[str, str]]:
         yield TOKENIZER_FILE, prepared.tokenizer_sha256
     for shard in prepared.shards:
         yield shard.file, shard.sha256
+
+
+# The manifest of own weights in a remote folder: what each of their files must contain (no numpy, no torch).
+#
+# On a machine's disk own weights are what `save_pretrained` wrote, and nothing else; their hashes are taken when they
+# are copied.
+
+WEIGHTS_NAME: Final = "weights.json"
+
+
+class WeightsManifest(Record):
+    """All that is known about a folder of weights."""
+
+    sha256: dict[str, Sha256]
+    """File name → hash."""
+
+
+def hash_weights(folder: Path) -> WeightsManifest:
+    """Of the weights in `folder`; raises `CorruptShardError` where there are none."""
+    paths = {path for pattern in FILES for path in folder.glob(pattern)}
+    if not any(path.suffix == ".safetensors" for path in paths):
+        raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")
+    return WeightsManifest(sha256={path.name: sha256_of(path) for path in sorted(paths)})
+
+
+def parse_weights_manifest(content: bytes, where: str) -> WeightsManifest:
+    """The manifest with that content, of the folder `where`; raises `CorruptShardError` with the way out."""
+    try:
+        return WeightsManifest.model_validate_json(content)
+    except ValidationError as error:
+        raise CorruptShardError(
+            f"the manifest of the weights at {where} cannot be understood: {error}. "
+            "Delete that folder, and copy them again with `adapm-bench data push`."
+        ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from worker.data.documents import Cursor, Document, Source, Split
 from worker.data.manifest import Recipe, ShardEntry
 from worker.data.shards import verify_shard, write_shard
-from worker.data.tokens import Tokenizer, Tokens, token_bytes, token_dtype
+from worker.data.tokenizers import Tokenizer, Tokens, token_bytes, token_dtype
 from worker.errors import CorruptShardError
-from worker.record import Record
+from worker.records.result import Record
 
 PLACE_NAME: Final = "unfinished.json"
 SECTION_BYTES: Final = 128 * 2**20

@@ -15,7 +15,7 @@ import numpy as np
 
 from worker.data.documents import Split
 from worker.data.manifest import Manifest, ShardEntry, read_manifest, way_out
-from worker.data.tokens import Tokens, token_dtype
+from worker.data.tokenizers import Tokens, token_dtype
 from worker.errors import CorruptShardError
 
 HASH_ON_OPEN_BYTES: Final = 256 * 2**20

@@ -1,14 +1,118 @@
 """From a dataset's name to its documents."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+import platform
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
 
-from worker.data import catalog
-from worker.data.documents import Source
+from worker.catalog import datasets
+from worker.catalog.datasets import HubLocation
+from worker.data.documents import Cursor, Document, LocalSource, Source, named_by_content
 from worker.data.files import OwnFiles
-from worker.data.hub import HubSource
-from worker.data.python_stdlib import PythonStdlib
-from worker.errors import DataError
+from worker.errors import DataError, HubError
+
+# The dataset `python-stdlib`: the library source of the interpreter that runs us, about 30 MB, no download.
+
+FOREIGN_FOLDERS: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
+"""Folders below the standard library that do not belong to it."""
+
+
+class PythonStdlib(LocalSource):
+    """Every `.py` file of the standard library that is UTF-8, as one document each."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Read `folder`; by default the running interpreter's own library."""
+        self.folder = folder or Path(sysconfig.get_path("stdlib"))
+        self.version = f"{platform.python_implementation()} {platform.python_version()}"
+        self._files = self._found()
+        self.total_bytes = sum(path.stat().st_size for _, path in self._files)
+
+    def read(self) -> Iterator[Document]:
+        """Yield the files, sorted by their relative paths."""
+        for name, path in self._files:
+            try:
+                yield Document(name=name, text=path.read_bytes().decode())
+            except UnicodeDecodeError:  # the library's own tests hold files in other encodings, on purpose
+                self.skipped_documents += 1
+
+    def _found(self) -> list[tuple[str, Path]]:
+        found = []
+        for path in self.folder.rglob("*.py"):
+            relative = path.relative_to(self.folder)
+            if path.is_file() and FOREIGN_FOLDERS.isdisjoint(relative.parts):
+                found.append((relative.as_posix(), path))
+        return sorted(found)
+
+
+# Datasets of the Hugging Face hub, streamed: nothing is downloaded but what is read.
+#
+# `datasets` resolves the repository's files and decodes them (Parquet, gzipped JSON lines); its own state is the
+# cursor, so that going on after an interruption opens the right file and not all of those before it.
+
+AGAIN: Final = "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."
+
+
+class HubSource:
+    """The training split of one subset of a repository, in the order of its files."""
+
+    total_bytes: int | None = None
+
+    def __init__(self, location: HubLocation) -> None:
+        """Stream from `location`; nothing is read before `documents`."""
+        self.location = location
+        self.version = f"{location.repository} {location.subset} at {location.revision}"
+        self.skipped_documents = 0
+        self._stream: Any = None
+
+    def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+        """Yield the rows with text from `cursor` on; raises `HubError` where the hub cannot be read."""
+        self.skipped_documents = int(cursor["skipped"]) if cursor else 0
+        with explained(f"{self.location.repository} ({self.location.subset})", AGAIN):
+            self._stream = _open(self.location)
+            if cursor:
+                self._stream.load_state_dict(cursor["stream"])
+            for row in self._stream:
+                text = self._text(row)
+                if text:
+                    yield named_by_content(text)
+                else:
+                    self.skipped_documents += 1
+
+    def cursor(self) -> Cursor:
+        """The place behind the last row that was yielded."""
+        return {"stream": self._stream.state_dict(), "skipped": self.skipped_documents}
+
+    def _text(self, row: dict[str, Any]) -> str | None:
+        column = self.location.column
+        text = row.get(column, 0)
+        if not isinstance(text, str | None):
+            there = ", ".join(row)
+            raise DataError(f"{self.version} has no text column {column!r}; its columns: {there}. Name one of them.")
+        return text
+
+
+def _open(location: HubLocation) -> Any:
+    """The streaming dataset. No code of the repository runs: `datasets` has dropped loading scripts."""
+    from datasets import load_dataset
+
+    return load_dataset(location.repository, location.subset, split="train", streaming=True, revision=location.revision)
+
+
+@contextmanager
+def explained(what: str, way_out: str) -> Iterator[None]:
+    """What network and files raise becomes a `HubError` that says what could not be read, and the way out."""
+    import httpx2
+    from datasets.exceptions import DatasetsError
+
+    try:
+        yield
+    except (OSError, EOFError, ValueError, httpx2.HTTPError, DatasetsError) as error:
+        raise HubError(
+            f"cannot read {what} from the Hugging Face hub: {type(error).__name__}: {str(error).rstrip('.')}. {way_out}"
+        ) from error
+
 
 LOCAL: Final[dict[str, Callable[[], Source]]] = {"python-stdlib": PythonStdlib}
 """Sources that need nothing but this machine."""
@@ -17,11 +121,11 @@ LOCAL: Final[dict[str, Callable[[], Source]]] = {"python-stdlib": PythonStdlib}
 def source_of(dataset: str, paths: Sequence[str] = (), column: str = "text") -> Source:
     """The source of a dataset; own ones are read from `paths`. Raises `DataError` where they do not fit together."""
     try:
-        entry = catalog.dataset(dataset)
+        entry = datasets.dataset(dataset)
     except KeyError as error:
         raise DataError(f"{error.args[0]}. Choose one of them.") from error
-    if catalog.dataset_kind(dataset) is not catalog.DataKind.TEXT:
-        raise DataError(f"{dataset} holds {catalog.dataset_kind(dataset)}: its tasks prepare it when they first run.")
+    if datasets.dataset_kind(dataset) is not datasets.DataKind.TEXT:
+        raise DataError(f"{dataset} holds {datasets.dataset_kind(dataset)}: its tasks prepare it when they first run.")
     if entry is None:
         if not paths:
             raise DataError(f"the dataset {dataset!r} is your own: say with --from which files it is made of.")

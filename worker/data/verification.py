@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from worker.data.bpe import TOKENIZER_FILE
 from worker.data.manifest import Manifest, way_out
 from worker.data.shards import file_sha256, verify_shard
+from worker.data.tokenizers import TOKENIZER_FILE
 from worker.errors import CorruptShardError
 
 

@@ -19,7 +19,7 @@ import torch
 from optim.state import state_tensors
 from worker.meters.allocations import Allocation, Recording, Release, recording
 from worker.meters.phases import Phase, mark
-from worker.record import MemoryBreakdown
+from worker.records.result import MemoryBreakdown
 
 
 class Part(StrEnum):

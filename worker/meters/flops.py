@@ -17,8 +17,8 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from optim.plan.modules import expert_stacks
-from worker.pretrained_model import PreTrainedModel
-from worker.spec import Precision
+from worker.models.pretrained import PreTrainedModel
+from worker.spec.run import Precision
 
 PEAK_TERAFLOPS: Final[tuple[tuple[str, float, float], ...]] = (
     ("H200 NVL", 835.5, 60.0),

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from worker.meters.nvml import meter_of
-from worker.record import PeakMemory
+from worker.records.result import PeakMemory
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")

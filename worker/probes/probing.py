@@ -21,8 +21,8 @@ from optim.state import Planned
 from worker.probes.measures import Values, residual, sparsity, spectrum
 from worker.probes.momenta import Momenta
 from worker.probes.residues import Residues
-from worker.probes.specs import Probes
-from worker.record import Observation
+from worker.records.result import Observation
+from worker.spec.probes import Probes
 
 
 class Probing:

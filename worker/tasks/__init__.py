@@ -1,1 +1,1 @@
-"""Tasks: what a training computes at a step. The loop in `worker/training.py` is the same for all."""
+"""Tasks: what a training computes at a step. The loop in `worker/training/loop.py` is the same for all."""

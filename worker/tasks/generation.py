@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
 
-from worker.pretrained_model import PreTrainedModel
+from worker.models.pretrained import PreTrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from worker.crew import ALONE, Crew
 from worker.data.batches import Batches, validation_sequences
 from worker.data.shards import TokenDataset
-from worker.pretrained_model import PreTrainedModel
-from worker.spec import RunSpec
+from worker.distributed.process_group import ALONE, Crew
+from worker.models.pretrained import PreTrainedModel
+from worker.spec.run import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,19 +7,18 @@ from typing import Any, Final, Protocol
 
 from torch import nn
 
-from worker.crew import Crew
 from worker.data.conversation_store import ConversationDataset, ensure_conversations
 from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
-from worker.models import build_model
-from worker.spec import RunSpec
-from worker.tasks.linear_problem import LinearProblem
+from worker.data.weights import InitialWeights
+from worker.distributed.process_group import Crew
+from worker.models.build import build_model
+from worker.spec.run import RunSpec
 from worker.tasks.pretrain import Pretraining
-from worker.tasks.regression import LinearModel, Regression, linear_problem
+from worker.tasks.regression import LinearModel, LinearProblem, Regression, linear_problem
 from worker.tasks.remax import ReMax
 from worker.tasks.sft import FineTuning
 from worker.tasks.task import Task
-from worker.weights import InitialWeights
 
 Obey = Callable[[], None]
 """Called while something is prepared or waited for; raises where the run is to end."""

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from worker.data.answers import drawn_indices, prompt_rows, spread_indices
+from worker.data.batches import drawn_indices, prompt_rows, spread_indices
 from worker.data.conversation_store import ConversationDataset
-from worker.pretrained_model import PreTrainedModel
-from worker.spec import RunSpec
+from worker.models.pretrained import PreTrainedModel
+from worker.spec.run import RunSpec
+from worker.spec.task import RlhfTask
 from worker.tasks.generation import Answers, generate
 from worker.tasks.rewards import reward_of
-from worker.tasks.specs import RlhfTask
 
 VALIDATION_STEP: Final = 2**62
 """In place of a step, for the seeds of validation answers: no training gets there."""

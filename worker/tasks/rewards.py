@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from worker.pretrained_model import PreTrainedModel
+from worker.models.pretrained import PreTrainedModel
+from worker.spec.task import RlhfTask
 from worker.tasks.generation import Answers
-from worker.tasks.specs import RlhfTask
 
 Reward = Callable[[Answers], Tensor]
 FIRST_PRINTABLE, LAST_PRINTABLE = ord(" "), ord("~")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from api.pages import PreparedInfo, dataset_infos
-from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
-from worker.data.catalog import DATASETS
+from api.records import PreparedInfo, dataset_infos
+from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from worker.catalog.datasets import DATASETS
 from worker.data.documents import Split
 from worker.data.manifest import Manifest
 from worker.data.preparation import prepare

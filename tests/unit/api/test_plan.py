@@ -8,9 +8,9 @@ import torch
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.plan import folded
+from api.cli.offline.plan import folded
 from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
-from worker import presets
+from worker.catalog import presets
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from api.cli.specs import read_spec
-from api.faults import Fault
+from api.cli.experiments.specs import read_spec
+from api.records import Fault
 
 YAML = """\
 # a comment

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import typer
 
-from api.cli.specs import read_spec
+from api.cli.experiments.specs import read_spec
 
 
 def spec(folder: Path, text: str) -> dict[str, Any]:

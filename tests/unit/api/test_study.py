@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.evidence_files import write_evidence
 from orchestrator.studies.registry import names
+from orchestrator.studies.results import write_evidence
 
 
 @pytest.fixture

@@ -7,17 +7,17 @@ import pytest
 from rich.console import Console, RenderableType
 
 from api.cli.console import console
-from api.cli.listings import run_view
-from api.cli.tables import comparison_table, loss_memory_chart
-from dashboards import formats
-from dashboards.publication import markdown, table_csv
-from orchestrator.experiments import expand
+from api.cli.tables.comparison import comparison_table, loss_memory_chart
+from api.cli.tables.listings import run_view
+from dashboards.files.publication import markdown, table_csv
+from dashboards.text import formats
 from orchestrator.jobs import Outcome
+from orchestrator.kinds.comparison import expand
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, Standing
 from orchestrator.studies.demo import DEMO
-from tests.reference.made_comparison import made_comparison, run_record
-from tests.stores import result
-from worker.record import Verdict
+from tests.factories.comparison import made_comparison, run_record
+from tests.factories.stores import result
+from worker.records.result import Verdict
 
 
 def row(candidate: str, **changes: object) -> CandidateRow:

@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from optim import catalog
-from orchestrator.spec_schema import SPECS, schema
-from orchestrator.spec_text import TextForm, parse
-from worker import presets
+from orchestrator.specs.schema import SPECS, schema
+from orchestrator.specs.text import TextForm, parse
+from worker.catalog import presets
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLES = sorted(DOCS.glob("example*.yaml"))

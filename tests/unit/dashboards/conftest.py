@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from orchestrator.experiments import Candidate
-from orchestrator.service import Bench
+from orchestrator.kinds.comparison import Candidate
+from orchestrator.services.bench import Bench
 from tests.browser.playing import DEMO, Player
 from tests.browser.serving import application, opened_bench
 

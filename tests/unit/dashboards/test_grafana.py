@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
-from api.meters import PREFIX, Meters
+from api.middleware.metrics import PREFIX, Meters
 from orchestrator.jobs import RunStatus
 
 BOARD = Path(__file__).parents[3] / "dashboards" / "grafana" / "adapm-bench.json"

@@ -9,7 +9,7 @@ import torch
 from optim.adapm import AdaPM, AdaPMMini
 from optim.build import build
 from optim.errors import OptionError, UnknownOptimizerError, UnplacedWeightsError
-from worker.tiny_models import tiny_gpt2
+from worker.checks.tiny_models import tiny_gpt2
 
 
 @pytest.mark.parametrize(("name", "cls"), [("adamw", torch.optim.AdamW), ("adapm", AdaPM), ("adapm-mini", AdaPMMini)])

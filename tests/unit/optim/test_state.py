@@ -11,7 +11,7 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.build import build
 from optim.catalog import names
 from optim.state import SEVERAL, StateBytes, allocated_state_bytes, state_bytes
-from worker.tiny_models import tiny_gpt2, train
+from worker.checks.tiny_models import tiny_gpt2, train
 
 GPT2_124M = GPT2Config()
 GPT2_1_5B = GPT2Config(n_embd=1600, n_layer=48, n_head=25)

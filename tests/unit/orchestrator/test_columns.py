@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.columns import FIELDS, WHOLE_NUMBERS, Array, Columns, buckets, columns_of, merged, spikes
-from worker.record import Point
+from worker.records.result import Point
 
 Report = tuple[int, int, float | None, float | None]
 

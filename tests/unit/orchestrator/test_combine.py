@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orchestrator.errors import ConflictError, OrchestratorError, StoreError
-from orchestrator.store.combine import Combined
+from orchestrator.store.queue.batching import Combined
 
 
 class Squares:

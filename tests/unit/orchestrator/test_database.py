@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
 from orchestrator.store.database import Database, db_now
-from tests.stores import sqlite_database
+from tests.factories.stores import sqlite_database
 
 
 @pytest.fixture

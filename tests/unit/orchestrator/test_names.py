@@ -9,13 +9,13 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.annotations import AnnotationChange
-from orchestrator.experiments import Candidate
-from orchestrator.key_records import KeyRequest
+from orchestrator.keys import KeyRequest
+from orchestrator.kinds.comparison import Candidate
+from orchestrator.kinds.sweep import Searched
 from orchestrator.names import IN_SCHEMA, Name, is_unseen, plain_name
-from orchestrator.sweeps import Searched
-from tests.reference.made_sweep import sweep_spec
-from tests.stores import comparison_spec
-from worker.spec_base import as_stored
+from tests.factories.stores import comparison_spec
+from tests.factories.sweep import sweep_spec
+from worker.schema import as_stored
 
 UNSEEN = {
     "\u202e": "U+202E, RIGHT-TO-LEFT OVERRIDE",

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import setting_sources
+from orchestrator import settings as setting_sources
 from orchestrator.errors import SettingsError
-from orchestrator.setting_sources import place
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, place
 
 
 @pytest.fixture(autouse=True)

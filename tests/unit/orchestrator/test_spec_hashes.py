@@ -1,7 +1,7 @@
 """Hashes last: checkpoints and idempotency keys of an older version are known by them."""
 
-from orchestrator.experiments import Candidate, ComparisonSpec
-from worker.spec import Budget, Execution, OptimizerSpec, RunSpec, Workload
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from worker.spec.run import Budget, Execution, OptimizerSpec, RunSpec, Workload
 
 WORKLOAD = Workload(model="gpt2-tiny", budget=Budget(steps=10))
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from orchestrator.comparison import Curves, ValidationCurve, compare, compared_runs
-from orchestrator.experiments import ComparisonSpec, Tuning, expand, planned_run
+from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs
+from orchestrator.kinds.comparison import ComparisonSpec, Tuning, expand, planned_run
 from orchestrator.records import CandidateRow, Comparison, Conclusion
-from tests.reference.made_comparison import Outcome, falling, records, second_phase
-from tests.stores import comparison_spec, result
-from worker.record import Result, Verdict
+from tests.factories.comparison import Outcome, falling, records, second_phase
+from tests.factories.stores import comparison_spec, result
+from worker.records.result import Result, Verdict
 
 RATES = (1e-3, 2e-3, 4e-3)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import prepare_made_dataset
+from tests.factories.dataset import prepare_made_dataset
 from worker.run import Folders
 
 

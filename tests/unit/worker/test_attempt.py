@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.attempt_service import TOKEN, AttemptService
-from tests.reference.made_spec import made_spec
+from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.attempt import execute, failure_kind
 from worker.errors import DataError, TerminatedError
-from worker.protocol import Assignment, Command, Failure, FailureKind, Stopped
-from worker.record import Result
-from worker.service import ServiceClient
+from worker.records.protocol import Assignment, Command, Failure, FailureKind, Stopped
+from worker.records.result import Result
+from worker.reporting.client import ServiceClient
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_what_may_pass_is_told_from_what_would_meet_the_next_attempt_too(error: 
 
 def test_importing_the_attempt_and_the_contracts_loads_no_torch() -> None:
     """The scheduler and the api import them in small, fast processes."""
-    modules = "worker.attempt, worker.spec, worker.record, worker.protocol, worker.presets, worker.data.catalog"
+    modules = "worker.attempt, worker.spec.run, worker.records.result, worker.records.protocol, worker.catalog.presets, worker.catalog.datasets"
     code = f"import sys, {modules}; print({{'torch', 'transformers', 'numpy'}} & set(sys.modules))"
 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

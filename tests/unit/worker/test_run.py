@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 import torch
 
-from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
-from tests.reference.made_spec import made_spec
-from worker.checkpoint import CheckpointStore
+from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset, prepare
+from worker.data.weights import find_weights
 from worker.errors import CheckpointError, OptimizerError, RunStoppedError, TerminatedError
-from worker.models import build_model
-from worker.protocol import Command
-from worker.record import Point, Result, Verdict
-from worker.reporter import MemoryReporter
+from worker.models.build import build_model
+from worker.records.protocol import Command
+from worker.records.result import Point, Result, Verdict
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.schedule import lr_factor
-from worker.spec import RunSpec
+from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
-from worker.weights import find_weights
+from worker.training.checkpoint import CheckpointStore
+from worker.training.schedule import lr_factor
 
 
 class StoppingReporter(MemoryReporter):

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.reference.made_spec import made_spec
+from tests.factories.specification import made_spec
 from worker import run as story
-from worker.crew import Crew
-from worker.devices import using_device
-from worker.remote_checkpoints import RemoteCheckpoints
-from worker.remote_folder import RemoteFolder
-from worker.reporter import MemoryReporter
+from worker.distributed.process_group import Crew
+from worker.remote.checkpoints import RemoteCheckpoints
+from worker.remote.folder import RemoteFolder
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import Resources
+from worker.spec.run import Resources
+from worker.training.device import using_device
 
 
 def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_checkpoint(

@@ -13,9 +13,9 @@ from optim.adapm.low_rank import gaussian_sketch
 from optim.adapm.solvers import SOLVERS
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
 from optim.plan.placement import plan_blocks
-from tests.reference.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
-from tests.reference.architectures import mixtral
-from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+from tests.factories.architectures import mixtral
+from tests.twins.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
+from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 pytestmark = pytest.mark.usefixtures("branch")
 

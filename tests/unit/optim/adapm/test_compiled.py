@@ -8,7 +8,7 @@ from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini, compiled
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
-from worker.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 CPU = torch.device("cpu")
 LR = 1e-3

@@ -12,8 +12,8 @@ from optim.baselines.adam_mini import AdamMini
 from optim.errors import UnplacedWeightsError
 from optim.plan.placement import plan_blocks
 from optim.plan.rules import Rule
-from tests.reference.nanogpt import NanoGPT
-from worker.tiny_models import tiny_gpt2, tiny_llama, train
+from tests.factories.nanogpt import NanoGPT
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
 LR = 3e-3
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from optim.adapm import devices
 from optim.adapm.low_rank import Factors, Momentum
 from optim.adapm.solvers import Solver, gd, scaled_gd, step_size
-from tests.reference import descent
+from tests.twins import descent
 
 pytestmark = pytest.mark.usefixtures("branch")
 

@@ -11,7 +11,7 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.step import Member, bounded, largest_block, likeness
 from optim.plan.blocks import Block, BlockKind, FirstMoment
 from optim.plan.placement import plan_blocks
-from worker.tiny_models import tiny_gpt2, train
+from worker.checks.tiny_models import tiny_gpt2, train
 
 pytestmark = pytest.mark.usefixtures("branch")
 

@@ -7,9 +7,9 @@ from optim.baselines.adam_mini import AdamMini
 from optim.build import build
 from optim.plan.blocks import FirstMoment
 from optim.state import allocated_state_bytes, state_bytes
-from tests.reference.adapm import head_groups
-from tests.reference.baselines import adam_mini
-from worker.tiny_models import tiny_gpt2, tiny_llama
+from tests.twins.adapm import head_groups
+from tests.twins.baselines import adam_mini
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 GROUPS = {
     "model.embed_tokens.weight": (0, 1),  # token by token

@@ -13,8 +13,8 @@ from optim.baselines.galore import Fira, GaLore, GoLore
 from optim.baselines.scale import Scale
 from optim.build import build
 from optim.catalog import entry
-from tests.reference import baselines as twins
-from worker.tiny_models import tiny_llama, train
+from tests.twins import baselines as twins
+from worker.checks.tiny_models import tiny_llama, train
 
 SHAPES = [(6, 9), (9, 6), (7, 7)]
 LR, STEPS = 0.01, 12

@@ -10,8 +10,8 @@ from torch import nn
 
 from optim.build import build
 from optim.errors import MissingPackageError
-from worker.footprint import footprint
-from worker.tiny_models import tiny_gpt2, train
+from worker.checks.tiny_models import tiny_gpt2, train
+from worker.footprint.count import footprint
 
 NAMES = ["adamw-8bit", "adamw-4bit"]
 

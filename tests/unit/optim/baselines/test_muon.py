@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from optim.baselines.muon import Muon, polar_factors
 from optim.build import build
-from tests.reference.baselines import adamw, muon
-from worker.tiny_models import tiny_gpt2, tiny_llama
+from tests.twins.baselines import adamw, muon
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 
 def names_of(optimizer: torch.optim.Optimizer) -> list[set[str]]:

@@ -1,7 +1,7 @@
 """Which axis SCALE normalises, and which layer keeps momentum, in real models."""
 
 from optim.build import build
-from worker.tiny_models import tiny_gpt2, tiny_llama
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 
 def placed(model) -> dict[str, tuple[int | None, bool]]:

@@ -11,7 +11,7 @@ from optim.build import build
 from optim.catalog import entry, names
 from optim.errors import UnplacedWeightsError
 from optim.state import state_bytes
-from tests.reference.architectures import ARCHITECTURES
+from tests.factories.architectures import ARCHITECTURES
 
 EXPERTS, WIDTH, INNER = 3, 8, 6
 

@@ -8,9 +8,9 @@ from optim import catalog
 from optim.build import build
 from optim.catalog.plugins import VARIABLE
 from optim.errors import OwnOptimizerError
-from worker.tiny_models import tiny_gpt2, train
+from worker.checks.tiny_models import tiny_gpt2, train
 
-PACKAGE = Path(__file__).parents[3] / "reference" / "own_package"
+PACKAGE = Path(__file__).parents[3] / "fakes" / "own_package"
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import torch
 
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Block, BlockKind, BlockPlan, Slice
 from optim.plan.placement import plan_blocks
-from tests.reference.architectures import ARCHITECTURES, outline
-from tests.reference.made_blocks import attention, embedding, fused, gate_and_up, head, made, mlp
+from tests.factories.architectures import ARCHITECTURES, outline
+from tests.factories.blocks import attention, embedding, fused, gate_and_up, head, made, mlp
 
 LLAMA = ("q_proj", "k_proj", "v_proj", "o_proj")
 LAYER = "model.layers.0"

@@ -7,7 +7,7 @@ from torch import nn
 from optim.catalog.factories import galore
 from optim.plan.modules import plain_name
 from optim.plan.placement import plan_blocks
-from worker.tiny_models import tiny_gpt2
+from worker.checks.tiny_models import tiny_gpt2
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Block, BlockKind, FirstMoment, SecondMoment, Slice
 from optim.plan.placement import plan_blocks
-from worker.tiny_models import tiny_gpt2, tiny_llama
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 
 def record(parameter: str, kind: BlockKind, shape: tuple[int, ...], second: SecondMoment, **fields: Any) -> Block:

@@ -23,7 +23,7 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, Slice
 from optim.plan.placement import plan_blocks, plan_named
-from tests.reference.architectures import mixtral
+from tests.factories.architectures import mixtral
 
 
 def kinds(model: nn.Module) -> dict[str, str]:

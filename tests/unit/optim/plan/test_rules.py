@@ -11,7 +11,7 @@ from optim.errors import RuleError, UnplacedWeightsError
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Block, FirstMoment, SecondMoment
 from optim.plan.placement import plan_blocks
 from optim.plan.rules import Rule
-from worker.tiny_models import tiny_gpt2, train
+from worker.checks.tiny_models import tiny_gpt2, train
 
 
 def moments(rules: list[Rule], name: str, **options: Any) -> Block:

@@ -5,7 +5,7 @@ import pytest
 from optim.adapm import AdaPM
 from optim.build import build
 from optim.errors import ShardedParametersError
-from worker.tiny_models import tiny_gpt2
+from worker.checks.tiny_models import tiny_gpt2
 
 
 def test_what_deepspeed_has_taken_apart_is_refused():

@@ -16,8 +16,8 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, Slice
 from optim.plan.placement import plan_blocks, plan_named
-from tests.reference.architectures import ARCHITECTURES, outline
-from tests.reference.nanogpt import NanoGPT
+from tests.factories.architectures import ARCHITECTURES, outline
+from tests.factories.nanogpt import NanoGPT
 
 NAMED = [name for name in ARCHITECTURES if name != "torch encoder"]
 

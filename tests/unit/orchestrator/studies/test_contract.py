@@ -7,18 +7,17 @@ import pytest
 
 from optim import catalog
 from orchestrator.errors import NotFoundError
-from orchestrator.experiments import ComparisonSpec
-from orchestrator.kinds import read_spec
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.kind import read_spec
 from orchestrator.studies import paper_setting
-from orchestrator.studies.cost import device_seconds
 from orchestrator.studies.demo import DEMO
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.evidence_files import PUBLISHED
 from orchestrator.studies.findings import Answer
 from orchestrator.studies.registry import all_studies, names, study
-from orchestrator.studies.study import Part, Plan, Study
-from worker.data.catalog import DataKind
-from worker.tasks.specs import PretrainTask
+from orchestrator.studies.results import PUBLISHED
+from orchestrator.studies.study import Part, Plan, Study, device_seconds
+from worker.catalog.datasets import DataKind
+from worker.spec.task import PretrainTask
 
 REPOSITORY = Path(__file__).parents[4]
 STUDIES = pytest.mark.parametrize("one", all_studies(), ids=names())

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from orchestrator.experiments import ComparisonSpec
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
-from orchestrator.studies import debias_theorem, memory_table, momentum_theory, residual_stationarity
 from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
 from orchestrator.studies.findings import TINY_WORDS, Answer, finding
+from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, residual_stationarity
 from orchestrator.studies.registry import names, study
-from tests.reference.made_comparison import Outcome
-from tests.reference.made_evidence import DIVERGED, made_evidence, with_tokens
-from tests.stores import result
-from tests.unit.orchestrator.studies.test_partition_search import made as made_search
-from worker.published import PAPER_STATES
-from worker.record import Observation, Verdict
+from tests.factories.comparison import Outcome
+from tests.factories.evidence import DIVERGED, made_evidence, with_tokens
+from tests.factories.stores import result
+from tests.unit.orchestrator.studies.beyond.test_partition_search import made as made_search
+from worker.footprint.published import PAPER_STATES
+from worker.records.result import Observation, Verdict
 
 BASE = (2.50, 2.52, 2.48)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from worker.data.answers import IGNORED, answer_rows, drawn_indices, prompt_rows, spread_indices
+from worker.data.batches import IGNORED, answer_rows, drawn_indices, prompt_rows, spread_indices
 from worker.data.conversation_store import Conversations
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 
-from worker.data.chats import Chats
+from worker.data.conversations import Chats
 from worker.data.documents import Split
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from worker.data.chats import Chats
 from worker.data.conversation_store import (
     ConversationDataset,
     ensure_conversations,
     open_conversations,
     prepare_conversations,
 )
-from worker.data.conversations import Conversation
+from worker.data.conversations import Chats, Conversation
 from worker.data.documents import Split
 from worker.data.preparation import ensure_dataset
 from worker.data.sources import source_of

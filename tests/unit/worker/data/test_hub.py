@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import made_recipe
-from tests.reference.made_repository import made_texts, make_repository
-from worker.data import catalog
-from worker.data.catalog import HubLocation
+from tests.factories.dataset import made_recipe
+from tests.factories.repository import made_texts, make_repository
+from worker.catalog import datasets
+from worker.catalog.datasets import HubLocation
 from worker.data.documents import Cursor, Document
-from worker.data.hub import HubSource
 from worker.data.preparation import prepare
+from worker.data.sources import HubSource
 from worker.errors import DataError, HubError
 
 REPOSITORY = Path(__file__).parents[4]
@@ -34,7 +34,7 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def location(name: str, repositories: Path) -> HubLocation:
     """The catalog's own location, with the repository replaced."""
-    entry = catalog.dataset(name)
+    entry = datasets.dataset(name)
     assert entry is not None and entry.hub is not None
     return replace(entry.hub, repository=str(repositories / name))
 
@@ -94,7 +94,7 @@ def test_a_repository_without_the_subset_is_no_crash(repositories: Path) -> None
 
 @pytest.mark.parametrize("name", ["openwebtext", "c4", "fineweb"])
 def test_locations_are_pinned_to_commits(name: str) -> None:
-    entry = catalog.dataset(name)
+    entry = datasets.dataset(name)
     assert entry is not None and entry.hub is not None
     assert len(entry.hub.revision) == 40
     assert set(entry.hub.revision) <= set("0123456789abcdef")
@@ -102,11 +102,11 @@ def test_locations_are_pinned_to_commits(name: str) -> None:
 
 OFFLINE = """
 from pathlib import Path
-from worker.data.bpe import tokenizer_file
+from worker.data.tokenizers import tokenizer_file
 from worker.data.sources import source_of
-from worker.data.ultrafeedback import UltraFeedback
+from worker.data.conversations import UltraFeedback
 from worker.errors import HubError
-from worker.weights import find_weights
+from worker.data.weights import find_weights
 for what in (
     lambda: next(source_of("c4").documents()),
     lambda: tokenizer_file("gpt2", None),

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
-from tests.reference.made_spec import made_spec
+from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.specification import made_spec
 from worker.data.conversation_store import ensure_conversations
 from worker.data.lock import locked
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.remote_datasets import fetch_missing, push
 from worker.errors import LeaseLostError, RunStoppedError, TerminatedError
-from worker.protocol import Command
-from worker.reporter import MemoryReporter
+from worker.records.protocol import Command
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import DataSpec
+from worker.spec.run import DataSpec
 from worker.termination import Termination
 
 NAME = "python-stdlib-byte"

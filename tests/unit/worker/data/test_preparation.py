@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import MadeSource, made_recipe
+from tests.factories.dataset import MadeSource, made_recipe
 from worker.data import sources
 from worker.data.documents import Document
 from worker.data.preparation import ensure_dataset, prepare

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.reference.made_dataset import prepare_made_dataset
-from tests.reference.made_spec import made_spec
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.specification import made_spec
 from worker.data.prepared import missing, prepared
 from worker.errors import CorruptShardError
-from worker.spec import Workload
+from worker.spec.run import Workload
 
 
 def workload(model: str = "gpt2-tiny", initial_weights: str | None = None, **data: Any) -> Workload:

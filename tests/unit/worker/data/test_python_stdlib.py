@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from worker.data.documents import Split
-from worker.data.python_stdlib import PythonStdlib
+from worker.data.sources import PythonStdlib
 
 
 def write(folder: Path, name: str, content: bytes) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
-from tests.reference.made_spec import made_spec
+from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.specification import made_spec
 from worker.data.conversation_store import ensure_conversations
 from worker.data.manifest import Manifest
 from worker.data.preparation import prepare
@@ -14,8 +14,8 @@ from worker.data.prepared import missing
 from worker.data.remote_datasets import fetch, fetch_missing, object_name, push
 from worker.data.shards import open_dataset
 from worker.errors import CorruptShardError, DataError, RemoteFolderError
-from worker.remote_folder import RemoteFolder
-from worker.spec import DataSpec
+from worker.remote.folder import RemoteFolder
+from worker.spec.run import DataSpec
 
 NAME = "python-stdlib-byte"
 

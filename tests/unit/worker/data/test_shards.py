@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.made_dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from worker.data.documents import Split
 from worker.data.manifest import MANIFEST_NAME
 from worker.data.preparation import prepare

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from worker.data.conversation_store import open_conversations, prepare_conversations
-from worker.data.conversations import Conversation
+from worker.data.conversations import REPOSITORY, REVISION, Conversation, UltraFeedback
 from worker.data.documents import Split
-from worker.data.ultrafeedback import REPOSITORY, REVISION, UltraFeedback
 from worker.errors import DataError, HubError
 
 

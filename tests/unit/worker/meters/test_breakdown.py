@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from optim.state import state_bytes
-from tests.reference.live_bytes import LiveBytes
-from tests.reference.made_spec import made_spec
-from tests.reference.made_stepper import executed, made_stepper
+from tests.factories.specification import made_spec
+from tests.factories.stepper import executed, made_stepper
+from tests.twins.live_bytes import LiveBytes
 from worker.meters.allocations import Allocation, Recording, Release
 from worker.meters.breakdown import BreakdownMeter, Observed, Part
 from worker.meters.phases import Phase, mark
-from worker.models import parameter_counts
-from worker.record import MemoryBreakdown
-from worker.step import Stepper
+from worker.models.build import parameter_counts
+from worker.records.result import MemoryBreakdown
+from worker.training.step import Stepper
 
 
 def measured(stepper: Stepper, steps: int = 2) -> tuple[MemoryBreakdown, Observed]:

@@ -9,17 +9,17 @@ import torch
 from optim.adapm import AdaPM
 from optim.build import build
 from optim.catalog import entry, names
-from tests.reference.made_spec import made_spec
+from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
-from worker.models import build_model
+from worker.models.build import build_model
 from worker.probes.measures import residual, spectrum
 from worker.probes.probing import Probing
-from worker.probes.specs import Probes
-from worker.protocol import Command
-from worker.record import Observation, Point
-from worker.reporter import MemoryReporter
+from worker.records.protocol import Command
+from worker.records.result import Observation, Point
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import RunSpec
+from worker.spec.probes import Probes
+from worker.spec.run import RunSpec
 
 ALL = ["gradient-sparsity", "momentum-spectrum", "residual"]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from worker.tasks.linear_problem import LinearProblem, normals
-from worker.tasks.specs import RegressionTask
+from worker.spec.task import RegressionTask
+from worker.tasks.regression import LinearProblem, normals
 
 TASK = RegressionTask(dimension=6, a=2.0, b=1.5, noise=0.3)
 

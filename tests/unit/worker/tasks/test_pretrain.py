@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.reference.made_spec import made_spec
+from tests.factories.specification import made_spec
 from worker.data.batches import Batches, validation_sequences
 from worker.data.preparation import ensure_dataset
-from worker.models import build_model
-from worker.spec import RunSpec
+from worker.models.build import build_model
+from worker.spec.run import RunSpec
 from worker.tasks.pretrain import Pretraining
 
 

@@ -5,12 +5,11 @@ import math
 import pytest
 import torch
 
-from worker.record import Point, Verdict
-from worker.reporter import MemoryReporter
+from worker.records.result import Point, Verdict
+from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec import RunSpec
-from worker.tasks.linear_problem import LinearProblem
-from worker.tasks.regression import LinearModel, Regression
+from worker.spec.run import RunSpec
+from worker.tasks.regression import LinearModel, LinearProblem, Regression
 
 STEPS = 64
 

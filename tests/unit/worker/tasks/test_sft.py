@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from worker.data.answers import drawn_indices
+from worker.data.batches import drawn_indices
 from worker.data.conversation_store import ensure_conversations
-from worker.models import build_model
-from worker.spec import RunSpec
+from worker.models.build import build_model
+from worker.spec.run import RunSpec
 from worker.tasks.sft import FineTuning
 
 

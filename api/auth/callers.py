@@ -1,0 +1,148 @@
+"""Who calls: the key of a request, by its `Authorization` header or by a login's cookie, looked up once in a while.
+
+A key that was looked up is believed for `BELIEVED_SECONDS`: that long, and no longer, a revoked one may still open
+something in another process of the service. The process that revokes it forgets it at once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+
+from api.batching import Gathered
+from orchestrator.keys import KeyRecord, Scope
+from orchestrator.store.admin.keyring import Keyring
+
+COOKIE = "adapm_bench_session"
+BELIEVED_SECONDS = 2.0
+RIGHT_SECONDS = 600.0
+"""A secret that opened something is not held up by wrong ones from its address for so long."""
+MOST_BELIEVED = 4096
+"""Secrets, right and wrong ones, whose answer is kept at once; and so many attempts' tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who makes a request."""
+
+    address: str
+    key: KeyRecord | None = None
+    """Null where none was asked for: a service without keys, or an open route."""
+    by_cookie: bool = False
+
+    def scope(self) -> Scope:
+        """What the caller may do. Without keys the service answers this machine alone, which may do everything."""
+        return self.key.scope if self.key is not None else Scope.ADMIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The secret that a request shows."""
+
+    secret: str = field(repr=False)
+    by_cookie: bool
+
+
+def shown(headers: Headers) -> Shown | None:
+    """The secret of a request; None where it shows none. A header is meant, a cookie is only sent along."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and secret.strip():
+        return Shown(secret=secret.strip(), by_cookie=False)
+    token = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    return Shown(secret=token, by_cookie=True) if token else None
+
+
+class Callers:
+    """The keyring, asked once in a while. For one event loop."""
+
+    def __init__(self, keyring: Keyring, clock: Callable[[], float] = time.monotonic) -> None:
+        self._keyring = keyring
+        self._clock = clock
+        self._believed: dict[Shown, tuple[float, KeyRecord | None]] = {}
+        self._right: dict[str, float] = {}
+        """When which secret opened something, by its hash, the latest last."""
+        self._generation = 0
+        """Counts what was forgotten: a look-up that began before is not believed after."""
+        self._closed = False
+        self._asked_at = float("-inf")
+
+    async def are_asked(self) -> bool:
+        """Whether this service has keys. Once it has it always has: keys are never deleted."""
+        if not self._closed and self._clock() - self._asked_at >= BELIEVED_SECONDS:
+            self._closed = await run_in_threadpool(self._keyring.any)
+            self._asked_at = self._clock()
+        return self._closed
+
+    def knows(self, shown: Shown) -> bool:
+        """Whether its answer is at hand, so that asking costs nothing."""
+        return self._clock() - self._believed.get(shown, (float("-inf"), None))[0] < BELIEVED_SECONDS
+
+    async def key(self, shown: Shown) -> KeyRecord | None:
+        """The key of a secret, if it opens anything."""
+        asked_at, generation = self._clock(), self._generation
+        believed = self._believed.get(shown)
+        if believed is not None and asked_at - believed[0] < BELIEVED_SECONDS:
+            return believed[1]
+        look = self._keyring.open_session if shown.by_cookie else self._keyring.open_with
+        found = await run_in_threadpool(look, shown.secret)
+        self.note(shown.secret, right=found is not None)
+        if generation != self._generation:
+            return found
+        if len(self._believed) >= MOST_BELIEVED:
+            self._believed.clear()
+        self._believed[shown] = asked_at, found
+        return found
+
+    def was_right(self, secret: str) -> bool:
+        """Whether it opened something lately: then it waits for nobody's wrong keys. It is looked up all the same."""
+        return self._clock() - self._right.get(_digest(secret), float("-inf")) < RIGHT_SECONDS
+
+    def note(self, secret: str, *, right: bool) -> None:
+        """Remember whether a secret that was looked up opened something."""
+        self._right.pop(_digest(secret), None)
+        if right:
+            self._right[_digest(secret)] = self._clock()
+            while len(self._right) > MOST_BELIEVED:
+                del self._right[next(iter(self._right))]
+
+    def forget(self) -> None:
+        """Believe nothing of before: a key was made or revoked, or a session ended."""
+        self._generation += 1
+        self._believed.clear()
+        self._asked_at = float("-inf")
+
+
+Claim = tuple[str, int, str]
+"""Run, attempt, token."""
+
+
+class Leases:
+    """Which tokens open which attempts. One that does once always does; whether its lease lives, the verbs say.
+
+    What is asked at once is looked up together, so that guesses cost one thread at most. For one event loop.
+    """
+
+    def __init__(self, look_up: Callable[[Sequence[Claim]], Sequence[bool]]) -> None:
+        self._look_up = Gathered[Claim, bool](look_up)
+        self._known: dict[tuple[str, int, str], None] = {}
+        """Run, attempt and the token's hash, the latest last."""
+
+    async def know(self, run_id: str, attempt: int, token: str) -> bool:
+        """Whether the token opens that attempt."""
+        remembered = run_id, attempt, _digest(token)
+        if remembered in self._known:
+            return True
+        opens = await self._look_up((run_id, attempt, token))
+        if opens:
+            self._known[remembered] = None
+            while len(self._known) > MOST_BELIEVED:
+                del self._known[next(iter(self._known))]
+        return opens
+
+
+def _digest(secret: str) -> str:
+    return sha256(secret.encode(errors="replace")).hexdigest()

@@ -1,0 +1,239 @@
+"""Which scope opens which route: one table, the only place that says so. Admins alone open what is not in it.
+
+A new route has to be placed here; the matrix test of callers and routes fails until it is.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+
+from starlette.routing import compile_path
+
+from orchestrator.keys import Scope
+
+
+class Access(StrEnum):
+    """What a route asks of its caller."""
+
+    OPEN = "open"
+    """Nothing: it tells nothing about anybody's work."""
+    LEASE = "lease"
+    """The token of an attempt's lease, which the route checks itself: it opens that attempt and nothing else."""
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    ADMIN = "admin"
+
+    def scope(self) -> Scope | None:
+        """The least scope of a key that opens it; None where no key is asked for."""
+        return None if self in (Access.OPEN, Access.LEASE) else Scope(self.value)
+
+
+ROUTES: Mapping[Access, tuple[str, ...]] = {
+    Access.OPEN: (
+        "GET /healthz",
+        "GET /static/{name}",
+        "GET /login",
+        "POST /login",
+        "POST /logout",
+    ),
+    Access.LEASE: (
+        "POST /v1/attempts/{run_id}/{attempt}/hello",
+        "POST /v1/attempts/{run_id}/{attempt}/heartbeat",
+        "POST /v1/attempts/{run_id}/{attempt}/points",
+        "POST /v1/attempts/{run_id}/{attempt}/checkpoint",
+        "POST /v1/attempts/{run_id}/{attempt}/finish",
+        "POST /v1/attempts/{run_id}/{attempt}/stopped",
+        "POST /v1/attempts/{run_id}/{attempt}/fail",
+    ),
+    Access.VIEWER: (
+        "GET /",
+        "GET /compare",
+        "GET /compare/figures/overlay.{form}",
+        "GET /deleted",
+        "GET /docs",
+        "GET /events",
+        "GET /experiments/{experiment_id}",
+        "GET /experiments/{experiment_id}/events",
+        "GET /experiments/{experiment_id}/figures/{name}.{form}",
+        "GET /experiments/{experiment_id}/table.{suffix}",
+        "GET /fits",
+        "GET /fits/figures/{name}.{form}",
+        "GET /memory",
+        "GET /memory/figures/plan.{form}",
+        "GET /metrics",
+        "GET /profiles",
+        "GET /profiles/figures/{by}.{form}",
+        "GET /queue",
+        "GET /runs/{run_id}",
+        "GET /runs/{run_id}/figures/meters.{form}",
+        "GET /runs/{run_id}/figures/probe.{form}",
+        "GET /runs/{run_id}/figures/series.{form}",
+        "GET /studies",
+        "GET /studies/{name}",
+        "GET /studies/{name}/figures/{scale}.{form}",
+        "GET /v1/datasets",
+        "GET /v1/experiments",
+        "GET /v1/experiments/{experiment_id}",
+        "GET /v1/experiments/{experiment_id}/cells",
+        "GET /v1/experiments/{experiment_id}/comparison",
+        "GET /v1/experiments/{experiment_id}/comparison/{form}",
+        "GET /v1/experiments/{experiment_id}/document.json",
+        "GET /v1/experiments/{experiment_id}/exports/{name}",
+        "GET /v1/experiments/{experiment_id}/figures",
+        "GET /v1/experiments/{experiment_id}/figures/{name}.{form}",
+        "GET /v1/experiments/{experiment_id}/provenance",
+        "GET /v1/experiments/{experiment_id}/references.bib",
+        "GET /v1/experiments/{experiment_id}/report",
+        "GET /v1/experiments/{experiment_id}/stream",
+        "GET /v1/experiments/{experiment_id}/sweep",
+        "GET /v1/experiments/{experiment_id}/sweep/comparison",
+        "GET /v1/fits",
+        "GET /v1/models",
+        "GET /v1/openapi.json",
+        "GET /v1/optimizers",
+        "GET /v1/points",
+        "GET /v1/profiles",
+        "GET /v1/runs",
+        "GET /v1/runs/{run_id}",
+        "GET /v1/runs/{run_id}/attempts",
+        "GET /v1/runs/{run_id}/attempts/{attempt}/log",
+        "GET /v1/runs/{run_id}/events",
+        "GET /v1/runs/{run_id}/exports/{name}",
+        "GET /v1/runs/{run_id}/observations",
+        "GET /v1/runs/{run_id}/points",
+        "GET /v1/runs/{run_id}/standing",
+        "GET /v1/studies",
+        "GET /v1/studies/{name}",
+    ),
+    Access.SUBMITTER: (
+        "GET /experiments/{experiment_id}/clone",
+        "POST /experiments/{experiment_id}/clone",
+        "GET /experiments/{experiment_id}/delete",
+        "POST /experiments/{experiment_id}/delete",
+        "GET /experiments/{experiment_id}/edit",
+        "POST /experiments/{experiment_id}/edit",
+        "POST /experiments/{experiment_id}/restore",
+        "GET /new",
+        "POST /new",
+        "POST /v1/experiments",
+        "POST /v1/experiments/validate",
+        "PATCH /v1/experiments/{experiment_id}",
+        "DELETE /v1/experiments/{experiment_id}",
+        "POST /v1/experiments/{experiment_id}/cancel",
+        "POST /v1/experiments/{experiment_id}/clone",
+        "POST /v1/experiments/{experiment_id}/pause",
+        "POST /v1/experiments/{experiment_id}/restore",
+        "POST /v1/experiments/{experiment_id}/resume",
+        "POST /v1/experiments/{experiment_id}/retry",
+        "GET /v1/webhooks",
+        "POST /v1/webhooks",
+        "GET /v1/webhooks/{webhook_id}",
+        "DELETE /v1/webhooks/{webhook_id}",
+        "GET /v1/webhooks/{webhook_id}/deliveries",
+        "POST /v1/webhooks/{webhook_id}/test",
+        "POST /v1/runs/{run_id}/cancel",
+        "POST /v1/runs/{run_id}/pause",
+        "POST /v1/runs/{run_id}/resume",
+        "POST /v1/runs/{run_id}/retry",
+    ),
+    Access.ADMIN: (
+        "GET /v1/audit",
+        "GET /v1/keys",
+        "POST /v1/keys",
+        "GET /v1/keys/{key_id}",
+        "DELETE /v1/keys/{key_id}",
+    ),
+}
+
+STREAMS = frozenset(
+    ("GET /events", "GET /experiments/{experiment_id}/events", "GET /v1/experiments/{experiment_id}/stream")
+)
+"""Routes whose answers go on and on; there is no HEAD of them."""
+
+HEAVY = frozenset(
+    (
+        "GET /compare/figures/overlay.{form}",
+        "GET /experiments/{experiment_id}/figures/{name}.{form}",
+        "GET /experiments/{experiment_id}/table.{suffix}",
+        "GET /fits/figures/{name}.{form}",
+        "GET /memory/figures/plan.{form}",
+        "GET /profiles/figures/{by}.{form}",
+        "GET /runs/{run_id}/figures/meters.{form}",
+        "GET /runs/{run_id}/figures/probe.{form}",
+        "GET /runs/{run_id}/figures/series.{form}",
+        "GET /studies/{name}/figures/{scale}.{form}",
+        "GET /v1/experiments/{experiment_id}/comparison/{form}",
+        "GET /v1/experiments/{experiment_id}/document.json",
+        "GET /v1/experiments/{experiment_id}/exports/{name}",
+        "GET /v1/experiments/{experiment_id}/figures/{name}.{form}",
+        "GET /v1/experiments/{experiment_id}/report",
+        "GET /v1/runs/{run_id}/exports/{name}",
+    )
+)
+"""Routes that make files of whole experiments, or draw: a few at once (`api/middleware/admission.py`)."""
+
+WHOLE = frozenset(
+    (
+        "GET /compare",
+        "GET /experiments/{experiment_id}",
+        "GET /experiments/{experiment_id}/clone",
+        "GET /fits",
+        "GET /profiles",
+        "GET /studies",
+        "GET /studies/{name}",
+        "GET /v1/experiments/{experiment_id}/cells",
+        "GET /v1/experiments/{experiment_id}/comparison",
+        "GET /v1/experiments/{experiment_id}/provenance",
+        "GET /v1/experiments/{experiment_id}/references.bib",
+        "GET /v1/experiments/{experiment_id}/sweep",
+        "GET /v1/experiments/{experiment_id}/sweep/comparison",
+        "GET /v1/fits",
+        "GET /v1/points",
+        "GET /v1/profiles",
+        "GET /v1/studies",
+        "GET /v1/studies/{name}",
+    )
+)
+"""Routes that read every run of an experiment, or of several, for what somebody waits to see."""
+
+STRICTEST = tuple(reversed(Access))
+
+
+class Place:
+    """One line of the table, with the addresses that it means."""
+
+    def __init__(self, access: Access, route: str) -> None:
+        self.access = access
+        self.route = route
+        self.method, _, path = route.partition(" ")
+        # The application's own way to read a path: an address means the same here and there.
+        self._pattern = compile_path(path)[0]
+
+    def matches(self, path: str) -> bool:
+        """Whether the path is one of its addresses."""
+        return self._pattern.match(path) is not None
+
+
+PLACES = tuple(Place(access, route) for access in STRICTEST for route in ROUTES[access])
+
+
+@lru_cache(maxsize=4096)
+def places(path: str) -> tuple[Place, ...]:
+    """The lines that the path belongs to, the strictest first."""
+    return tuple(place for place in PLACES if place.matches(path))
+
+
+def place_of(method: str, path: str) -> Place | None:
+    """The line for a request; where several fit, the strictest. None where the table knows none."""
+    wanted = "GET" if method == "HEAD" else method
+    return next((place for place in places(path) if place.method == wanted), None)
+
+
+def methods_at(path: str) -> str:
+    """The methods that an address takes, as the header `Allow` has them; one that a route names is no id of another."""
+    named = [place for place in places(path) if place.route.endswith(f" {path}")]
+    here = named or places(path)
+    methods = {place.method for place in here}
+    return ", ".join(
+        sorted(methods | {"HEAD" for place in here if place.method == "GET" and place.route not in STREAMS})
+    )

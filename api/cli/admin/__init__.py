@@ -1,0 +1,1 @@
+"""Verbs of whoever keeps a service: start, settings, database, keys, health."""

@@ -1,0 +1,122 @@
+"""`adapm-bench db`: the database's schema, health, backup and space. No service is needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.admin.up import Data, read_settings
+from api.cli.console import complain, print_json
+from api.cli.service import FAILED, Json
+from orchestrator.errors import OrchestratorError
+from orchestrator.settings import Settings
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Database
+
+verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.add_typer(verbs, name="db")
+
+
+@verbs.command()
+def upgrade(data: Data = None, json: Json = False) -> None:
+    """Bring the schema to this version's; `up` does it, too."""
+    from orchestrator.store.admin import maintenance
+
+    settings = read_settings(data=data)
+    with private(settings), opened(settings) as database:
+        before, newest = maintenance.revision(database)
+        database.migrate()
+    if json:
+        print_json({"before": before, "revision": newest})
+        return
+    print(f"the schema was {before or 'missing'} and is {newest}" if before != newest else f"the schema is {newest}")
+
+
+@verbs.command()
+def check(data: Data = None, json: Json = False) -> None:
+    """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
+    from orchestrator.store.admin import maintenance
+
+    with opened(read_settings(data=data)) as database:
+        faults = maintenance.faults(database)
+    for fault in faults:
+        complain(fault)
+    if json:
+        print_json({"sound": not faults, "faults": faults})
+    if faults:
+        raise typer.Exit(FAILED)
+    if not json:
+        print("the database is sound")
+
+
+@verbs.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="The new file; an existing one is left alone.", metavar="FILE")],
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
+    from orchestrator.store.admin import maintenance
+
+    settings = read_settings(data=data)
+    with _failing():
+        maintenance.backup(settings.resolved_database_url(), target)
+    way_back = maintenance.way_back(settings.resolved_database_url(), target)
+    if json:
+        print_json({"file": target, "bytes": target.stat().st_size, "way_back": way_back})
+        return
+    print(f"{target}  {target.stat().st_size:,} bytes")
+    print("to go back to it, with the service stopped:")
+    print(f"  {way_back}")
+
+
+@verbs.command()
+def vacuum(data: Data = None, json: Json = False) -> None:
+    """Give the space of what was deleted back to the disk; writers wait meanwhile."""
+    from orchestrator.store.admin import maintenance
+
+    with opened(read_settings(data=data)) as database:
+        maintenance.vacuum(database)
+    if json:
+        print_json({"done": True})
+    else:
+        print("done")
+
+
+@contextmanager
+def private(settings: Settings) -> Iterator[None]:
+    """Make the data folder where there is none; nobody else reads it, nor what is written within."""
+    from api.processes.data_folder import keep_private, umask_of
+
+    with umask_of(settings.umask_bits()):
+        keep_private(settings.data_folder, settings.umask_bits())
+        yield
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator["Database"]:
+    """The settings' database; what it raises ends the command with a sentence."""
+    from orchestrator.store.database import Database
+
+    with _failing():
+        database = Database(settings.resolved_database_url())
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except OrchestratorError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(FAILED) from error

@@ -1,0 +1,207 @@
+"""`adapm-bench keys create|ls|revoke` and `adapm-bench audit`: who may call the service, and what they changed.
+
+Without `--url` they work on the database itself, so that the first key can be made where no service runs yet: whoever
+can write the data folder needs no key.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from api.cli.admin.db import opened, private
+from api.cli.admin.up import Data, read_settings
+from api.cli.console import complain, console, plain, print_json
+from api.cli.service import BAD_INPUT, URL_VARIABLE, Json, Url, connected
+from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
+
+HERE = "this machine, by its command line"
+"""The address in the audit log of what was done on the database itself."""
+
+
+class Keys(Protocol):
+    """What the verbs need: the service's client has it, and so has a database."""
+
+    def create_key(self, wanted: KeyRequest) -> NewKey:
+        """Make a key."""
+
+    def api_keys(self) -> tuple[KeyRecord, ...]:
+        """All keys."""
+
+    def revoke_key(self, key_id: str) -> KeyRecord:
+        """Let a key open nothing any more."""
+
+    def audit(self, *, limit: int, key_id: str | None = None) -> tuple[AuditRecord, ...]:
+        """The audit log, the newest first."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.add_typer(verbs, name="keys")
+    app.command()(audit)
+
+
+@verbs.command()
+def create(
+    label: Annotated[str, typer.Option(help="Whose it is, or what it is for.")],
+    scope: Annotated[
+        Scope, typer.Option(help="viewer reads, submitter changes runs, admin makes keys.")
+    ] = Scope.VIEWER,
+    expires_in_days: Annotated[float | None, typer.Option(help="Default: never.")] = None,
+    runs_at_once: Annotated[
+        int | None, typer.Option(help="Runs that may be at work at once; default: no limit.")
+    ] = None,
+    device_hours_a_day: Annotated[
+        float | None, typer.Option(help="Device-hours of 24 hours, then its runs wait; default: no limit.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first key.")] = False,
+    url: Url = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Make a key and print it, this once: only its hash is kept. The first closes the service to whoever has none."""
+    from pydantic import ValidationError
+
+    from api.records import validation_faults
+
+    fields = {"label": label, "scope": scope, "expires_in_days": expires_in_days}
+    fields |= {"runs_at_once": runs_at_once, "device_hours_a_day": device_hours_a_day}
+    try:
+        wanted = KeyRequest.model_validate(fields)
+    except ValidationError as error:
+        for fault in validation_faults(error, KeyRequest):
+            complain(f"--{fault.pointer.strip('/').replace('_', '-')} {plain(str(fault.value))}: {fault.allowed}")
+        raise typer.Exit(BAD_INPUT) from None
+    with _keys(url, data) as keys:
+        if not keys.api_keys():
+            _say_that_the_door_closes(wanted, yes)
+        made = keys.create_key(wanted)
+    if json:
+        print_json(made)
+        return
+    print(made.secret)
+    complain(f"the key {made.key.id} for {plain(made.key.label)}, scope {made.key.scope}; it is not shown again")
+    complain("use it:  export ADAPM_BENCH_KEY=…   or   adapm-bench --key-file FILE …")
+
+
+def _say_that_the_door_closes(wanted: KeyRequest, yes: bool) -> None:
+    """Before the first key; on a terminal it can still be left undone."""
+    complain(
+        "this is the service's first key: from now on whoever shows none is refused, by pages, REST and here alike"
+    )
+    complain("revoking it does not open the service again: what was done under keys would lie open to everybody")
+    complain("the way back in: whoever can write the data folder makes keys without one, there and without --url")
+    if wanted.scope is not Scope.ADMIN:
+        complain(f"a {wanted.scope} key makes no others: the first one had better be --scope admin")
+    if not yes and _on_a_terminal() and not typer.confirm("close the service to whoever has no key?", err=True):
+        raise typer.Exit(BAD_INPUT)
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+@verbs.command()
+def ls(url: Url = None, data: Data = None, json: Json = False) -> None:
+    """List all keys, revoked and expired ones too; secrets are known to their holders alone."""
+    with _keys(url, data) as keys:
+        found = keys.api_keys()
+    print_json(found) if json else console().print(_key_table(found))
+
+
+@verbs.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID")], url: Url = None, data: Data = None, json: Json = False
+) -> None:
+    """Let a key open nothing any more, within two seconds; its experiments go on."""
+    with _keys(url, data) as keys:
+        revoked = keys.revoke_key(key_id)
+    print_json(revoked) if json else print(f"revoked {revoked.id} ({plain(revoked.label)})")
+
+
+def audit(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Lines to show.")] = 50,
+    key: Annotated[str | None, typer.Option(help="Only what was done with this key, by its id.")] = None,
+    url: Url = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Who changed what, when, from where, and what came of it; the newest first."""
+    with _keys(url, data) as keys:
+        found = keys.audit(limit=limit, key_id=key)
+    print_json(found) if json else console().print(_audit_table(found))
+
+
+@contextmanager
+def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
+    """Over the service where one is named, else on the database of the data folder."""
+    if url is None and data is None:
+        url = os.environ.get(URL_VARIABLE)
+    if url is not None:
+        with connected(url) as client:
+            yield client
+        return
+    settings = read_settings(data=data)
+    with private(settings), opened(settings) as database:
+        from api.cli.admin.keys_here import KeysHere
+
+        database.migrate()
+        yield KeysHere(database, HERE)
+
+
+def _key_table(found: tuple[KeyRecord, ...]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("id", "label", "scope", "state", "last used", "runs", "device-hours of 24 h"):
+        table.add_column(name, no_wrap=name == "id")
+    for key in found:
+        table.add_row(
+            key.id,
+            plain(key.label),
+            key.scope.value,
+            _state(key),
+            moment(key.last_used_at),
+            f"{key.runs_at_work}" + (f" of {key.runs_at_once}" if key.runs_at_once is not None else ""),
+            f"{key.device_hours_used:.2f}"
+            + (f" of {key.device_hours_a_day:g}" if key.device_hours_a_day is not None else ""),
+        )
+    return table
+
+
+def _audit_table(found: tuple[AuditRecord, ...]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("when", "who", "from", "what", "about", "outcome"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("when", "what"))
+    for line in found:
+        who = plain(line.label) if line.label else line.key_id or "no key"
+        table.add_row(moment(line.at), who, line.address, line.action, line.target, str(line.outcome))
+    return table
+
+
+def _state(key: KeyRecord) -> str:
+    import time
+
+    if key.revoked_at is not None:
+        return f"revoked {moment(key.revoked_at)}"
+    if key.expires_at is None:
+        return "good"
+    return f"{'good until' if key.expires_at > time.time() else 'expired'} {moment(key.expires_at)}"
+
+
+def moment(at: float | None) -> str:
+    """A time as people read it, here."""
+    from datetime import datetime
+
+    return "never" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"

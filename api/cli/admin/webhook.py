@@ -1,0 +1,115 @@
+"""`adapm-bench webhook add|ls|rm|test`: which URLs are told of ended experiments."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.admin.keys import moment
+from api.cli.console import complain, console, plain, print_json
+from api.cli.service import BAD_INPUT, FAILED, Json, Url, connected
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from orchestrator.webhooks.records import DeliveryRecord, WebhookRecord
+
+WAIT_SECONDS = 30.0
+"""How long `test` waits for the dispatcher; a try takes 15 seconds at most."""
+LOOK_SECONDS = 0.3
+
+verbs = typer.Typer(help="Webhooks at the end of experiments: add, ls, rm, test.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(metavar="ID")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.add_typer(verbs, name="webhook")
+
+
+@verbs.command()
+def add(
+    address: Annotated[str, typer.Argument(metavar="WEBHOOK_URL", help="Where messages are posted to.")],
+    experiment: Annotated[
+        str | None, typer.Option(help="Tell of the end of this experiment alone; default: of every one.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Have a URL told of ended experiments, and print the secret that signs its messages, this once."""
+    from pydantic import ValidationError
+
+    from orchestrator.webhooks.records import WebhookRequest
+
+    try:
+        wanted = WebhookRequest(url=address, experiment_id=experiment)
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            complain(plain(f"{fault['loc'][-1]}: {fault['msg']}; see docs/webhooks.md"))
+        raise typer.Exit(BAD_INPUT) from None
+    with connected(url) as client:
+        made = client.add_webhook(wanted)
+    if json:
+        print_json(made)
+        return
+    print(made.secret)
+    about = f"the end of {made.webhook.experiment_id}" if made.webhook.experiment_id else "every end"
+    complain(f"the webhook {made.webhook.id} is told of {plain(about)}; its secret is not shown again")
+    complain(f"try it:  adapm-bench webhook test {made.webhook.id}")
+
+
+@verbs.command()
+def ls(url: Url = None, json: Json = False) -> None:
+    """List all webhooks with what waits for them; secrets are known to those who added them."""
+    with connected(url) as client:
+        found = client.webhooks()
+    print_json(found) if json else console().print(_table(found))
+
+
+@verbs.command()
+def rm(webhook_id: Id, url: Url = None, json: Json = False) -> None:
+    """Tell its URL nothing any more, what waits to be delivered included."""
+    with connected(url) as client:
+        gone = client.remove_webhook(webhook_id)
+    print_json(gone) if json else print(f"removed {gone.id} ({plain(gone.url)})")
+
+
+@verbs.command("test")
+def try_out(webhook_id: Id, url: Url = None, json: Json = False) -> None:
+    """Post a message of the type `webhook.test`, and say what came of it; exit code 0 if it was delivered."""
+    with connected(url) as client:
+        delivery = client.test_webhook(webhook_id)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while delivery.settled_at is None and delivery.tries == 0 and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+            newest = client.webhook_deliveries(webhook_id)
+            delivery = next((each for each in newest if each.id == delivery.id), delivery)
+    print_json(delivery) if json else print(_outcome(delivery))
+    if delivery.settled_at is None:
+        raise typer.Exit(FAILED)
+
+
+def _outcome(delivery: "DeliveryRecord") -> str:
+    if delivery.settled_at is not None:
+        return f"delivered as {delivery.id}"
+    if delivery.last_error is not None:
+        return f"not delivered: {plain(delivery.last_error)}; it is tried again until it is a day old"
+    return "not tried yet: does a dispatcher run? `adapm-bench doctor` looks"
+
+
+def _table(found: "tuple[WebhookRecord, ...]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("id", "URL", "about", "waiting", "delivered", "last error"):
+        table.add_column(name, no_wrap=name == "id", overflow="fold")
+    for webhook in found:
+        table.add_row(
+            webhook.id,
+            plain(webhook.url),
+            webhook.experiment_id or "every end",
+            str(webhook.waiting),
+            moment(webhook.delivered_at),
+            plain(webhook.last_error or ""),
+        )
+    return table

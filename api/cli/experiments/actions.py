@@ -1,0 +1,62 @@
+"""`adapm-bench cancel|pause|resume|retry ID`: what can be asked of an experiment, or of one run."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli.console import print_json
+from api.cli.experiments.show import AnyId, identified
+from api.cli.service import Json, Url, connected
+from orchestrator.jobs import Wish
+
+if TYPE_CHECKING:
+    from api.client.client import Client
+    from orchestrator.records import AnyExperiment, RunRecord
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    for verb in (cancel, pause, resume, retry):
+        app.command()(verb)
+
+
+def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
+    """Cancel an experiment's unfinished runs, or one run; training ones write a checkpoint and stop within seconds."""
+    _wish(id, Wish.CANCEL, url, json)
+
+
+def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
+    """Pause an experiment's runs, or one run; training ones write a checkpoint and free their place within seconds."""
+    _wish(id, Wish.PAUSE, url, json)
+
+
+def resume(id: AnyId, url: Url = None, json: Json = False) -> None:
+    """Let paused runs go on from their checkpoints, to the same losses as if they had never stopped."""
+    _wish(id, Wish.RESUME, url, json)
+
+
+def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
+    """Queue failed or cancelled runs once more; they go on from their last checkpoint, if there is one."""
+    _wish(id, Wish.RETRY, url, json)
+
+
+def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
+    from orchestrator.records import RunRecord
+
+    with connected(url) as client:
+        record = _ask(client, id, wish)
+    if json:
+        print_json(record)
+    elif isinstance(record, RunRecord):
+        print(f"run {record.id}: {record.state_word()}")
+    else:
+        from api.cli.tables.listings import counts_text
+
+        print(f"experiment {record.id}: {counts_text(record.counts)}")
+
+
+def _ask(client: "Client", id: str, wish: Wish) -> "AnyExperiment | RunRecord":
+    from orchestrator.records import RunRecord
+
+    found = identified(client, id)
+    return client.wish_run(found.id, wish) if isinstance(found, RunRecord) else client.wish_experiment(found.id, wish)

@@ -1,0 +1,93 @@
+"""`adapm-bench export EXPERIMENT`: results and series as tables, everything as one JSON, figures as files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from api.cli.console import complain, say_files
+from api.cli.experiments.show import Cell, Id
+from api.cli.service import FAILED, Json, Url, connected
+
+if TYPE_CHECKING:
+    from api.client.client import Client
+
+
+Form = Annotated[
+    Literal["parquet", "csv", "json"],
+    typer.Option("--format", help="Tables of results and series; json: one document with provenance, without series."),
+]
+Figures = Annotated[
+    Literal["svg", "png", "pdf", "html", "csv", "json"] | None,
+    typer.Option("--figures", help="Write the figures instead, as these files; csv: the numbers in them."),
+]
+Theme = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
+Out = Annotated[Path, typer.Option("--out", help="The folder to write into; made where it does not exist.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command()(export)
+    app.command()(report)
+
+
+def export(
+    id: Id,
+    form: Form = "parquet",
+    figures: Figures = None,
+    cell: Cell = None,
+    theme: Theme = "light",
+    out: Out = Path(),
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Write an experiment's results (a row a run) and series (a row a point), its figures, or one document."""
+    with connected(url) as client:
+        client.experiment(id)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            written = _figures(client, id, figures, cell, theme, out) if figures else _tables(client, id, form, out)
+            say_files(written, as_json=json)
+        except OSError as error:
+            complain(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
+            raise typer.Exit(FAILED) from error
+
+
+def _tables(client: "Client", id: str, form: str, out: Path) -> Iterator[Path]:
+    if form == "json":
+        for name, what in ((f"{id}.json", "document.json"), (f"{id}.bib", "references.bib")):
+            (out / name).write_bytes(client.document(id, what))
+            yield out / name
+        return
+    for table in ("results", "series"):
+        path = out / f"{id}-{table}.{form}"
+        client.export(id, f"{table}.{form}", path)
+        yield path
+
+
+def _figures(client: "Client", id: str, form: str, cell: str | None, theme: str, out: Path) -> Iterator[Path]:
+    for name in client.figure_names(id, cell):
+        path = out / "-".join(filter(None, (id, cell, f"{name}.{form}")))
+        path.write_bytes(client.figure(id, name, form, cell=cell, theme=theme))
+        yield path
+
+
+# `adapm-bench report ID`: an experiment as one HTML file that needs nothing else.
+
+ReportFile = Annotated[
+    Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
+]
+
+
+def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) -> None:
+    """Write a report: answer, figures, method, runs, provenance and BibTeX in one HTML file."""
+    with connected(url) as client:
+        text = client.document(id, "report").decode()
+    path = out or Path(f"{id}-report.html")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        complain(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
+        raise typer.Exit(FAILED) from error
+    say_files([path], as_json=json)

@@ -1,0 +1,76 @@
+"""`adapm-bench init`: a commented specification to begin with, the same as the documentation's."""
+
+import json as json_text
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from api.cli.console import print_json
+from api.cli.service import Json, environment_settings
+
+Kind = Annotated[
+    Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="What it is to be.", metavar="KIND")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The file to write, - for standard output; default: KIND.yaml.", metavar="FILE"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+
+STDOUT = "-"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command()(init)
+    app.command()(schema)
+
+
+def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
+    """Write a commented specification to begin with: comparison, sweep, scaling or run. It needs no service."""
+    from api.cli.experiments.specs import refuse
+
+    text = example(kind)
+    path = out or Path(f"{kind}.yaml")
+    if str(path) == STDOUT:
+        if json:
+            refuse("standard output cannot be the YAML file and JSON; leave out --json or --out -")
+        print(text, end="")
+        return
+    if path.suffix.lower() in (".json", ".toml"):
+        refuse(f"cannot write {path}: comments are YAML's here; name the file {path.with_suffix('.yaml')}")
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        refuse(f"{path} is there already; --force writes over it, --out FILE writes another one")
+    except OSError as error:
+        refuse(f"cannot write {path}: {error.strerror}; choose another file with --out")
+    if json:
+        print_json({"kind": kind, "file": path})
+        return
+    print(f"wrote {path}")
+    print(f"next: adapm-bench {'run' if kind == 'run' else 'validate'} {path}")
+
+
+def example(kind: str) -> str:
+    """The commented specification of that kind."""
+    return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
+
+
+# `adapm-bench schema`: the JSON schema of specifications, which makes editors complete and check them.
+
+SchemaKind = Annotated[
+    Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="Of which kind.", metavar="KIND")
+]
+
+
+def schema(kind: SchemaKind = "comparison", json: Json = False) -> None:
+    """Print the JSON schema of a specification, for editors: comparison, sweep, scaling or run. It needs no service."""
+    from orchestrator.specs.schema import schema as schema_of
+
+    del json  # it is JSON in any case
+    environment_settings()  # checks own optimizers: the schema names them, too
+    print(json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False))

@@ -1,0 +1,154 @@
+"""The reading verbs: `ls`, `show`, `compare`."""
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.console import complain, console, print_json
+from api.cli.service import BAD_INPUT, Json, Url, connected
+from orchestrator.jobs import Outcome, RunStatus
+
+if TYPE_CHECKING:
+    from api.client.client import Client
+    from dashboards.files.publication import TableFormat
+    from orchestrator.records import ExperimentRecord, RunRecord
+
+AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run, or its beginning.", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="An experiment's id, or its beginning.", metavar="ID")]
+Ids = Annotated[
+    list[str],
+    typer.Argument(
+        help="An experiment's id; of several, the performance profile over their workloads.", metavar="ID..."
+    ),
+]
+
+
+class Layout(StrEnum):
+    """How `compare` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    LATEX = "latex"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+
+
+FILES: dict[Layout, "TableFormat"] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
+
+Form = Annotated[Layout, typer.Option("--format", help="LaTeX is a booktabs table, ready to paste.")]
+Cell = Annotated[
+    str | None,
+    typer.Option("--cell", help="Of a scaling experiment: the comparison of this cell; default: of its largest."),
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="How many at most; default: 20 experiments, all runs.")
+]
+Experiment = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
+STATES = tuple(dict.fromkeys((*(each.value for each in Outcome), *(each.value for each in RunStatus))))
+"""What `ls` calls the state of a run, with `_` for a space; `succeeded` is every run with a result."""
+Status = Annotated[
+    str | None, typer.Option("--status", help=f"List the runs in this state: {', '.join(STATES)}.", metavar="STATE")
+]
+
+WithLabels = Annotated[
+    list[str] | None, typer.Option("--label", help="List the experiments with this label; twice: with both.")
+]
+Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command()(ls)
+    app.command()(show)
+    app.command()(compare)
+
+
+def ls(
+    experiment: Experiment = None,
+    status: Status = None,
+    label: WithLabels = None,
+    deleted: Deleted = False,
+    limit: Limit = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List experiments, newest first; with --experiment or --status, runs."""
+    from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiments_table, runs_table
+
+    of_runs = [name for name, given in (("--experiment", experiment), ("--status", status)) if given is not None]
+    of_experiments = [name for name, given in (("--label", label), ("--deleted", deleted)) if given]
+    if status is not None and status not in STATES:
+        complain(f"no run is ever {status!r}; --status takes one of {', '.join(STATES)}")
+        raise typer.Exit(BAD_INPUT)
+    if of_runs and of_experiments:
+        complain(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined")
+        raise typer.Exit(BAD_INPUT)
+    with connected(url) as client:
+        if of_runs:
+            if experiment is not None:
+                client.experiment(experiment)  # an id that does not exist is an error, not an empty list
+            runs = _in_state(client, experiment, status)[:limit]
+            print_json(runs) if json else console().print(runs_table(runs))
+        else:
+            experiments = client.experiments(limit=limit or 20, labels=label or (), deleted=deleted)
+            nothing = NONE_SUCH if label or deleted else NONE_YET
+            print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
+
+
+def _in_state(client: "Client", experiment: str | None, state: str | None) -> "tuple[RunRecord, ...]":
+    if state is None or state in list(RunStatus):
+        return client.runs(experiment_id=experiment, status=RunStatus(state) if state else None)
+    with_result = client.runs(experiment_id=experiment, status=RunStatus.SUCCEEDED)
+    return tuple(run for run in with_result if run.outcome() == state)
+
+
+def show(id: AnyId, url: Url = None, json: Json = False) -> None:
+    """Show an experiment with its runs, or a run with its result and history."""
+    from api.cli.tables.listings import experiment_view, run_view
+    from orchestrator.records import ExperimentRecord
+
+    with connected(url) as client:
+        found = identified(client, id)
+        if isinstance(found, ExperimentRecord):
+            runs = client.runs(experiment_id=found.id)
+            view = {"experiment": found, "runs": runs}
+            print_json(view) if json else console().print(experiment_view(found, runs))
+            return
+        attempts, events, standing = client.attempts(found.id), client.events(found.id), client.standing(found.id)
+        story = {"run": found, "attempts": attempts, "events": events, "standing": standing}
+        print_json(story) if json else console().print(run_view(found, attempts, events, standing))
+
+
+def identified(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
+    """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
+    return client.run(id) if "-" in id else client.experiment(id)
+
+
+def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = None, json: Json = False) -> None:
+    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of several, profiles."""
+    with connected(url) as client:
+        if len(ids) > 1:
+            _compare_several(client, ids, form, json)
+        elif json or form is Layout.JSON:
+            print_json(client.compare(ids[0], cell))
+        elif form is Layout.TABLE:
+            from api.cli.tables.comparison import comparison_table
+
+            console().print(comparison_table(client.compare(ids[0], cell)))
+        else:
+            # The file as it is, which no terminal may wrap: it goes into another program.
+            sys.stdout.write(client.comparison_table(ids[0], FILES[form], cell))
+
+
+def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool) -> None:
+    if json or form is Layout.JSON:
+        print_json(client.profile(ids))
+        return
+    if form is not Layout.TABLE:
+        complain(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
+        raise typer.Exit(BAD_INPUT)
+    from api.cli.tables.fit import profile_view
+
+    console().print(profile_view(client.profile(ids)))

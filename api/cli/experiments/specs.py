@@ -1,0 +1,67 @@
+"""Specifications from files: YAML, JSON or TOML, as `orchestrator/specs/text.py` reads them; faults with their
+lines."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Never
+
+import typer
+
+from api.cli.console import complain, plain
+from api.cli.service import BAD_INPUT
+from api.records import Fault
+from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, parse
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecText:
+    """A specification as a file has it."""
+
+    source: str
+    text: str
+    form: TextForm
+    fields: dict[str, Any]
+    """What the text says."""
+
+    def refuse(self, headline: str, faults: Iterable[Fault]) -> Never:
+        """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
+        from api.client.client import fault_text
+        from orchestrator.specs.positions import Places
+
+        places = Places(self.text, self.form)
+        complain(plain(headline))
+        for fault in faults:
+            place = f"{self.source}:{places.of(fault.pointer)}: " if fault.source == "body" else ""
+            complain(plain(f"  {place}{fault_text(fault)}"))
+        raise typer.Exit(BAD_INPUT)
+
+
+def read_spec(path: Path) -> SpecText:
+    """The specification in a file (`-`: standard input); ends the command where there is none."""
+    source, form = ("<stdin>" if str(path) == STDIN else str(path)), TextForm.of(path)
+    try:
+        text = _read(path)
+        return SpecText(source=source, text=text, form=form, fields=parse(text, source, form))
+    except OSError as error:
+        refuse(f"cannot read {path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        refuse(f"{path} is neither YAML nor JSON nor TOML: {error}")
+    except SpecTextError as error:
+        refuse(str(error))
+
+
+def _read(path: Path) -> str:
+    if str(path) == STDIN:
+        return sys.stdin.read(MAX_CHARACTERS + 1)
+    with path.open(encoding="utf-8-sig") as file:  # editors of other systems begin files with a mark
+        return file.read(MAX_CHARACTERS + 1)
+
+
+def refuse(message: str) -> Never:
+    """Say what is wrong with the input and leave with the exit code for it."""
+    complain(message)
+    raise typer.Exit(BAD_INPUT)

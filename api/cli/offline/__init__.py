@@ -1,0 +1,1 @@
+"""Verbs that need no service: data, models, optimizers, memory."""

@@ -1,0 +1,267 @@
+"""`adapm-bench data ls|prepare|verify|push`: what runs train on. It needs no service."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api.cli.console import complain, console, print_json
+from api.cli.offline.data_store import copy, push
+from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings
+
+if TYPE_CHECKING:
+    from worker.data.manifest import Manifest
+    from worker.data.preparation import Order
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+
+Dataset = Annotated[str, typer.Argument(help="A dataset by name, or own/NAME for your own files.", metavar="DATASET")]
+OptionalDataset = Annotated[str | None, typer.Argument(help="Only this dataset.", metavar="[DATASET]")]
+TokenizerName = Annotated[
+    str, typer.Option("--tokenizer", help="byte, gpt2, llama2, llama3, bpe-SIZE (trained here) or own/NAME.")
+]
+TokenizerFile = Annotated[
+    Path | None, typer.Option(help="tokenizer.json or a folder with it; default: from the hub.", metavar="PATH")
+]
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from", help="File, folder or pattern: .txt, .md, .jsonl, .parquet, .gz; repeatable.", metavar="PATH"
+    ),
+]
+Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, that holds the text.")]
+Tokens = Annotated[str | None, typer.Option(help="End with so many training tokens: 500000, 10M, 1.5B.", metavar="N")]
+Documents = Annotated[str | None, typer.Option(help="End with so many documents, written alike.", metavar="N")]
+Percent = Annotated[int, typer.Option(help="Share of the documents that is held out.", min=1, max=50)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_help=True)
+    verbs.command("ls")(ls)
+    verbs.command()(prepare)
+    verbs.command()(verify)
+    verbs.command()(push)
+    app.add_typer(verbs, name="data")
+
+
+def ls(json: Json = False) -> None:
+    """List the datasets, and what is prepared in the data folder."""
+    from api.cli.tables.comparison import text_table
+    from worker.catalog import datasets
+    from worker.data.prepared import UNFINISHED
+
+    folder = environment_settings().datasets_folder()
+    known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
+    there = _prepared(folder) + _prepared_conversations(folder)
+    if json:
+        print_json({"datasets": known, "prepared": there})
+        return
+    out = console()
+    out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in known)))
+    print("own/NAME is made of your own files: adapm-bench data prepare own/NAME --from FILES\n")
+    if not there:
+        print(f"nothing is prepared in {folder}")
+    columns = ("prepared", "tokenizer", "vocabulary", "training", "validation", "shards", "size", "data hash")
+    if there:
+        out.print(text_table(columns, (_row(entry) for entry in there)))
+    for path in sorted(folder.glob(f"*{UNFINISHED}")):
+        print(f"{path.stem} is unfinished: the command that began it goes on where it was")
+    for entry in there:
+        if "error" in entry:
+            complain(str(entry["error"]))
+
+
+def _prepared(folder: Path) -> list[dict[str, Any]]:
+    """What is prepared, as JSON."""
+    from worker.data.documents import Split
+    from worker.data.prepared import prepared
+
+    found: list[dict[str, Any]] = []
+    for path, manifest in prepared(folder):
+        if isinstance(manifest, Exception):
+            found.append({"folder": path, "error": str(manifest)})
+            continue
+        found.append(
+            {
+                "dataset": manifest.recipe.dataset,
+                "tokenizer": manifest.recipe.tokenizer,
+                "vocabulary_size": manifest.vocabulary_size,
+                "training_tokens": manifest.tokens(Split.TRAIN),
+                "validation_tokens": manifest.tokens(Split.VALIDATION),
+                "documents": manifest.documents,
+                "skipped_documents": manifest.skipped_documents,
+                "shards": len(manifest.shards),
+                "size_bytes": manifest.size_bytes(),
+                "data_hash": manifest.data_hash,
+                "source_version": manifest.recipe.source_version,
+                "folder": path,
+            }
+        )
+    return found
+
+
+def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
+    """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
+    from worker.data.conversation_store import TOKEN_DTYPE, read_conversation_manifest
+    from worker.data.documents import Split
+    from worker.data.manifest import CONVERSATIONS_NAME
+    from worker.data.prepared import UNFINISHED
+    from worker.errors import CorruptShardError
+
+    found: list[dict[str, Any]] = []
+    for path in sorted(each.parent for each in folder.glob(f"*/{CONVERSATIONS_NAME}")):
+        if path.suffix == UNFINISHED:
+            continue
+        try:
+            manifest = read_conversation_manifest(path)
+            sizes = {name: (path / name).stat().st_size for name in manifest.sha256}
+        except (OSError, CorruptShardError) as error:
+            found.append({"folder": path, "error": str(error)})
+            continue
+        tokens = {split: sizes[f"{split}.tokens"] // TOKEN_DTYPE.itemsize for split in Split}
+        found.append(
+            {
+                "dataset": manifest.dataset,
+                "tokenizer": manifest.tokenizer,
+                "vocabulary_size": manifest.vocabulary_size,
+                "training_tokens": tokens[Split.TRAIN],
+                "validation_tokens": tokens[Split.VALIDATION],
+                "documents": sum(manifest.conversations.values()),
+                "skipped_documents": manifest.skipped,
+                "shards": len(tokens),
+                "size_bytes": sum(sizes.values()),
+                "data_hash": manifest.data_hash(),
+                "source_version": manifest.source_version,
+                "folder": path,
+            }
+        )
+    return found
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    from dashboards.text import formats
+
+    if "error" in entry:
+        return (entry["folder"].name, "damaged", *("" for _ in range(6)))
+    return (
+        entry["dataset"],
+        entry["tokenizer"],
+        f"{entry['vocabulary_size']:,}",
+        f"{entry['training_tokens']:,}",
+        f"{entry['validation_tokens']:,}",
+        f"{entry['shards']}",
+        formats.size(entry["size_bytes"]),
+        entry["data_hash"][:12],
+    )
+
+
+def prepare(
+    dataset: Dataset,
+    tokenizer: TokenizerName = "byte",
+    tokenizer_file: TokenizerFile = None,
+    from_: From = None,
+    column: Column = "text",
+    tokens: Tokens = None,
+    documents: Documents = None,
+    validation_percent: Percent = 2,
+    json: Json = False,
+) -> None:
+    """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
+    limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
+    from worker.catalog.datasets import folder_name
+    from worker.data.preparation import Order
+
+    order = Order(
+        dataset=dataset,
+        tokenizer=tokenizer,
+        tokenizer_file=tokenizer_file,
+        validation_percent=validation_percent,
+        **limits,
+    )
+    manifest = _carried_out(order, from_ or [], column, quiet=json)
+    settings = environment_settings()
+    copy(settings.datasets_folder() / folder_name(dataset, tokenizer), settings)
+    if json:
+        print_json(manifest)
+        return
+    print(f"{dataset} as {tokenizer} tokens: {manifest.documents:,} documents, data hash {manifest.data_hash}")
+    _warn_of_few(manifest)
+    print(f"in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
+
+
+def _warn_of_few(manifest: "Manifest") -> None:
+    """Say so where fewer sequences are held out than a run's evaluation usually takes, or none."""
+    from worker.data.documents import Split
+    from worker.spec.run import DataSpec, Evaluation
+
+    held_out, length = manifest.tokens(Split.VALIDATION), DataSpec().sequence_length_tokens
+    usual, found = Evaluation().sequences, held_out // (length + 1)
+    if found < usual:
+        outcome = "runs of that length will be refused" if not found else f"an evaluation of {usual} repeats them"
+        complain(
+            f"only {held_out:,} tokens are held out, {found} sequences of {length}: {outcome}; prepare more documents, "
+            "a larger --validation-percent, or ask for shorter data.sequence_length_tokens"
+        )
+
+
+def _count(option: str, text: str | None) -> int | None:
+    """`10M` as 10,000,000."""
+    if text is None:
+        return None
+    matched = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text.upper().replace(",", ""))
+    count = round(float(matched[1]) * UNITS[matched[2]]) if matched else 0
+    if count < 1:
+        complain(f"{option} {text} is no count; write 500000, 10M or 1.5B")
+        raise typer.Exit(BAD_INPUT)
+    return count
+
+
+def _carried_out(order: "Order", paths: list[str], column: str, *, quiet: bool) -> "Manifest":
+    from api.cli.offline.preparing import PreparationProgress
+    from worker.data.files import READERS
+    from worker.data.preparation import prepare_once
+    from worker.data.sources import source_of
+    from worker.errors import WorkerError
+
+    try:
+        source = source_of(order.dataset, paths, column)
+        if passed_over := getattr(source, "passed_over", ""):
+            complain(f"passed over: {passed_over}; accepted are {', '.join(READERS)}, and .gz of all but Parquet")
+        with PreparationProgress(source.total_bytes, order, quiet=quiet) as progress:
+            return prepare_once(source, order, environment_settings().datasets_folder(), progress.update, complain)
+    except KeyboardInterrupt:
+        complain("stopped; the same command goes on from the last finished shard")
+        raise typer.Exit(INTERRUPTED) from None
+    except (WorkerError, OSError) as error:
+        complain(str(error))
+        raise typer.Exit(FAILED) from None
+
+
+def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
+    """Read every prepared shard again and compare it with its hash."""
+    from worker.data.prepared import prepared
+    from worker.data.verification import verify_folder
+
+    folder = environment_settings().datasets_folder()
+    wanted = [
+        (path, manifest)
+        for path, manifest in prepared(folder)
+        if dataset is None or isinstance(manifest, Exception) or manifest.recipe.dataset == dataset
+    ]
+    if not wanted:
+        complain(f"nothing{f' of {dataset}' if dataset else ''} is prepared in {folder}")
+        raise typer.Exit(FAILED)
+    faults: dict[str, list[str]] = {}
+    for path, manifest in wanted:
+        found = [str(manifest)] if isinstance(manifest, Exception) else verify_folder(path, manifest)
+        faults[path.name] = found
+        if not json:
+            for fault in found:
+                complain(fault)
+            print(f"{path.name}: {'damaged' if found else 'good'}")
+    if json:
+        print_json([{"folder": folder / name, "good": not found, "faults": found} for name, found in faults.items()])
+    if any(faults.values()):
+        raise typer.Exit(FAILED)

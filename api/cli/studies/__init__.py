@@ -1,0 +1,1 @@
+"""Verbs that run whole studies, and the demo."""

@@ -1,0 +1,1 @@
+"""Records as tables for people, on terminals and in logs."""

@@ -1,0 +1,209 @@
+"""Experiments and runs as people read them: lists, and everything about one."""
+
+import textwrap
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from api.cli.console import plain
+from api.cli.tables.comparison import text_table
+from dashboards.text import costs, formats, words
+from orchestrator.jobs import Outcome
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import (
+    AnyExperiment,
+    AttemptRecord,
+    DamagedExperiment,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    StateCounts,
+)
+from worker.records.result import Result
+from worker.spec.run import RunSpec
+
+NONE_YET = "no experiments yet; `adapm-bench submit docs/example.yaml` makes one"
+NONE_SUCH = "no such experiments"
+
+
+def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_YET) -> RenderableType:
+    """One line an experiment; labels where any has some."""
+    listed = list(experiments)
+    if not listed:
+        return Text(nothing)
+    labelled = any(e.labels for e in listed)
+    rows = [
+        (
+            e.id,
+            f"{e.name} (damaged)" if isinstance(e, DamagedExperiment) else e.name,
+            *([", ".join(e.labels)] if labelled else []),
+            counts_text(e.counts),
+            steps_text(e),
+            formats.moment(e.created_at),
+            formats.moment(e.ended_at),
+        )
+        for e in listed
+    ]
+    head = ("experiment", "name", *(["labels"] if labelled else []), "runs", "steps", "submitted", "ended")
+    return text_table(head, rows)
+
+
+def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
+    """One line a run."""
+    rows = [
+        (
+            run.id,
+            run.candidate,
+            formats.rate(run.lr),
+            str(run.seed),
+            run.state_word(),
+            f"{run.step}/{run.steps_total}",
+            formats.loss(run.last_train_loss),
+            formats.loss(run.last_val_loss),
+            reason_text(run),
+        )
+        for run in runs
+    ]
+    if not rows:
+        return Text("no such runs")
+    return text_table(("run", "candidate", "lr", "seed", "state", "step", "train", "val", "reason"), rows)
+
+
+def counts_text(counts: StateCounts) -> str:
+    """`12: 3 finished, 2 running, 7 queued`."""
+    states = counts.words()
+    return f"{counts.total}: {states}" if states else str(counts.total)
+
+
+def steps_text(experiment: AnyExperiment) -> str:
+    """How much of the budget is done: `480/2,880 (17 %)`."""
+    done, total = experiment.progress.steps_done, experiment.progress.steps_total
+    return f"{done:,}/{total:,} ({formats.percent(done / total if total else None)})"
+
+
+def reason_text(run: RunRecord) -> str:
+    """Why a run is as it is; nothing of one that has finished."""
+    if run.damaged:
+        return run.damaged
+    if run.result is None or run.outcome() is Outcome.FINISHED:
+        return run.reason or ""
+    return run.result.verdict_reason
+
+
+def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:
+    """An experiment and its runs."""
+    facts = (
+        ("experiment", experiment.id),
+        ("submitted", formats.moment(experiment.created_at)),
+        ("ended", formats.moment(experiment.ended_at)),
+        ("runs", counts_text(experiment.counts)),
+        ("steps", steps_text(experiment)),
+        ("time left", formats.duration(experiment.progress.seconds_left)),
+        *_kind_facts(experiment),
+        ("model", _models(experiment)),
+        ("data", experiment.spec.workload.data.dataset),
+        ("budget", _budget(experiment)),
+        *_written_facts(experiment),
+    )
+    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
+
+
+def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+    spec = experiment.spec
+    if isinstance(spec, SweepSpec):
+        planned = f"{spec.trial_count()} trials, {spec.trials_each()} of each optimizer"
+        return (("sweep", f"{spec.algorithm}, {planned}"), ("found", f"adapm-bench sweep show {experiment.id}"))
+    return (("baseline", spec.baseline_name()),)
+
+
+def _written_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+    """What people wrote about it, and what it is a clone of."""
+    note = experiment.note
+    return (
+        *((("clone of", experiment.cloned_from),) if experiment.cloned_from else ()),
+        *((("labels", ", ".join(experiment.labels)),) if experiment.labels else ()),
+        *((("note", textwrap.shorten(note.text, 90, placeholder=" …")),) if note else ()),
+    )
+
+
+def _models(experiment: ExperimentRecord) -> str:
+    spec = experiment.spec
+    return ", ".join(size.model for size in spec.sizes) if isinstance(spec, ScalingSpec) else spec.workload.model
+
+
+def _budget(experiment: ExperimentRecord) -> str:
+    spec = experiment.spec
+    if isinstance(spec, ScalingSpec):
+        return f"cells: {', '.join(cell.key for cell in spec.cells())}"
+    return f"{formats.count(spec.workload.tokens())} tokens a run"
+
+
+def run_view(
+    run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...], standing: Standing
+) -> RenderableType:
+    """A run, its result, its attempts and what happened to it."""
+    title = f"{run.candidate} at {formats.rate(run.lr)}, seed {run.seed}"
+    facts = (
+        ("run", run.id),
+        ("experiment", run.experiment_id),
+        ("state", run.state_word()),
+        ("reason", run.reason or formats.UNKNOWN),
+        *([("in the queue", formats.standing(standing))] if standing.position is not None else []),
+        ("step", f"{run.step}/{run.steps_total}"),
+        ("device time", formats.duration(run.device_seconds)),
+        *((("damaged", run.damaged),) if run.damaged else ()),
+        *(_result_facts(run.result, run.spec) if run.result else ()),
+    )
+    parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
+    return Group(*parts, Text(), _attempts(attempts, run), Text(), _events(events, run))
+
+
+def _result_facts(result: Result, spec: RunSpec | None) -> tuple[tuple[str, str], ...]:
+    return (
+        ("result", formats.sentence(result.verdict_reason)),
+        ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
+        *((_within_a_line(name), value) for name, value in (costs.lines(result, spec) if spec else ())),
+    )
+
+
+def _within_a_line(name: str) -> str:
+    """`Peak tensors` as `peak tensors`; `MFU` stays."""
+    return name if name.isupper() else name[0].lower() + name[1:]
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
+    every = tuple(facts)
+    width = max([18, *(len(name) + 2 for name, _ in every)])
+    return Text("\n".join(f"{name:<{width}}{plain(value)}" for name, value in every))
+
+
+def _attempts(attempts: tuple[AttemptRecord, ...], run: RunRecord) -> RenderableType:
+    rows = [
+        (
+            str(attempt.attempt),
+            formats.moment(attempt.started_at),
+            formats.moment(attempt.ended_at),
+            formats.duration(attempt.device_seconds),
+            words.attempt_word(attempt, run),
+            "; ".join(filter(None, (attempt.message, attempt.note))),
+        )
+        for attempt in attempts
+    ]
+    return text_table(("attempt", "started", "ended", "device time", "outcome", "message"), rows)
+
+
+def _events(events: tuple[EventRecord, ...], run: RunRecord) -> RenderableType:
+    rows = [
+        (
+            str(event.sequence),
+            formats.moment(event.at),
+            words.event_word(event.from_status, run) if event.from_status else formats.UNKNOWN,
+            words.event_word(event.to_status, run),
+            event.reason or "",
+        )
+        for event in events
+    ]
+    return text_table(("event", "at", "from", "to", "reason"), rows)

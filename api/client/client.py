@@ -1,0 +1,658 @@
+"""The typed client: three lines in a notebook, the same records that the service uses.
+
+with Client("http://127.0.0.1:8321") as client:
+    experiment = client.submit(spec).experiment
+    print(client.compare(experiment.id))
+"""
+
+import time
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from uuid import uuid4
+
+import httpx2
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from api.auth.client_key import checked, own_key
+from api.client.answers import ANY_EXPERIMENT, read, refusal, unreached, wait_seconds
+from api.client.answers import ClientError as ClientError
+from api.client.answers import InputError as InputError
+from api.client.answers import fault_text as fault_text
+from api.client.streams import Line, changes
+from api.client.values import listed, segment, several, written
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
+from dashboards.files.publication import TableFormat
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.profiles import ProfileReport
+from orchestrator.annotations import AnnotationChange
+from orchestrator.jobs import TERMINAL, RunStatus, Wish
+from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import (
+    AnyExperiment,
+    AttemptRecord,
+    CellRecord,
+    Chart,
+    Comparison,
+    EventRecord,
+    ExperimentRecord,
+    RunRecord,
+    Standing,
+    Submission,
+)
+from orchestrator.specs.preview import Preview
+from orchestrator.studies.records import StudySummary
+from orchestrator.sweeps.records import SweepReport
+from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
+from worker.records.result import Observation, Point
+
+if TYPE_CHECKING:
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+
+# Short ids: where what was typed abbreviates only one id, the request is sent again with the whole one.
+
+MOST_IDS: Final = 64
+"""In one request: `compare` takes several."""
+
+
+class NoSuchId(BaseModel):
+    """What a problem says of an id that there is none of."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    asked: str
+    meant: str
+    """The only id that it abbreviates."""
+
+
+class ShortIds(httpx2.Auth):
+    """Takes the beginning of an id for the id, as git does, and `BEGINNING-NUMBER` for a run's.
+
+    It is for people, who see what came of it. Such a request changed nothing: there was nothing of that name.
+    """
+
+    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """The request, and again with each short id written out."""
+        response = yield request
+        for _ in range(MOST_IDS):
+            if response.status_code != httpx2.codes.NOT_FOUND:
+                return
+            response.read()
+            try:
+                found = NoSuchId.model_validate_json(response.content)
+            except ValidationError:
+                return
+            request = _with_whole_id(request, found.asked, found.meant)
+            response = yield request
+
+
+def _with_whole_id(request: httpx2.Request, short: str, whole: str) -> httpx2.Request:
+    path = "/".join(whole if part == short else part for part in request.url.path.split("/"))
+    url = request.url.copy_with(path=path)
+    if url.query:
+        url = url.copy_with(
+            params=[(key, whole if value == short else value) for key, value in url.params.multi_items()]
+        )
+    return httpx2.Request(
+        request.method, url, headers=request.headers, stream=request.stream, extensions=request.extensions
+    )
+
+
+# What the client has for notebooks: results and points as pandas DataFrames, and watching one run to its end.
+
+
+class NotebookVerbs(ABC):
+    """The verbs of this file; `Client` brings what they ask the service with."""
+
+    @abstractmethod
+    def run(self, run_id: str) -> RunRecord:
+        """One run with its state."""
+
+    @abstractmethod
+    def _file(self, path: str, parameters: Mapping[str, str | int | list[str] | list[int]]) -> bytes:
+        """The file at a path of the service."""
+
+    def dataframe(self, experiment_id: str) -> "DataFrame":
+        """An experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
+        return _frame(self._file(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet", {}))
+
+    def series_dataframe(self, experiment_id: str) -> "DataFrame":
+        """The points of all runs of an experiment as a DataFrame, a row a point, with the run's id in `run_id`."""
+        return _frame(self._file(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet", {}))
+
+    def points_dataframe(self, run_id: str) -> "DataFrame":
+        """The points of one run as a DataFrame, a row a point."""
+        return _frame(self._file(f"/v1/runs/{segment(run_id)}/exports/series.parquet", {}))
+
+    def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
+        """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
+        while True:
+            run = self.run(run_id)
+            yield run
+            if run.status in TERMINAL:
+                return
+            time.sleep(pause_seconds)
+
+
+def _frame(content: bytes) -> "DataFrame":
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("DataFrames need pandas, which is not installed; `pip install pandas`") from error
+    found: DataFrame = pandas.read_parquet(BytesIO(content))
+    return found
+
+
+# What the client has for webhooks: add, list, remove, try, and what was delivered.
+
+Answer = TypeVar("Answer")
+
+
+class WebhookVerbs(ABC):
+    """The verbs of this file; `Client` brings what they ask the service with."""
+
+    _http: httpx2.Client
+    _retries: int
+
+    @abstractmethod
+    def _get(
+        self, path: str, answer: type[Answer], parameters: Mapping[str, str | int | list[str] | list[int]] | None = None
+    ) -> Answer:
+        """The record at a path of the service."""
+
+    @abstractmethod
+    def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
+        """The answer to a request that may be sent several times."""
+
+    def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
+        """Have a URL told of ended experiments; the secret that signs what it is told is in the answer alone. An
+        earlier call with the same `key` is answered as it was."""
+        headers = {"Idempotency-Key": key or uuid4().hex, "Content-Type": "application/json"}
+        content = wanted.model_dump_json()
+        response = self._send(
+            lambda: self._http.post("/v1/webhooks", content=content, headers=headers), tries=self._retries + 1
+        )
+        return read(response, NewWebhook)
+
+    def webhooks(self) -> tuple[WebhookRecord, ...]:
+        """All webhooks, the newest first."""
+        return self._get("/v1/webhooks", Page[WebhookRecord]).items
+
+    def webhook(self, webhook_id: str) -> WebhookRecord:
+        """One webhook."""
+        return self._get(_path(webhook_id), WebhookRecord)
+
+    def remove_webhook(self, webhook_id: str) -> WebhookRecord:
+        """Tell its URL nothing any more, what waits to be delivered included."""
+        return read(self._send(lambda: self._http.delete(_path(webhook_id)), tries=1), WebhookRecord)
+
+    def test_webhook(self, webhook_id: str, key: str | None = None) -> DeliveryRecord:
+        """Have a `webhook.test` delivered, as ended experiments are; an earlier call with the same `key` is answered
+        with the delivery that it made."""
+        headers = {"Idempotency-Key": key or uuid4().hex}
+        response = self._send(
+            lambda: self._http.post(f"{_path(webhook_id)}/test", headers=headers), tries=self._retries + 1
+        )
+        return read(response, DeliveryRecord)
+
+    def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
+        """What was delivered, what waits and what was given up, the newest first."""
+        return self._get(f"{_path(webhook_id)}/deliveries", Page[DeliveryRecord], {"limit": limit}).items
+
+
+def _path(webhook_id: str) -> str:
+    return f"/v1/webhooks/{segment(webhook_id)}"
+
+
+# What the client has for keeping experiments in order: labels, a note, delete, restore, clone.
+
+JSON = {"Content-Type": "application/json"}
+CHANGED_MEANWHILE = 412
+MOST_TRIES = 10
+"""Of adding a label while others edit the same experiment."""
+
+
+class CurationVerbs(ABC):
+    """The verbs of this file; `Client` brings what they ask the service with."""
+
+    @abstractmethod
+    def experiment(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment with its state."""
+
+    @abstractmethod
+    def _asked(self, method: str, path: str, answer: type[Any], *, again: bool, **sent: Any) -> Any:
+        """The answer to one request; `again`: it may be repeated when the connection fails."""
+
+    def annotate(
+        self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
+    ) -> AnyExperiment:
+        """Change labels and note; what is left out of `change` stays as it is. With the `revision` of the experiment
+        as it was read only what nobody has changed since: else it is refused (412)."""
+        body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
+        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
+        path = f"/v1/experiments/{segment(experiment_id)}"
+        # Sent again under a revision it could be refused by its own first try.
+        changed: AnyExperiment = self._asked(
+            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=written(body), headers=headers
+        )
+        return changed
+
+    def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
+        """Give an experiment these labels, too; nobody else's are lost, whoever edits at the same time."""
+        return self._relabelled(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
+
+    def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
+        """Take these labels away; one that it does not have changes nothing."""
+        gone = {unicodedata.normalize("NFC", label).strip() for label in several(labels, "labels")}
+        return self._relabelled(experiment_id, lambda had: [label for label in had if label not in gone])
+
+    def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
+        """Write an experiment's note, in plain text; None takes it away."""
+        return self.annotate(experiment_id, {"note": text})
+
+    def delete_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Delete an experiment of which every run has ended; until `undo_until` it can be restored."""
+        path = f"/v1/experiments/{segment(experiment_id)}"
+        deleted: AnyExperiment = self._asked("DELETE", path, ANY_EXPERIMENT, again=True)
+        return deleted
+
+    def restore_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Undo a deletion."""
+        path = f"/v1/experiments/{segment(experiment_id)}/restore"
+        restored: AnyExperiment = self._asked("POST", path, ANY_EXPERIMENT, again=True)
+        return restored
+
+    def clone_experiment(self, experiment_id: str, name: str | None = None, key: str | None = None) -> Submission:
+        """Submit an experiment's specification again, under another name if one is given; an earlier call with the
+        same `key` made it, if the answer says so."""
+        path, headers = (
+            f"/v1/experiments/{segment(experiment_id)}/clone",
+            {**JSON, "Idempotency-Key": key or uuid4().hex},
+        )
+        made: Submission = self._asked(
+            "POST", path, Submission, again=True, content=written({"name": name}), headers=headers
+        )
+        return made
+
+    def _relabelled(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> AnyExperiment:
+        # whose client is made of this file's verbs
+
+        for left in reversed(range(MOST_TRIES)):
+            seen = self.experiment(experiment_id)
+            try:
+                return self.annotate(experiment_id, {"labels": labels(seen.labels)}, revision=seen.revision)
+            except ClientError as error:
+                if not left or error.status != CHANGED_MEANWHILE:
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+Parameter = str | int | list[str] | list[int]
+"""The value of a query parameter; a list is the parameter repeated."""
+
+RETRIES = 4
+FIRST_PAUSE_SECONDS = 0.2
+"""Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
+PAGE_LIMIT = 500
+EXPORT_SECONDS = 600.0
+"""A series of many million points takes a while to be written before its first byte is sent."""
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
+    """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
+
+    Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
+    asks to wait a few seconds (429, 503).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout_seconds: float = 30.0,
+        retries: int = RETRIES,
+        short_ids: bool = False,
+    ) -> None:
+        """`key`: default is that of the environment, $ADAPM_BENCH_KEY or the file $ADAPM_BENCH_KEY_FILE. `short_ids`:
+        take the beginning of an id for the id, where it is of only one."""
+        key = checked(key, "key") if key is not None else own_key()
+        self.url = url.rstrip("/")
+        self._retries = retries
+        try:
+            base = httpx2.URL(self.url)
+        except httpx2.InvalidURL as error:
+            raise InputError(f"{url!r} is not a URL: {error}; give one like http://127.0.0.1:8321") from error
+        if base.scheme not in ("http", "https") or not base.host:
+            raise InputError(f"{url!r} is not a URL of a service; give one like http://127.0.0.1:8321")
+        # A proxy from the environment is not meant for this machine's own addresses.
+        local, headers = base.host in LOOPBACK, {"Authorization": f"Bearer {key}"} if key else {}
+        https = base.scheme == "https"  # else certificates, which take a while to read, are of no use
+        self._http = httpx2.Client(
+            base_url=base, timeout=timeout_seconds, trust_env=not local, headers=headers, verify=https,
+            auth=ShortIds() if short_ids else None,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def health(self) -> Health:
+        """Whether the service answers and reaches its database."""
+        return self._get("/healthz", Health)
+
+    def submit(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any], key: str | None = None) -> Submission:
+        """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
+
+        A mapping is sent as it is, so that the service names every fault in it.
+        """
+        content = written(spec)
+        headers = {"Idempotency-Key": key or uuid4().hex, "Content-Type": "application/json"}
+        response = self._send(
+            lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
+        )
+        return read(response, Submission)
+
+    def validate(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any]) -> Preview:
+        """What submitting this would mean, or what is wrong with it; nothing is stored."""
+        content = written(spec)
+        path, headers = "/v1/experiments/validate", {"Content-Type": "application/json"}
+        response = self._send(lambda: self._http.post(path, content=content, headers=headers), tries=self._retries + 1)
+        return read(response, Preview)
+
+    def experiments(
+        self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
+    ) -> tuple[AnyExperiment, ...]:
+        """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
+        `deleted`: those that were deleted and can be restored, instead of the others."""
+        more: dict[str, Parameter] = {
+            "label": several(labels, "the labels"),
+            **({"deleted": "true"} if deleted else {}),
+        }
+        parameters = {**_given(limit=limit, before=before), **more}
+        return self._get("/v1/experiments", Page[AnyExperiment], parameters).items
+
+    def experiment(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment with its state."""
+        return self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
+
+    def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
+        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
+
+        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
+        """
+        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        with closing(changes(self._http, line)) as turns:
+            told: ExperimentRecord | None = None
+            for _ in turns:
+                now = self.experiment(experiment_id)
+                if now != told:
+                    yield now
+                if now.counts.done():
+                    return
+                told = now
+
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
+
+    def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
+        """The sizes and budgets of a scaling experiment, each with its leaderboard."""
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/cells", Page[CellRecord]).items
+
+    def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
+        """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
+        path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
+        response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
+        if response.status_code != 200:
+            raise refusal(response)
+        return response.text
+
+    def sweep(self, experiment_id: str) -> SweepReport:
+        """What a sweep found so far."""
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/sweep", SweepReport)
+
+    def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
+        """The comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
+        path = f"/v1/experiments/{segment(experiment_id)}/sweep/comparison"
+        return self._get(path, ComparisonSpec, {"seeds": seeds})
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return self._get("/v1/profiles", ProfileReport, {"experiment": several(experiment_ids, "the ids")})
+
+    def fit(
+        self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
+    ) -> FitReport:
+        """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
+        parameters, to say loss and memory at."""
+        chosen: dict[str, Parameter] = {} if form is None else {"form": form}
+        wanted = [str(each) for each in listed(predict, "what to predict")]
+        parameters = {"experiment": several(experiment_ids, "the ids"), "predict": wanted, **chosen}
+        response = self._send(
+            lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        return read(response, FitReport)
+
+    def studies(self) -> tuple[StudySummary, ...]:
+        """Every study with its experiments and findings."""
+        return self._get("/v1/studies", Page[StudySummary]).items
+
+    def study(self, name: str) -> StudySummary:
+        """One study."""
+        return self._get(f"/v1/studies/{segment(name, 'name')}", StudySummary)
+
+    def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Cancel every run that has not ended; training ones stop at their next heartbeat."""
+        return self.wish_experiment(experiment_id, Wish.CANCEL)
+
+    def pause_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Pause every run that waits or trains; training ones write a checkpoint and stop."""
+        return self.wish_experiment(experiment_id, Wish.PAUSE)
+
+    def resume_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Let every paused run go on from its checkpoint."""
+        return self.wish_experiment(experiment_id, Wish.RESUME)
+
+    def retry_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Queue every failed or cancelled run once more."""
+        return self.wish_experiment(experiment_id, Wish.RETRY)
+
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
+        """Cancel, pause, resume or retry every run whose state allows it."""
+        path = f"/v1/experiments/{segment(experiment_id)}/{wish.value}"
+        changed: AnyExperiment = self._post(path, ANY_EXPERIMENT)
+        return changed
+
+    def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
+        """Every run that matches, in order; read page by page."""
+        parameters = _given(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
+        return tuple(self._all("/v1/runs", Page[RunRecord], "after", parameters))
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run with its state, and its result once there is one."""
+        return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
+
+    def standing(self, run_id: str) -> Standing:
+        """Where a waiting run stands in the queue, and when it may start."""
+        return self._get(f"/v1/runs/{segment(run_id)}/standing", Standing)
+
+    def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
+        """Every execution of a run."""
+        return self._get(f"/v1/runs/{segment(run_id)}/attempts", Page[AttemptRecord]).items
+
+    def events(self, run_id: str) -> tuple[EventRecord, ...]:
+        """Every change of a run's state."""
+        return self._get(f"/v1/runs/{segment(run_id)}/events", Page[EventRecord]).items
+
+    def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
+        """What a run reported after a step, in order of steps; read page by page."""
+        path = f"/v1/runs/{segment(run_id)}/points"
+        return tuple(self._all(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
+
+    def observations(self, run_id: str) -> tuple[Observation, ...]:
+        """What a run's probes saw, by step and probe; read page by page."""
+        path = f"/v1/runs/{segment(run_id)}/observations"
+        return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
+
+    def charts(
+        self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
+        parameters: dict[str, Parameter] = {"run": several(run_ids, "the ids"), "metric": metric}
+        parameters |= {"buckets": buckets, "after_step": after_step}
+        response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
+        return read(response, Page[Chart]).items
+
+    def export(self, experiment_id: str, name: str, path: Path) -> None:
+        """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
+        address = f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name, 'name')}"
+        try:
+            with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
+                if not response.is_success:
+                    response.read()
+                    raise refusal(response)
+                with path.open("wb") as file:
+                    for piece in response.iter_bytes():
+                        file.write(piece)
+        except httpx2.TransportError as error:
+            raise unreached(self.url, error) from error
+
+    def document(self, experiment_id: str, name: str) -> bytes:
+        """A file about an experiment: `report`, `document.json` or `references.bib`."""
+        return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name, 'name')}", {})
+
+    def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
+        """The figures that an experiment has."""
+        path = f"/v1/experiments/{segment(experiment_id)}/figures"
+        return self._get(path, Page[str], _given(cell=cell)).items
+
+    def figure(
+        self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
+    ) -> bytes:
+        """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
+        path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name, 'name')}.{segment(form, 'form')}"
+        return self._file(path, _given(cell=cell, theme=theme))
+
+    def _file(self, path: str, parameters: Mapping[str, Parameter]) -> bytes:
+        response = self._send(
+            lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        if not response.is_success:
+            raise refusal(response)
+        return response.content
+
+    def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
+        """The end of what an attempt's process printed."""
+        path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
+        response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
+        if not response.is_success:
+            raise refusal(response)
+        return response.text
+
+    def cancel_run(self, run_id: str) -> RunRecord:
+        """Cancel one run."""
+        return self.wish_run(run_id, Wish.CANCEL)
+
+    def pause_run(self, run_id: str) -> RunRecord:
+        """Pause one run; a training one writes a checkpoint and stops."""
+        return self.wish_run(run_id, Wish.PAUSE)
+
+    def resume_run(self, run_id: str) -> RunRecord:
+        """Let one paused run go on from its checkpoint."""
+        return self.wish_run(run_id, Wish.RESUME)
+
+    def retry_run(self, run_id: str) -> RunRecord:
+        """Queue one failed or cancelled run once more."""
+        return self.wish_run(run_id, Wish.RETRY)
+
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
+        return self._post(f"/v1/runs/{segment(run_id)}/{wish.value}", RunRecord)
+
+    def optimizers(self) -> tuple[OptimizerInfo, ...]:
+        """The optimizers that the service can build, with their options."""
+        return self._get("/v1/optimizers", Page[OptimizerInfo]).items
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The models that the service can train."""
+        return self._get("/v1/models", Page[ModelInfo]).items
+
+    def datasets(self) -> tuple[DatasetInfo, ...]:
+        """The datasets that the service can train on."""
+        return self._get("/v1/datasets", Page[DatasetInfo]).items
+
+    def create_key(self, wanted: KeyRequest) -> NewKey:
+        """Make a key (admins); its secret is in the answer and nowhere else."""
+        content, headers = wanted.model_dump_json(), {"Content-Type": "application/json"}
+        return read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
+
+    def api_keys(self) -> tuple[KeyRecord, ...]:
+        """All keys, the newest first (admins)."""
+        return self._get("/v1/keys", Page[KeyRecord]).items
+
+    def revoke_key(self, key_id: str) -> KeyRecord:
+        """Let a key open nothing any more (admins)."""
+        path = f"/v1/keys/{segment(key_id)}"
+        return read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
+
+    def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
+        """Who changed what, the newest first (admins)."""
+        return self._get("/v1/audit", Page[AuditRecord], _given(limit=limit, key_id=key_id)).items
+
+    def _all(
+        self, path: str, page: type[Page[Answer]], cursor: str, parameters: dict[str, str | int]
+    ) -> Iterator[Answer]:
+        parameters = dict(parameters)
+        while True:
+            answer = self._get(path, page, parameters)
+            yield from answer.items
+            if answer.next is None:
+                return
+            parameters[cursor] = answer.next
+
+    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
+        response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
+        return read(response, answer)
+
+    def _post(self, path: str, answer: type[Answer]) -> Answer:
+        return self._asked("POST", path, answer, again=False)
+
+    def _asked(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
+        tries = self._retries + 1 if again else 1
+        return read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
+
+    def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
+        """Send a request up to `tries` times: when the connection fails, or when the service says how long to wait."""
+        pause_seconds = FIRST_PAUSE_SECONDS
+        for left in reversed(range(tries)):
+            try:
+                response = request()
+                asked_seconds = wait_seconds(response)
+                if left == 0 or asked_seconds is None:
+                    return response
+                pause_seconds = max(pause_seconds, asked_seconds)
+            except httpx2.TransportError as error:
+                if left == 0:
+                    raise unreached(self.url, error) from error
+            time.sleep(pause_seconds)
+            pause_seconds *= 2
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _given(**parameters: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in parameters.items() if value is not None}

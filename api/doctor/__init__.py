@@ -1,0 +1,1 @@
+"""What `adapm-bench doctor` looks at, each look in a process beside the command."""

@@ -1,0 +1,1 @@
+"""What looks at every request and answer: guards, classes of calls, audit, tags, compression, metrics."""

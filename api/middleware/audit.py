@@ -1,0 +1,127 @@
+"""Middleware: every request that may change something leaves a line in the audit log before its answer goes out.
+
+The workers' routes leave none: what they change has a log of its own, the runs' events. Lines that come while others
+are written make up the next write (`api/batching.py`).
+
+Failed logins come from strangers, as many as they like: of a minute a few have a line each, the rest is counted.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.auth.throttle import network_of
+from api.batching import Gathered
+from api.middleware.authentication import caller_of
+from api.middleware.guards import SAFE_METHODS, WORKER_PATH
+from orchestrator.errors import OrchestratorError
+from orchestrator.store.admin.audit import AuditLine, AuditLog
+
+log = structlog.get_logger("api")
+
+MINUTE_SECONDS = 60.0
+MOST_STRANGERS = 8
+"""Addresses (IPv6: networks) whose first failed login of a minute has a line, and whose others are counted by
+themselves; those of all further ones are counted together."""
+
+
+class Audited:
+    """Write who changed what, when, from where, and what came of it."""
+
+    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
+        self.app = app
+        self._audit = audit
+        self._tell = Gathered[AuditLine, None](self._written)
+        self._logins = _FailedLogins(self._tell)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+
+            async def heard() -> Message:
+                message = await receive()
+                if message["type"] == "lifespan.shutdown":
+                    await self._logins.tell_rest()
+                return message
+
+            await self.app(scope, heard, send)
+            return
+        if scope["type"] != "http" or scope["method"] in SAFE_METHODS or scope["path"].startswith(WORKER_PATH):
+            await self.app(scope, receive, send)
+            return
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start" and "bench.caller" in scope:
+                if caller_of(scope).key is not None or not scope["bench.closed"]:
+                    await self._tell(_line(scope, message))
+                elif message["status"] == 401 and scope["path"] == "/login":  # else strangers could fill the log
+                    await self._logins.note(_line(scope, message))
+            await send(message)
+
+        await self.app(scope, receive, told)
+
+    def _written(self, lines: Sequence[AuditLine]) -> list[None]:
+        """A database that is away refuses no answer: the changes have been made, and their lines are in the service's
+        log then."""
+        try:
+            self._audit.add(*lines)
+        except OrchestratorError as error:
+            for line in lines:
+                log.error("not in the audit log", error=str(error), **vars(line))
+        return [None] * len(lines)
+
+
+class _FailedLogins:
+    """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and after a minute as many and one with the
+    counts of the others. A process that is killed loses the counts of its last minute."""
+
+    def __init__(self, tell: Gathered[AuditLine, None]) -> None:
+        self._tell = tell
+        self._more: Counter[str] = Counter()
+        """How many failed after the one that has a line, by network; those of further networks under `_OTHERS`."""
+        self._first: AuditLine | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    async def note(self, line: AuditLine) -> None:
+        """Remember one."""
+        if self._timer is None:
+            self._first, self._timer = line, asyncio.create_task(self._wait())
+        network = network_of(line.address)
+        if network in self._more or len(self._more) - (_OTHERS in self._more) >= MOST_STRANGERS:
+            self._more[network if network in self._more else _OTHERS] += 1
+        else:
+            self._more[network] = 0
+            await self._tell(line)
+
+    async def tell_rest(self) -> None:
+        """Write the counts of the minute that has begun, and begin anew with the next failure."""
+        first, more, timer = self._first, self._more, self._timer
+        self._first, self._more, self._timer = None, Counter(), None
+        if timer is not None and timer is not asyncio.current_task():
+            timer.cancel()
+        for network, count in more.items():
+            if count and first is not None:
+                target = f"{first.target}: {count} more in {MINUTE_SECONDS:g} s"
+                await self._tell(replace(first, address=network, target=target))
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(MINUTE_SECONDS)
+        await self.tell_rest()
+
+
+_OTHERS = "other addresses"
+
+
+def _line(scope: Scope, start: Message) -> AuditLine:
+    caller, made = caller_of(scope), Headers(raw=start["headers"]).get("location")
+    return AuditLine(
+        key_id=caller.key.id if caller.key else None,
+        address=caller.address,
+        action=scope["bench.route"] or f"{scope['method']} {scope['path']}",
+        target=made if made and start["status"] < 300 else scope["path"],
+        outcome=start["status"],
+    )

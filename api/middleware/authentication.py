@@ -1,0 +1,217 @@
+"""Middleware: every request is let in by the key of its caller, or answered with what is missing and the way out.
+
+    the table (`api/auth/scopes.py`) ─► open: on to the route
+                            ├► a lease's token (`api/auth/callers.py`) ─► 401, 404, 409, 429, or on to the route
+                            └► the caller's key (`api/auth/callers.py`) ─► 401, 403, 429, or on to the route
+
+Nothing of a body has been read by then, and what may be read depends on who has come (`bench.body_bytes`).
+
+A service that never had a key listens on loopback only and lets everybody there in; see docs/security.md.
+"""
+
+import re
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.auth.callers import Caller, Callers, Leases, Shown, shown
+from api.auth.scopes import Access, methods_at, place_of, places
+from api.auth.throttle import Throttle
+from api.html_errors import ask_for_a_page
+from api.middleware.guards import SAFE_METHODS, STRANGER_BODY_BYTES, USER_BODY_BYTES, WORKER_BODY_BYTES
+from api.problems import RefusedError, problem_response
+from dashboards.render import VISITOR, Visitor, refused_page
+from orchestrator.errors import LeaseLostError, OrchestratorError
+from orchestrator.keys import KeyRecord
+from orchestrator.keys import Scope as KeyScope
+
+WAY_IN = "an admin makes one with `adapm-bench keys create`, and it is sent as `Authorization: Bearer <key>`"
+BURST_SECONDS = 3.0
+"""So many seconds' worth of requests pass at once."""
+FAILURES_A_SECOND, FAILURES_AT_ONCE = 2.0, 30.0
+"""Wrong keys from one address that are looked up at all. Guessing is hopeless; this spares the database."""
+
+ATTEMPT = re.compile(r"/v1/attempts/(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,8})/")
+"""Whom a worker's address is about."""
+
+
+class Doors:
+    """What the guard and the routes of logins share: who is known, and who asks for too much."""
+
+    def __init__(self, callers: Callers, leases: Leases, requests_a_second: float) -> None:
+        self.callers, self.leases = callers, leases
+        self.requests = Throttle(requests_a_second, requests_a_second * BURST_SECONDS)
+        self.failures = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
+        self.strange_workers = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
+
+
+class Guard:
+    """Let requests in by the key of their caller."""
+
+    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+        self.app = app
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            answer = await self._refusal(scope)
+        except RefusedError as refusal:
+            answer = refusal.response()
+        except OrchestratorError as error:
+            answer = problem_response(503, "store-unavailable", str(error), headers={"Retry-After": "1"})
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        key = caller_of(scope).key
+        if key is None:
+            await self.app(scope, receive, send)
+            return
+        visit = VISITOR.set(_visitor(key))
+        try:
+            await self.app(scope, receive, self._private(scope, send))
+        except* _KeyGoneError:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            VISITOR.reset(visit)
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that is not let in; notes the caller of one that is. Raises `RefusedError`."""
+        address = scope["client"][0] if scope.get("client") else "unknown"
+        place = place_of(scope["method"], scope["path"])
+        scope["bench.caller"] = Caller(address=address)
+        scope["bench.route"] = place.route if place else None
+        scope["bench.closed"] = True  # as long as it is not known: a database that is away tells nothing
+        access = place.access if place else Access.ADMIN
+        scope["bench.body_bytes"] = STRANGER_BODY_BYTES if access is Access.OPEN else USER_BODY_BYTES
+        if access is Access.LEASE:
+            await self._meet_worker(scope, address)
+            return None
+        scope["bench.closed"] = await self._doors.callers.are_asked()
+        if not scope["bench.closed"]:
+            return None
+        if access is Access.OPEN:
+            _refuse_flood(self._doors.requests.take(address))
+            return None
+        headers = Headers(scope=scope)
+        secret = shown(headers)
+        key = await self._key(secret, address) if secret else None
+        if secret is None or key is None:
+            return _closed(scope, headers, secret)
+        scope["bench.caller"] = Caller(address=address, key=key, by_cookie=secret.by_cookie)
+        _refuse_flood(self._doors.requests.take(key.id))
+        if secret.by_cookie and scope["method"] not in SAFE_METHODS and "origin" not in headers:
+            raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
+        needed = access.scope()
+        if needed is not None and not key.scope.covers(needed):
+            refusal = _not_enough(scope, key, needed, known=place is not None)
+            if ask_for_a_page(scope, headers) and refusal.status_code == 403:
+                return _closed_page(key, refusal)
+            raise refusal
+        return None
+
+    async def _meet_worker(self, scope: Scope, address: str) -> None:
+        """Let a worker in by its lease's token, before anything of its body is read. Raises `RefusedError`."""
+        secret, attempt = shown(Headers(scope=scope)), ATTEMPT.match(scope["path"])
+        if secret is None or secret.by_cookie:
+            _refuse_flood(self._doors.strange_workers.take(address))
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise RefusedError(401, "token-missing", "Send the lease's token: Authorization: Bearer <token>.", headers)
+        if attempt is None:
+            _refuse_flood(self._doors.strange_workers.take(address))
+            raise RefusedError(404, "not-found", "There is nothing at this address.")
+        if not await self._doors.leases.know(attempt["run"], int(attempt["attempt"]), secret.secret):
+            # Asked first, counted then: guesses from a worker's own address do not hold the worker up.
+            _refuse_flood(self._doors.strange_workers.take(address))
+            raise RefusedError(409, "lease-lost", str(LeaseLostError()))
+        scope["bench.body_bytes"] = WORKER_BODY_BYTES
+
+    async def _key(self, secret: Shown, address: str) -> KeyRecord | None:
+        callers, failures = self._doors.callers, self._doors.failures
+        if not (callers.knows(secret) or callers.was_right(secret.secret)):
+            _refuse_flood(failures.wait(address))
+        key = await callers.key(secret)
+        if key is None:
+            failures.take(address)
+        return key
+
+    def _private(self, scope: Scope, send: Send) -> Send:
+        """Let no cache on the way keep what is answered to one caller, and end an event stream with its key."""
+        streams, secret = False, shown(Headers(scope=scope))
+        assert secret is not None
+
+        async def private(message: Message) -> None:
+            nonlocal streams
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.setdefault("Cache-Control", "private, no-cache") == "no-cache":
+                    headers["Cache-Control"] = "private, no-cache"
+                streams = headers.get("content-type", "").startswith("text/event-stream")
+            elif streams and await self._doors.callers.key(secret) is None:
+                raise _KeyGoneError
+            await send(message)
+
+        return private
+
+
+class _KeyGoneError(Exception):
+    """The key of an open event stream opens nothing any more."""
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who makes the request, as the guard found out."""
+    caller = scope["bench.caller"]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def _refuse_flood(wait_seconds: int | None) -> None:
+    if wait_seconds is not None:
+        detail = f"Too many requests; try again in {wait_seconds} s, or ask for several things at once."
+        raise RefusedError(429, "too-many-requests", detail, {"Retry-After": str(wait_seconds)})
+
+
+def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
+    """The answer to a caller without a good key: people are asked for one, programs are told."""
+    path = scope["path"]
+    if ask_for_a_page(scope, headers):
+        query = scope.get("query_string", b"").decode("latin-1")
+        target = quote(path + (f"?{query}" if query else ""), safe="/")
+        return RedirectResponse(f"/login?next={target}" if path != "/" else "/login", 303)
+    if secret is None:
+        detail = f"This service asks for a key: {WAY_IN}."
+        return problem_response(401, "key-missing", detail, headers={"WWW-Authenticate": "Bearer"})
+    what = (
+        "The login has ended; sign in again."
+        if secret.by_cookie
+        else f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
+    )
+    return problem_response(401, "key-refused", what, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _closed_page(key: KeyRecord, refusal: RefusedError) -> Response:
+    visit = VISITOR.set(_visitor(key))
+    try:
+        answer = refused_page(refusal.status_code, "Not with this key", str(refusal.detail))
+    finally:
+        VISITOR.reset(visit)
+    answer.headers["Cache-Control"] = "private, no-cache"
+    return answer
+
+
+def _visitor(key: KeyRecord) -> Visitor:
+    return Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER), key_id=key.id)
+
+
+def _not_enough(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) -> RefusedError:
+    if not known and not places(scope["path"]):
+        return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
+    if not known:
+        detail = f"{scope['method']} is not possible here."
+        return RefusedError(405, "method-not-allowed", detail, {"Allow": methods_at(scope["path"])})
+    detail = f"This needs a key of the scope {needed}; {key.label!r} is a key of the scope {key.scope}. Ask an admin."
+    return RefusedError(403, "scope", detail)

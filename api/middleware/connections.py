@@ -1,0 +1,165 @@
+"""Connections of the api process: how many there may be, and how long each may keep us waiting.
+
+uvicorn waits for ever for the rest of a request's head, whose size it does not bound, and for whoever does not read an
+answer. Here a connection that says too little is closed, and the one that has said nothing for the longest time makes
+room for a new one: who only holds connections holds up nobody.
+"""
+
+import asyncio
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from api.auth.throttle import network_of
+
+HEAD_SECONDS = 10.0
+"""Until a request's head is whole, from the connection's begin or the answer before; bodies:
+`api/middleware/guards.py`."""
+HEAD_BYTES = 64 * 2**10
+"""Browsers and proxies send a few KiB."""
+UNREAD_SECONDS = 60.0
+"""For an answer of which the other side takes next to nothing."""
+TAKEN_BYTES = 16 * 2**10
+"""What it has to take meanwhile, at the least."""
+MOST_CONNECTIONS = 2_048
+"""Two hundred pages and a thousand workers; at 64 KiB that the server reads ahead, 128 MiB."""
+MOST_OF_ONE_ADDRESS = 256
+"""But of this machine and of trusted proxies, who speak for many."""
+
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with an end to all waiting."""
+
+    most_connections = MOST_CONNECTIONS
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    @property
+    def quiet_since(self) -> float | None:
+        """Since when the head of its next request is waited for, on the loop's clock; None while one is answered."""
+        return self._head_timer.when() - HEAD_SECONDS if self._head_timer is not None else None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait, or refuse where there are too many."""
+        super().connection_made(transport)  # type: ignore[arg-type]  # a transport of asyncio's streams
+        if self._is_one_too_many():
+            self.transport.write(FULL)
+            self.transport.close()
+            return
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._stop_waiting()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless a head, what follows a chunked body, or what comes beside an answer has become too large."""
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes <= HEAD_BYTES or self.transport.is_closing():
+            return
+        if self._head_timer is None:  # in the middle of a request or an answer, there is nothing to say
+            self.transport.abort()
+        else:
+            self.transport.write(HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, which others bound."""
+        self._head_bytes -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next head, and for the rest of a body that nobody wanted to read."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._wait_for_head()
+
+    def pause_writing(self) -> None:
+        """The other side does not read: for a while."""
+        super().pause_writing()
+        self._await_reader()
+
+    def _await_reader(self) -> None:
+        left_bytes = self.transport.get_write_buffer_size()
+        self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, left_bytes)
+
+    def _look_at_reader(self, left_bytes: int) -> None:
+        """Whoever reads, however slowly, is waited for."""
+        if left_bytes - self.transport.get_write_buffer_size() < TAKEN_BYTES:
+            self.transport.abort()
+        else:
+            self._await_reader()
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        super().resume_writing()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+
+    def _wait_for_head(self) -> None:
+        self._stop_waiting()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _is_one_too_many(self) -> bool:
+        others = [each for each in self.connections if isinstance(each, BoundedProtocol) and each is not self]
+        if not self._speaks_for_many() and self.client is not None:
+            network = network_of(self.client[0])
+            same = sum(each.client is not None and network_of(each.client[0]) == network for each in others)
+            if same >= MOST_OF_ONE_ADDRESS:
+                return True
+        if len(others) < self.most_connections:
+            return False
+        quiet = [each for each in others if each.quiet_since is not None and not each.transport.is_closing()]
+        if not quiet:
+            return True
+        min(quiet, key=lambda each: each.quiet_since or 0.0).transport.abort()
+        return False
+
+    def _speaks_for_many(self) -> bool:
+        if self.client is None:
+            return True  # a Unix socket
+        address = ip_address(self.client[0].partition("%")[0])
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return address.is_loopback or any(_covers(each, address) for each in _trusted(self.config.forwarded_allow_ips))
+
+
+def _trusted(proxies: list[str] | str | None) -> list[str]:
+    """What `--forwarded-allow-ips` says: addresses, networks, or `*` for everybody."""
+    given = (proxies or "").split(",") if isinstance(proxies, str) or proxies is None else proxies
+    return [each.strip() for each in given]
+
+
+def _covers(trusted: str, address: IPv4Address | IPv6Address) -> bool:
+    try:
+        return trusted == "*" or address in ip_network(trusted, strict=False)
+    except ValueError:  # a name, or nothing
+        return False

@@ -1,0 +1,203 @@
+"""Middleware that looks at a request before any route does: host, origin, size; and the headers on every answer.
+
+Against DNS rebinding: only known host names are served. Against cross-site requests: an unsafe method with an
+`Origin` must come from our own pages. Plain ASGI, because wrapping responses would break streams.
+"""
+
+import asyncio
+import re
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.html_errors import as_a_page, wait_for_a_page
+from api.problems import RefusedError
+from dashboards.render import CONTENT_SECURITY_POLICY
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+UNKNOWN_HOST = "This service is not known by that host name; its operator can name it in ADAPM_BENCH_ALLOWED_HOSTS."
+ADDRESS = re.compile(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+KIB, MIB = 2**10, 2**20
+STRANGER_BODY_BYTES = 16 * KIB
+"""Of who has shown nothing yet: a login's form is some hundred bytes."""
+USER_BODY_BYTES = 1 * MIB
+"""A comparison of 64 candidates with 64 learning rates each is 100 KiB."""
+WORKER_BODY_BYTES = 16 * MIB
+"""10,000 points, the largest batch, are about 2 MiB; observations may come with them."""
+SMALL_BODY_BYTES = 64 * KIB
+"""What the server reads of any connection before it asks us; so many connections there may be, so much there is."""
+ROOM_BYTES = {STRANGER_BODY_BYTES: 0, USER_BODY_BYTES: 32 * MIB, WORKER_BODY_BYTES: 2 * WORKER_BODY_BYTES}
+"""For larger bodies, until they are answered, by the most that one may have: users take nothing from workers."""
+BODY_SECONDS = 30.0
+"""1 MiB at 35 KB/s; workers give up after five seconds."""
+WORKER_PATH = "/v1/attempts/"
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
+
+
+class SecurityHeaders:
+    """Put `HEADERS` on every answer that has not set them itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent = message.setdefault("headers", [])
+                names = {name.lower() for name, _ in sent}
+                sent.extend(pair for pair in RAW_HEADERS if pair[0] not in names)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+class HostAndOrigin:
+    """Refuse names that are not ours (400), and unsafe requests that other sites' pages make (403)."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...]) -> None:
+        self.app = app
+        self.allowed_hosts = frozenset(host.lower().strip("[]") for host in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self.app(scope, receive, send)
+            return
+        await refusal.response()(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> RefusedError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host_name(host) not in self.allowed_hosts and host_name(host) != _own_address(scope):
+            return RefusedError(400, "unknown-host", UNKNOWN_HOST)
+        origin = headers.get("origin")
+        if origin is None or scope.get("method") in SAFE_METHODS or _same_place(origin, host):
+            return None
+        return RefusedError(403, "cross-site", "Pages of other sites may not change anything here.")
+
+
+class BodyLimit:
+    """Read a body whole before a route sees it, and before it takes a thread: no larger than its caller may send (413),
+    no slower than `BODY_SECONDS` (408), and only where there is room for it beside the others (503)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._room_bytes = dict(ROOM_BYTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        declared = headers.get("content-length", "0")
+        if declared == "0" and "transfer-encoding" not in headers:
+            await self.app(scope, receive, send)
+            return
+        limit = scope.get("bench.body_bytes", USER_BODY_BYTES)  # the guard has found out who sends it
+        size = int(declared[:20]) if declared != "0" and declared.isdecimal() else limit
+        reserved = size if size > SMALL_BODY_BYTES else 0
+        try:
+            self._reserve(size, reserved, limit)
+        except RefusedError as refusal:
+            await _shown(refusal, scope, headers)(scope, receive, send)
+            return
+        try:
+            body = await _read(receive, limit)
+        except RefusedError as refusal:
+            await _shown(refusal, scope, headers)(scope, receive, send)
+        else:
+            if body is not None:
+                await self.app(scope, _replayed(body, receive), send)
+        finally:
+            self._room_bytes[limit] += reserved
+
+    def _reserve(self, size: int, reserved: int, limit: int) -> None:
+        if size > limit:
+            raise too_large(limit)
+        if reserved > self._room_bytes[limit]:
+            detail = "Too many large bodies are being read at once; send it again."
+            raise RefusedError(503, "busy", detail, {"Retry-After": "1"})
+        self._room_bytes[limit] -= reserved
+
+
+def too_large(limit_bytes: int) -> RefusedError:
+    """The refusal of a body above `limit_bytes`."""
+    most = f"{limit_bytes // MIB} MiB" if limit_bytes >= MIB else f"{limit_bytes // KIB} KiB"
+    return RefusedError(413, "too-large", f"The body is larger than {most}, the most that is read.")
+
+
+def _shown(refusal: RefusedError, scope: Scope, headers: Headers) -> Response:
+    response = refusal.response()
+    return as_a_page(response) if wait_for_a_page(scope, headers) else response
+
+
+def host_name(host: str) -> str:
+    """The name in a `Host` header: without port, without the brackets of an IPv6 address, in lower case.
+
+    Empty where the header is not a host with an optional port.
+    """
+    found = HOST.fullmatch(host.lower())
+    return found["name"].strip("[]") if found else ""
+
+
+def _own_address(scope: Scope) -> str | None:
+    """The address that the connection came to. A page of another site that was pointed here by its name says that name
+    in `Host`; scrapers and probes say the number."""
+    server = scope.get("server")
+    return str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else None
+
+
+def _same_place(origin: str, host: str) -> bool:
+    """Whether `origin` is the very address that the request went to; another port of this machine is not."""
+    parts = urlsplit(origin)
+    default_port = {"http": ":80", "https": ":443"}.get(parts.scheme)
+    if default_port is None:
+        return False
+    return parts.netloc.lower().removesuffix(default_port) == host.lower().removesuffix(default_port)
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    """The whole body; None where its sender leaves. Raises `RefusedError`."""
+    pieces: list[bytes] = []
+    received = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                piece = message.get("body", b"")
+                received += len(piece)
+                if received > limit:
+                    raise too_large(limit)
+                pieces.append(piece)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+    except TimeoutError:
+        raise RefusedError(408, "too-slow", f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body as one message, then whatever comes."""
+    waiting = [body]
+
+    async def replayed() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return replayed

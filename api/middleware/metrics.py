@@ -1,0 +1,133 @@
+"""Metrics for Prometheus: what the database counts, and what this process has answered.
+
+Queue, attempts, latencies and export lag come from the database (`orchestrator/store/admin/metrics.py`), so that the
+api
+answers for the dispatcher, too; requests and points are counted where they arrive, in each api process for itself.
+"""
+
+import time
+from collections.abc import Iterable
+from threading import Lock
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.records import Census
+from orchestrator.services.bench import Bench
+
+PREFIX = "adapm_bench_"
+CENSUS_SECONDS = 5.0
+"""However often metrics are asked for, the database is asked no more often than this."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Meters:
+    """One process's metrics, and their registry."""
+
+    def __init__(self, bench: Bench) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter tells nobody anything
+        self.registry = CollectorRegistry()
+        self.registry.register(CensusCollector(bench))
+        self.points = Counter(f"{PREFIX}points", "Points taken from workers by this process.", registry=self.registry)
+        self.requests = Histogram(
+            f"{PREFIX}request_seconds",
+            "Requests answered by this process; streams are not counted.",
+            ("method", "route", "status"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+
+
+class CensusCollector(Collector):
+    """The database's counts as Prometheus wants them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._lock = Lock()
+        self._census: Census | None = None
+        self._counted_at = 0.0
+
+    def collect(self) -> Iterable[Metric]:
+        """All families; raises `StoreError` while the database is away."""
+        return families(self._recent())
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry otherwise asks the database at its making."""
+        return ()
+
+    def _recent(self) -> Census:
+        with self._lock:
+            if self._census is None or time.monotonic() - self._counted_at > CENSUS_SECONDS:
+                self._census = self._bench.census()
+                self._counted_at = time.monotonic()
+            return self._census
+
+
+def families(census: Census) -> Iterable[Metric]:
+    """A census as metric families."""
+    runs = GaugeMetricFamily(f"{PREFIX}runs", "Runs by state.", labels=["status"])
+    for status, count in census.runs.items():
+        runs.add_metric([status.value], count)
+    ended = CounterMetricFamily(
+        f"{PREFIX}attempts_ended", "Attempts by outcome; `lost` are leases that expired and processes that died.",
+        labels=["outcome"],
+    )  # fmt: skip
+    for outcome, count in census.attempts.items():
+        ended.add_metric([outcome.value], count)
+    claim = SummaryMetricFamily(f"{PREFIX}claim_wait_seconds", "From a run's submission to its first lease.")
+    claim.add_metric([], count_value=census.claim.count, sum_value=census.claim.seconds)
+    dispatch = SummaryMetricFamily(f"{PREFIX}dispatch_seconds", "From an attempt's lease to its worker's first word.")
+    dispatch.add_metric([], count_value=census.dispatch.count, sum_value=census.dispatch.seconds)
+    gauge, counter = GaugeMetricFamily, CounterMetricFamily
+    return (
+        runs,
+        ended,
+        claim,
+        dispatch,
+        gauge(f"{PREFIX}cpus_at_work", "CPUs of leased runs.", value=census.cpus_at_work),
+        gauge(f"{PREFIX}gpus_at_work", "GPUs of leased runs.", value=census.gpus_at_work),
+        counter(f"{PREFIX}device_seconds", "Device time of all attempts.", value=census.device_seconds),
+        gauge(f"{PREFIX}export_backlog", "Reports that MLflow has not yet.", value=census.export_backlog),
+        gauge(f"{PREFIX}export_lag_seconds", "Age of the oldest of them.", value=census.export_lag_seconds),
+    )
+
+
+class Metered:
+    """Middleware that times every answer but streams, by the route's pattern: an id is no label."""
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self.app = app
+        self.meters = meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status, streams = time.perf_counter(), 500, False
+
+        async def watched(message: Message) -> None:
+            nonlocal status, streams
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                streams = (b"content-type", b"text/event-stream; charset=utf-8") in message["headers"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        finally:
+            if not streams:
+                seconds = time.perf_counter() - start
+                self.meters.requests.labels(_method(scope), _pattern(scope), str(status)).observe(seconds)
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in METHODS else "other"
+
+
+def _pattern(scope: Scope) -> str:
+    """`/v1/runs/{run_id}`, from the table of routes; what is not in it is `none`, lest labels be without end."""
+    placed: str | None = scope.get("bench.route")
+    return placed.partition(" ")[2] if placed and "route" in scope else "none"

@@ -1,0 +1,104 @@
+"""The api process: its composition root. It loads no torch, ray or mlflow and holds no run's state in memory."""
+
+import gc
+import resource
+import socket
+import time
+from threading import Thread
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.auth.bind_check import require_keys
+from api.middleware.connections import MOST_CONNECTIONS, BoundedProtocol
+from api.processes.lifetime import stop_with_parent
+from dashboards.assets import PLOTLY, asset
+from orchestrator.jobs import LeasePolicy
+from orchestrator.logs import configure_logs
+from orchestrator.services.bench import Bench
+from orchestrator.settings import Settings
+from orchestrator.store.database import Database
+from worker.reporting import tracing
+
+_OPEN_FILES = resource.RLIMIT_NOFILE
+GRACEFUL_SECONDS = 3
+"""Open event streams are cut after this when the process is asked to end."""
+
+
+def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> None:
+    """Migrate the database, then answer on `listener` until told to end."""
+    configure_logs("api")
+    tracing.configure("api")
+    database = Database(settings.resolved_database_url())
+    database.migrate()
+    bench = Bench(
+        database,
+        policy=LeasePolicy(),
+        runs_folder=settings.runs_folder(),
+        datasets_folder=settings.datasets_folder(),
+        free_bytes=settings.free_bytes,
+        keep_checkpoints=settings.keep_checkpoints,
+        remote=settings.remote(),
+        most_waiting=settings.waiting_runs,
+    )
+    server: uvicorn.Server
+    require_keys(settings, bench.keyring)
+    bench.audit.keep_days = settings.audit_days
+    bench.undo_days = settings.undo_days
+    bench.webhooks.policy = settings.webhook_policy()
+    app = create_app(
+        bench,
+        allowed_hosts=allowed_hosts(settings),
+        stopping=lambda: server.should_exit,
+        requests_a_second=settings.requests_a_second,
+    )
+    # What lives as long as the process is never garbage: looking through its 150,000 objects stopped every thread for
+    # a tenth of a second, now and then.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    BoundedProtocol.most_connections = min(MOST_CONNECTIONS, _open_files(2 * MOST_CONNECTIONS) // 2)
+    server = uvicorn.Server(server_config(app))
+
+    def stop() -> None:
+        server.should_exit = True
+
+    if watch_stdin:
+        stop_with_parent(stop)
+    Thread(target=lambda: _compress_plotly(server), daemon=True).start()
+    server.run(sockets=[listener])
+    tracing.stop()
+
+
+def server_config(app: FastAPI) -> uvicorn.Config:
+    """How the api process serves `app`."""
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+
+
+def _open_files(wanted: int) -> int:
+    """How many this process may have open: as many as `wanted` where the system lets us; most begin with 1,024."""
+    soft, hard = (wanted if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(_OPEN_FILES))
+    if soft < wanted:
+        resource.setrlimit(_OPEN_FILES, (min(wanted, hard), resource.getrlimit(_OPEN_FILES)[1]))
+    return max(soft, min(wanted, hard))
+
+
+def _compress_plotly(server: uvicorn.Server) -> None:
+    """Before the first browser waits for it, and after the first answer: it takes a fifth of a second of a core."""
+    while not server.started:
+        time.sleep(0.05)
+    time.sleep(1)
+    asset(PLOTLY).compressed  # noqa: B018 - made by being looked at
+
+
+def allowed_hosts(settings: Settings) -> tuple[str, ...]:
+    """Names that a browser may call us by: loopback, the address that we listen on, and what the operator names."""
+    return tuple(dict.fromkeys(["127.0.0.1", "localhost", "[::1]", settings.host, *settings.further_hosts()]))

@@ -1,0 +1,135 @@
+"""The dispatcher process: its composition root. Ray, the dispatcher's loop and the export to MLflow."""
+
+import os
+import secrets
+import socket
+import sys
+import threading
+from contextlib import ExitStack
+from functools import partial
+
+import structlog
+
+from api.processes.lifetime import answers, stop_on_signals, stop_with_parent
+from orchestrator.dispatch.disk import lack_of_room
+from orchestrator.dispatch.dispatcher import Dispatcher
+from orchestrator.dispatch.ray_runner import RayRunner, connect_to_ray, start_embedded_ray, stop_embedded_ray
+from orchestrator.dispatch.webhook_sender import WebhookSender
+from orchestrator.export.mlflow import Exporter
+from orchestrator.jobs import ExperimentId, LeasePolicy
+from orchestrator.logs import configure_logs
+from orchestrator.retention.local import Retention
+from orchestrator.services.bench import Bench
+from orchestrator.settings import Settings
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.queue import Queue
+from orchestrator.sweeps.keeper import ROLE, Order, SweepKeeper
+from orchestrator.webhooks.signing import SigningKey
+from worker.reporting import tracing
+
+log = structlog.get_logger(__name__)
+
+ROOM_SECONDS = 1.0
+"""How often a full disk is looked at again."""
+
+
+def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
+    """Dispatch and export until told to end; then let the workers write checkpoints and leave.
+
+    Of several dispatchers on one database one leads, and one exports. One that is started again under the `name` of a
+    dead one goes on at once instead of waiting for its lease to run out.
+    """
+    configure_logs("dispatcher")
+    tracing.configure("dispatcher")
+    stop = threading.Event()
+    if watch_stdin:
+        stop_with_parent(stop.set)
+    if not wait_for_room(settings, stop):
+        return
+    policy = LeasePolicy()
+    database = Database(settings.resolved_database_url())
+    database.migrate()
+    bench = Bench(
+        database,
+        policy=policy,
+        runs_folder=settings.runs_folder(),
+        datasets_folder=settings.datasets_folder(),
+        free_bytes=settings.free_bytes,
+        remote=settings.remote(),
+    )
+    holder = name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
+    mlflow_folder = settings.data_folder.resolve() / "mlflow"
+    # One that cannot be closed, because the database is away, does not keep the others open.
+    with ExitStack() as stack:
+        stack.callback(tracing.stop)
+        exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), mlflow_folder, holder=holder)
+        exporter.start()
+        stack.callback(exporter.close)
+        sender = webhook_sender(settings, database, bench, holder)
+        sender.start()
+        stack.callback(sender.close)
+        retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints, settings.checkpoint_url)
+        retention.start()
+        stack.callback(retention.close)
+        start_ray(settings)
+        stack.callback(stop_embedded_ray, settings.data_folder)
+        keeper = sweep_keeper(settings, database, holder)
+        keeper.start()
+        stack.callback(keeper.close)
+        # After Ray, which installs handlers of its own.
+        stop_on_signals(stop.set)
+        dispatcher = Dispatcher(
+            Queue(database, policy),
+            RayRunner(service_url, detached=settings.ray_address is not None, warm_actors=settings.warm_actors),
+            Leadership(database, holder),
+            service_answers=partial(answers, service_url),
+            hindrance=bench.hindrance,
+        )
+        stack.callback(dispatcher.close)
+        log.info("dispatching", service_url=service_url)
+        dispatcher.run(stop)
+
+
+def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
+    """Wait until there is room on the disks of the data folder and of Ray's; False where `stop` was set meanwhile."""
+    told = None
+    while reason := lack_of_room(settings.folders_on_disk()):
+        if reason != told:
+            log.warning("waiting for room", reason=reason)
+            told = reason
+        if stop.wait(ROOM_SECONDS):
+            return False
+    return True
+
+
+def webhook_sender(settings: Settings, database: Database, bench: Bench, holder: str) -> WebhookSender:
+    """What posts to webhooks; it waits for nothing where there are none."""
+    key = SigningKey(settings.data_folder.resolve())
+    return WebhookSender(database, bench.deleted_experiment, settings.webhook_policy(), key, holder=holder)
+
+
+def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:
+    """What starts a process for each sweep, on the Ray that this process has joined."""
+    folder = settings.data_folder.resolve()
+
+    def order(sweep_id: ExperimentId) -> Order:
+        import ray  # asked only once there is a sweep: Ray begins by itself where it is asked before it was started
+
+        return Order(
+            sweep_id=sweep_id,
+            database_url=settings.resolved_database_url(),
+            ray_address=ray.get_runtime_context().gcs_address,
+            folder=str(folder / "sweeps" / sweep_id),
+        )
+
+    command = [sys.executable, "-m", "api.cli", "sweep-driver"]
+    return SweepKeeper(database, Leadership(database, holder, role=ROLE), command, order, folder / "logs")
+
+
+def start_ray(settings: Settings) -> None:
+    """Join the cluster that the settings name, or start an embedded Ray."""
+    if settings.ray_address is not None:
+        connect_to_ray(settings.ray_address)
+    else:
+        start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())

@@ -1,0 +1,333 @@
+"""The embedded service: starts the api and the dispatcher as processes, restarts what dies, stops both in order.
+
+adapm-bench up ── supervisor ──► api process         (inherits the listening socket: a restart loses no connection)
+                     │     └───► dispatcher process  (embedded Ray, MLflow export)
+                     └ each child watches its standard input: it ends when the supervisor does, however that ends
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from api.auth.bind_check import require_keys
+from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from api.processes.data_folder import keep_private, lock_data_folder, remove_note, umask_of, write_note
+from api.processes.lifetime import answers
+from orchestrator.dispatch.disk import lack_of_room, shortage
+from orchestrator.dispatch.ray_session import end_leftovers
+from orchestrator.errors import OrchestratorError
+from orchestrator.settings import Settings
+from orchestrator.store.admin.keyring import Keyring
+from orchestrator.store.database import Database
+
+# Log files of the service's processes: capped, with the lines before in numbered copies beside them.
+#
+# The processes hold their files open as standard error, so that tracebacks and the words of libraries are caught,
+# too; so a file is copied and emptied, not renamed. Lines written in that millisecond may be lost.
+
+MOST_BYTES = 20 * 2**20
+KEPT = 3
+
+
+def cap(path: Path, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> None:
+    """Where the file is too long, move its lines to `<name>.1`, what was there to `<name>.2`, and so on.
+
+    Its writers must have opened it for appending.
+    """
+    if path.stat().st_size <= most_bytes:
+        return
+    copy = Path(f"{path}.0")
+    try:
+        shutil.copyfile(path, copy)  # first: a full disk must not cost the older ones
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise
+    for number in range(kept - 1, 0, -1):
+        older = Path(f"{path}.{number}")
+        if older.exists():
+            older.replace(f"{path}.{number + 1}")
+    copy.replace(f"{path}.1")
+    os.truncate(path, 0)
+
+
+READY_SECONDS = 60.0
+GOOD_SECONDS = 60.0
+"""A process that lived this long had started well; its end says nothing about the next start."""
+MAX_CRASHES = 4
+BACKOFF_SECONDS = (0.0, 2.0, 5.0)
+"""Pause before the second, third and fourth start in a row."""
+ROOM_SECONDS = 1.0
+"""How often the disk is looked at."""
+STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
+"""In this order: the workers of the dispatcher still report to the api while they leave."""
+
+ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+"""How this machine reaches a service that listens on all of its addresses."""
+
+
+class ServiceError(OrchestratorError):
+    """The embedded service could not be started or kept up."""
+
+
+@dataclass
+class _Child:
+    name: str
+    command: list[str]
+    pass_fds: tuple[int, ...]
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_after: float = 0.0
+    crashes: int = 0
+
+
+class Supervisor:
+    """The embedded service as a context: on entering it answers, on leaving everything that it started has ended."""
+
+    def __init__(self, settings: Settings, *, say: Callable[[str], None] = print) -> None:
+        """`say` takes news for people; a disk without room is told on standard error."""
+        self._settings = settings
+        self._news = say
+        self._told_shortage: str | None = None
+        self._disk_looked_at = -ROOM_SECONDS
+        self._folder = settings.data_folder.absolute()
+        self._stopping = threading.Event()
+        self._failure: str | None = None
+        self._children: list[_Child] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with umask_of(self._settings.umask_bits()):
+            return self._begin()
+
+    def _begin(self) -> Self:
+        self._wait_for_room()
+        self._lock = lock_data_folder(self._folder, self._say)
+        try:
+            keep_private(self._folder, self._settings.umask_bits())
+            self._prepare_database()
+            end_leftovers(self._folder)
+            self._socket = listen(self._settings.host, self._settings.port)
+        except OrchestratorError:
+            os.close(self._lock)
+            raise
+        host, port = self._socket.getsockname()[:2]
+        host = ON_THIS_MACHINE.get(host, host)
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._children = [self._api(), self._dispatcher()]
+        for child in self._children:
+            self._start(child)
+        self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._watcher.start()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        write_note(self._folder, self.url)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def check(self) -> None:
+        """Raise `ServiceError` if the service has failed."""
+        if self._failure is not None:
+            raise ServiceError(self._failure)
+
+    def stop(self) -> None:
+        """End every process that was started: the dispatcher first, because its workers still report to the api."""
+        self._stopping.set()
+        self._watcher.join()
+        remove_note(self._folder)
+        by_name = {child.name: child for child in self._children}
+        for name, seconds in STOP_SECONDS.items():
+            if name in by_name:
+                self._end(by_name[name], seconds)
+        self._end_ray()
+        self._socket.close()
+        os.close(self._lock)
+
+    def _say(self, sentence: str) -> None:
+        with suppress(OSError):  # they may go into a file on the disk that is full
+            self._news(sentence)
+
+    def _wait_for_room(self) -> None:
+        """Nothing can be started on a full disk; Ctrl-C ends the waiting."""
+        while reason := lack_of_room(self._settings.folders_on_disk()):
+            self._tell_shortage(reason)
+            time.sleep(ROOM_SECONDS)
+        self._tell_shortage(None)
+
+    def _look_at_disk(self) -> None:
+        if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
+            self._tell_shortage(shortage(self._folder, self._settings.free_bytes))
+            self._disk_looked_at = time.monotonic()
+
+    def _tell_shortage(self, reason: str | None) -> None:
+        """Say on standard error that, and why, the service waits; and that it goes on."""
+        before, self._told_shortage = self._told_shortage, reason
+        if (reason is None) is not (before is None):
+            with suppress(OSError):
+                print(reason or "there is room again: the service goes on", file=sys.stderr, flush=True)
+
+    def _prepare_database(self) -> None:
+        """Migrate here, so that a database which cannot be used is one error and not a process that keeps ending."""
+        database = Database(self._settings.resolved_database_url())
+        try:
+            database.migrate()
+            require_keys(self._settings, Keyring(database))
+        finally:
+            database.close()
+
+    def _api(self) -> _Child:
+        descriptor = self._socket.fileno()
+        command = self._command("api", "--socket", str(descriptor))
+        return self._child("api", command, (descriptor, self._lock))
+
+    def _dispatcher(self) -> _Child:
+        # One service at a time has the data folder, so that its name tells a dispatcher that is started again.
+        words = ["dispatcher", "--service-url", self.url, "--name", f"{socket.gethostname()}:{self._folder}"]
+        if self._settings.ray_address:
+            words += ["--ray-address", self._settings.ray_address]
+        return self._child("dispatcher", self._command(*words), (self._lock,))
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "api.cli", *words, "--data", str(self._folder), "--watch-stdin"]
+
+    def _child(self, name: str, command: list[str], pass_fds: tuple[int, ...]) -> _Child:
+        logs = self._folder / "logs"
+        logs.mkdir(exist_ok=True)
+        return _Child(name=name, command=command, pass_fds=pass_fds, log_path=logs / f"{name}.log")
+
+    def _start(self, child: _Child) -> None:
+        with child.log_path.open("ab") as log:
+            child.process = subprocess.Popen(
+                child.command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=child.pass_fds,
+                env=children_environment(self._settings),
+                # A group of its own: Ctrl-C reaches the supervisor alone, which stops its children in order.
+                start_new_session=True,
+            )
+        child.started_at = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(0.2):
+            self._look_at_disk()
+            for child in self._children:
+                with suppress(OSError):  # a full disk must not end the supervision
+                    cap(child.log_path)
+                if child.process is not None and child.process.poll() is not None:
+                    self._note_end(child, child.process.returncode)
+                elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
+                    self._start_if_possible(child)
+
+    def _start_if_possible(self, child: _Child) -> None:
+        try:
+            self._start(child)
+        except OSError as error:  # no memory for a process, no room for its log
+            self._say(f"the {child.name} process cannot be started, trying again: {error}")
+            child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
+
+    def _note_end(self, child: _Child, status: int) -> None:
+        """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for
+        as long as that takes."""
+        now = time.monotonic()
+        _let_go(child)
+        if child.name == "dispatcher":
+            self._end_ray()
+        if reason := lack_of_room(self._settings.folders_on_disk()):
+            self._tell_shortage(reason)
+            child.crashes, child.start_after = 0, now + BACKOFF_SECONDS[-1]
+            self._say(f"the {child.name} process ended with status {status}; starting it again in a while")
+            return
+        child.crashes = child.crashes + 1 if now - child.started_at < GOOD_SECONDS else 1
+        if child.crashes >= MAX_CRASHES:
+            self._failure = (
+                f"the {child.name} process ended {child.crashes} times in a row, the last time with status {status}; "
+                f"its log says why: {child.log_path}"
+            )
+            return
+        child.start_after = now + BACKOFF_SECONDS[child.crashes - 1]
+        self._say(f"the {child.name} process ended with status {status}; starting it again")
+
+    def _end_ray(self) -> None:
+        """A dispatcher that was killed leaves a Ray behind, of which nothing lives when the next one starts."""
+        try:
+            end_leftovers(self._folder)
+        except OrchestratorError as error:
+            self._say(str(error))
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            self.check()
+            if answers(self.url):
+                return
+            time.sleep(0.1)
+        raise ServiceError(f"the service did not answer within {READY_SECONDS:.0f} s; see {self._folder / 'logs'}")
+
+    @staticmethod
+    def _end(child: _Child, seconds: float) -> None:
+        process = child.process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        _let_go(child)
+
+
+def _let_go(child: _Child) -> None:
+    """Of a process that has ended."""
+    if child.process is not None and child.process.stdin is not None:
+        child.process.stdin.close()
+    child.process = None
+
+
+def children_environment(settings: Settings) -> dict[str, str]:
+    """What the processes of the service are told: what we were, with the flags over it.
+
+    A caller's own key is nothing for the service, and even less for the trainings that it starts.
+    """
+    told = {name: text for name, text in os.environ.items() if name not in (KEY_VARIABLE, KEY_FILE_VARIABLE)}
+    told["ADAPM_BENCH_HOST"] = settings.host  # that of the socket: the api asks for keys, and answers to its name
+    if settings.slots:
+        told["ADAPM_BENCH_SLOTS"] = str(settings.slots)
+    return told
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises `ServiceError` where the port is taken or the host is not ours."""
+    # With the protocol named, asyncio sets TCP_NODELAY on every connection; without, each answer waits 40 ms.
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        raise ServiceError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another port with --port, or 0 for any"
+        ) from error
+    return listener

@@ -1,0 +1,46 @@
+"""The process of one sweep's driver: its composition root. It is told what to do on its standard input."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from api.processes.lifetime import stop_with_parent
+from orchestrator.dispatch.ray_runner import connect_to_ray
+from orchestrator.jobs import ExperimentId
+from orchestrator.logs import configure_logs
+from orchestrator.store.database import Database
+from orchestrator.sweeps.keeper import Order
+
+log = structlog.get_logger(__name__)
+
+
+def drive() -> None:
+    """Drive the sweep that the first line of the standard input names; end at once when that input does."""
+    configure_logs("sweep")
+    order = Order(**json.loads(_first_line()))
+    stop_with_parent(lambda: os._exit(0))
+    database = Database(order.database_url)
+    connect_to_ray(order.ray_address)
+    from orchestrator.sweeps.driver import Driver
+
+    try:
+        Driver(database, order.database_url, ExperimentId(order.sweep_id), Path(order.folder)).drive()
+    except Exception:
+        log.exception("the driver breaks off; it is started again", sweep=order.sweep_id)
+        sys.stdout.flush()
+        os._exit(1)
+    os._exit(0)  # Ray's own ending takes a second, and there is nothing left to tell
+
+
+def _first_line() -> bytes:
+    """The line, byte by byte: what follows belongs to the thread that waits for the end of the input."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            raise SystemExit("no order came on the standard input; `adapm-bench up` starts this process")
+        line += byte
+    return line

@@ -1,0 +1,198 @@
+"""What the service answers that is not a record by itself: pages of records, and the catalog's entries."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from optim.catalog import OptimizerEntry, Option, Scalar
+from orchestrator.records import Progress as ExperimentProgress
+from orchestrator.records import StateCounts
+from orchestrator.specs.faults import Fault as Fault
+from orchestrator.specs.faults import Source as Source
+from orchestrator.specs.faults import faults as faults
+from orchestrator.specs.faults import pointer as pointer
+from orchestrator.specs.faults import shown as shown
+from orchestrator.specs.faults import validation_faults as validation_faults
+from worker.catalog.datasets import DatasetEntry
+from worker.catalog.presets import ModelPreset
+from worker.data.documents import Split
+from worker.data.manifest import Manifest
+from worker.records.result import Record
+
+# Faults and problems as data (RFC 9457): made by the service, read by the client, printed by the command line.
+
+
+class Problem(BaseModel):
+    """An error as RFC 9457 describes it, `application/problem+json`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: tuple[Fault, ...] = ()
+    """Every fault of the request at once; empty where the request as such was fine."""
+
+
+Item = TypeVar("Item")
+
+
+class Page(Record, Generic[Item]):
+    """Some of the records that were asked for, in order."""
+
+    items: tuple[Item, ...]
+    next: str | None = None
+    """What to send as `before`, `after` or `after_step` to read on; null on the last page."""
+
+
+class ExperimentChange(Record):
+    """One event of an experiment's stream."""
+
+    experiment_id: str
+    version: int
+    """Grows with every visible change of the experiment."""
+    done: bool
+    """Whether no run can move any more."""
+    counts: StateCounts
+    progress: ExperimentProgress
+
+
+class Health(Record):
+    """The service answers and reaches its database."""
+
+    status: str = "ok"
+    hindrance: str | None = None
+    """Why no waiting run is begun now, a full disk for instance; null where nothing is in the way."""
+
+
+class OptionInfo(Record):
+    """One option of an optimizer."""
+
+    name: str
+    kind: str
+    default: Scalar
+    allowed: str
+    """The allowed values in words."""
+    meaning: str
+
+
+class OptimizerInfo(Record):
+    """One optimizer of the catalog."""
+
+    name: str
+    title: str
+    summary: str
+    paper: str
+    licence: str
+    learning_rate: float
+    """Centre of the learning-rate grid."""
+    options: tuple[OptionInfo, ...]
+    options_schema: dict[str, Any]
+    """JSON schema of a candidate's `options`."""
+
+
+class ModelInfo(Record):
+    """One model of the catalog."""
+
+    name: str
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    max_positions: int
+    vocabulary_size: int
+    source: str
+
+
+class PreparedInfo(Record):
+    """A dataset as it is prepared on the service's machine."""
+
+    tokenizer: str
+    vocabulary_size: int
+    training_tokens: int
+    validation_tokens: int
+    data_hash: str
+
+
+class DatasetInfo(Record):
+    """One dataset of the catalog, or an own one that is prepared on the service's machine."""
+
+    name: str
+    summary: str
+    licence: str
+    prepared: tuple[PreparedInfo, ...] = ()
+    """One for each tokenizer, of texts; conversations are prepared by the runs that need them."""
+
+
+def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
+    """A catalog entry as it is served."""
+    return OptimizerInfo(
+        name=entry.name,
+        title=entry.title,
+        summary=entry.summary,
+        paper=entry.paper,
+        licence=entry.licence,
+        learning_rate=entry.learning_rate,
+        options=tuple(_option_info(option) for option in entry.options),
+        options_schema={
+            "type": "object",
+            "properties": {option.name: option_schema(option) for option in entry.options},
+            "additionalProperties": False,
+        },
+    )
+
+
+def option_schema(option: Option) -> dict[str, Any]:
+    """The JSON schema of one option's values."""
+    schema: dict[str, Any] = {"description": option.meaning, "default": option.default}
+    if option.kind == "choice":
+        return schema | {"enum": [*option.choices, *([None] if option.nullable else [])]}
+    name = {"float": "number", "int": "integer", "bool": "boolean"}[option.kind]
+    schema["type"] = [name, "null"] if option.nullable else name
+    if option.minimum is not None:
+        schema["exclusiveMinimum" if option.exclusive_minimum else "minimum"] = option.minimum
+    if option.maximum is not None:
+        schema["exclusiveMaximum" if option.exclusive_maximum else "maximum"] = option.maximum
+    return schema
+
+
+def _option_info(option: Option) -> OptionInfo:
+    return OptionInfo(
+        name=option.name, kind=option.kind, default=option.default, allowed=option.allowed(), meaning=option.meaning
+    )
+
+
+def model_info(preset: ModelPreset) -> ModelInfo:
+    """A preset as it is served."""
+    return ModelInfo(**{name: getattr(preset, name) for name in ModelInfo.model_fields})
+
+
+def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) -> tuple[DatasetInfo, ...]:
+    """The catalog, then what is prepared of own data."""
+    known = tuple(dataset_info(entry) for entry in entries)
+    names = {each.name for each in known}
+    own = sorted({text.recipe.dataset for text in texts} - names)
+    made = tuple(DatasetInfo(name=name, summary="your own files", licence="yours to know") for name in own)
+    return tuple(
+        each.model_copy(
+            update={"prepared": tuple(_prepared(text) for text in texts if text.recipe.dataset == each.name)}
+        )
+        for each in known + made
+    )
+
+
+def _prepared(text: Manifest) -> PreparedInfo:
+    return PreparedInfo(
+        tokenizer=text.recipe.tokenizer,
+        vocabulary_size=text.vocabulary_size,
+        training_tokens=text.tokens(Split.TRAIN),
+        validation_tokens=text.tokens(Split.VALIDATION),
+        data_hash=text.data_hash,
+    )
+
+
+def dataset_info(entry: DatasetEntry) -> DatasetInfo:
+    """A dataset's entry as it is served."""
+    return DatasetInfo(name=entry.name, summary=entry.summary, licence=entry.licence)

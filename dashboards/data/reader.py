@@ -1,0 +1,248 @@
+"""What pages read: the service's answers, put together once for each version of an experiment.
+
+Pages of one experiment are asked for again with every change and by every viewer; the store is asked once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
+
+from dashboards.data.series import CURVE_FIELDS, MARK_FIELDS, OWN_FIELDS, Series, evaluated, gridded, series, spiky
+from dashboards.palette import Style, styles
+from orchestrator.analysis.cells import Measured, one_comparison
+from orchestrator.analysis.comparison import SECONDS_PER_HOUR
+from orchestrator.columns import Columns, columns_of, joined
+from orchestrator.jobs import TERMINAL
+from orchestrator.records import (
+    AnyExperiment,
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    DamagedExperiment,
+    Difference,
+    ExperimentRecord,
+    Interval,
+    RunRecord,
+)
+from orchestrator.services.bench import Bench
+from orchestrator.sweeps import importance_loading
+from orchestrator.sweeps.records import SweepReport
+from orchestrator.sweeps.report import outline
+
+MAX_SNAPSHOTS = 8
+"""One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
+MAX_BRIEFS = 2_000
+"""Of the first page's lines: some kilobytes each."""
+MAX_POINTS_KEPT = 2_000_000
+"""As columns some 100 MB; they are kept of runs that are being trained only."""
+MAX_SERIES = 1_000
+"""Of ended runs, thinned for figures: some 100 kB each."""
+MARKS = " marks"
+"""Behind the name of an attempt of which only the evaluations are kept."""
+
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """One experiment as it was at one version."""
+
+    version: int
+    experiment: ExperimentRecord
+    comparison: Comparison
+    runs: tuple[RunRecord, ...]
+    styles: dict[str, Style]
+    """By candidate name."""
+    titles: dict[str, str]
+    """By candidate name."""
+    device_hours: float
+    """Of all runs of the experiment, those of other cells too."""
+    sweep: SweepReport | None = None
+    """Where the experiment is one; `comparison` is then its outline."""
+    complete: bool = True
+    """False for a sweep whose importances are still to come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOf:
+    """A candidate's best mean so far, how sure it is, and what it costs."""
+
+    title: str
+    style: Style
+    val_loss: Interval
+    is_baseline: bool
+    difference: Difference | None
+    """To the baseline's; None for the baseline, and where there is nothing to compare."""
+    conclusion: Conclusion
+    state_bytes: int | None
+    state_share: float | None
+    """Of the baseline's optimizer state."""
+    run_device_hours: float | None
+
+    @classmethod
+    def of(cls, row: CandidateRow, style: Style, baseline_bytes: int | None) -> "BestOf | None":
+        """From a line of a leaderboard; None where it has no finite loss."""
+        if row.val_loss is None:
+            return None
+        held = row.optimizer_state_bytes
+        return cls(
+            title=row.title,
+            style=style,
+            val_loss=row.val_loss,
+            is_baseline=row.is_baseline,
+            difference=row.difference,
+            conclusion=row.conclusion,
+            state_bytes=held,
+            state_share=held / baseline_bytes if held is not None and baseline_bytes else None,
+            run_device_hours=row.run_device_hours,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """An experiment in a line: what a list of many shows of it."""
+
+    experiment: AnyExperiment
+    rows: tuple[BestOf, ...]
+    """Candidates with a result, best first."""
+    device_hours: float
+    """Of all runs."""
+
+
+class Reader:
+    """Reads snapshots and series; keeps the newest ones, within bounds."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._bests: OrderedDict[str, tuple[int, tuple[BestOf, ...], float]] = OrderedDict()
+        self._live: OrderedDict[str, Columns] = OrderedDict()
+        self._finished: OrderedDict[str, Series] = OrderedDict()
+        self._lock = Lock()
+        """Pages are rendered by several threads."""
+
+    def snapshot(self, experiment_id: str, cell: str = "", *, soon: bool = False) -> Snapshot:
+        """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
+        `soon`: of a sweep without its importances, where they would take seconds. Raises `NotFoundError`."""
+        version = self.bench.experiment_version(experiment_id)
+        key = f"{experiment_id} {cell}"
+        with self._lock:
+            known = self._snapshots.get(key)
+        if known is not None and known.version >= version:
+            return known
+        fresh = self._read_snapshot(experiment_id, version, cell or None, soon=soon)
+        if not fresh.complete:
+            return fresh
+        self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
+        return fresh
+
+    def brief(self, experiment: AnyExperiment) -> Brief:
+        """The experiment in a line; its rows are read once for each version. Of a damaged one there are none."""
+        if isinstance(experiment, DamagedExperiment):
+            runs = self.bench.all_runs(experiment.id)
+            hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
+            return Brief(experiment=experiment, rows=(), device_hours=hours)
+        version = self.bench.experiment_version(experiment.id)
+        with self._lock:
+            known = self._bests.get(experiment.id)
+        if known is None or known[0] < version:
+            swept = experiment.kind == "sweep"
+            snapshot = (
+                self._read_snapshot(experiment.id, version, brief=True) if swept else self.snapshot(experiment.id)
+            )
+            rows = snapshot.comparison.rows
+            baseline_bytes = next((row.optimizer_state_bytes for row in rows if row.is_baseline), None)
+            bests = (BestOf.of(row, snapshot.styles[row.candidate], baseline_bytes) for row in rows)
+            known = snapshot.version, tuple(one for one in bests if one is not None), snapshot.device_hours
+            self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
+        return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
+
+    def series(self, runs: Sequence[RunRecord], *, marks: bool = False) -> tuple[Series, ...]:
+        """Each run's rows for a figure of several, or its `marks` alone, the rows with an evaluation; those of an ended
+        attempt never change again and are kept."""
+        with self._lock:
+            found = {run.id: known for run in runs if (known := self._known(run, marks=marks)) is not None}
+        unknown = {run.id: run for run in runs if run.id not in found and _ended(run)}
+        for run_id, columns in self.bench.many_series(tuple(unknown), MARK_FIELDS if marks else CURVE_FIELDS):
+            found[run_id] = self._finish(unknown.pop(run_id), columns, marks=marks)
+        found |= {run_id: self._finish(run, columns_of(()), marks=marks) for run_id, run in unknown.items()}
+        return tuple(found[run.id] if run.id in found else _thinned(run, self._columns(run)) for run in runs)
+
+    def _known(self, run: RunRecord, *, marks: bool) -> Series | None:
+        """Of an ended run what is kept: all of its rows serve where its marks would."""
+        whole = self._finished.get(_ended(run))
+        return self._finished.get(_ended(run) + MARKS) if whole is None and marks else whole
+
+    def _finish(self, run: RunRecord, columns: Columns, *, marks: bool) -> Series:
+        """Keep what will never change again."""
+        thinned = _thinned(run, columns, marks=marks)
+        self._keep(self._finished, _ended(run) + MARKS * marks, thinned, MAX_SERIES)
+        with self._lock:
+            self._live.pop(run.id, None)
+        return thinned
+
+    def own_series(self, run: RunRecord) -> Series:
+        """The run's rows for the figure of its own page."""
+        columns = self._columns(run)
+        ended = run.status in TERMINAL
+        return spiky(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
+
+    def _columns(self, run: RunRecord) -> Columns:
+        """All points so far. Of a first attempt only what came since the last look is read, the last known point
+        again, since it may have grown; a later attempt may have trained known steps anew."""
+        if run.status in TERMINAL or run.attempt > 1:
+            return self.bench.series(run.id, OWN_FIELDS)
+        with self._lock:
+            known = self._live.get(run.id)
+        if known is None or not len(known):
+            columns = self.bench.series(run.id, OWN_FIELDS)
+        else:
+            settled = known.rows(slice(None, -1))
+            columns = joined([settled, self.bench.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
+        self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
+        return columns
+
+    def _keep(self, shelf: OrderedDict[str, Kept], key: str, value: Kept, most: int) -> None:
+        """Keep a value, and of the others only the `most` newest."""
+        with self._lock:
+            shelf.pop(key, None)
+            shelf[key] = value
+            while len(shelf) > max(most, 1):
+                shelf.popitem(last=False)
+
+    def _read_snapshot(
+        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False, soon: bool = False
+    ) -> Snapshot:
+        """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
+        takes seconds, as long as it does."""
+        whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        experiment, runs = whole
+        is_sweep = experiment.kind == "sweep"
+        complete = not (is_sweep and (brief or (soon and not importance_loading.at_once())))
+        swept = self.bench.sweep(experiment_id, importance=complete) if is_sweep else None
+        if swept is None:
+            experiment, runs = one_comparison(*whole, cell)
+        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)
+        return Snapshot(
+            version=version,
+            experiment=experiment,
+            comparison=comparison,
+            runs=tuple(runs),
+            styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
+            device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
+            sweep=swept,
+            complete=complete,
+            titles={row.candidate: row.title for row in comparison.rows},
+        )
+
+
+def _ended(run: RunRecord) -> str:
+    """The name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
+    return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
+
+
+def _thinned(run: RunRecord, columns: Columns, *, marks: bool = False) -> Series:
+    whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
+    return evaluated(whole, run.steps_total) if marks else gridded(whole, run.steps_total)

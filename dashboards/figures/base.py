@@ -1,0 +1,161 @@
+"""What all figures share: axes and layouts in the page's neutral colours, lines, text that Plotly cannot misread.
+
+Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTML.
+"""
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import Any
+
+from dashboards.data.series import numbers
+from dashboards.palette import THEMES, ThemeName
+from dashboards.text import formats
+from orchestrator.columns import Array
+
+Figure = dict[str, Any]
+"""`{"data": [...], "layout": {...}}`, as Plotly.react takes it."""
+
+FONT = 'Inter, -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial'
+LINE_LETTERS = 36
+"""Of the sentence in an empty figure: Plotly cuts a line that is wider than a phone."""
+
+MARGIN = {"l": 60, "r": 16, "t": 18, "b": 46}
+"""What titles and numbers of four digits need: where Plotly finds too little room, it draws the whole figure again."""
+MOST_BYTE_TICKS = 5
+FADED = 0.22
+"""The opacity of what stands behind a highlighted candidate."""
+LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
+"""Of names along an axis: about so wide is a letter, and so much room is set aside before the figure is drawn."""
+
+
+def bytes_axis(most: float) -> dict[str, Any]:
+    """Ticks of a linear axis of bytes up to `most`, written as tables write sizes: Plotly's own say `500MB`."""
+    raw = max(most, 1.0) / MOST_BYTE_TICKS
+    base = 10.0 ** math.floor(math.log10(raw))
+    step = next(base * digit for digit in (1, 2, 5, 10) if base * digit >= raw)
+    ticks = [step * place for place in range(math.ceil(most / step) + 1)]
+    return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
+
+
+def _round_size(value: float) -> str:
+    digits, _, unit = formats.size(value).partition(" ")
+    return f"{float(digits):g} {unit}" if value else "0"
+
+
+def names_margin(names: Iterable[str]) -> int:
+    """The left margin for a figure whose rows have these names."""
+    longest = max(map(len, names), default=0)
+    return max(MARGIN["l"], min(LETTER_PIXELS * longest + 24, NAMES_MOST_PIXELS))
+
+
+def bar_width(rows: int) -> float:
+    """How much of its row a lying bar fills: less where there are few, lest one bar fills the figure."""
+    return 0.55 * min(1.0, (1 + rows) / 5)
+
+
+def plain(text: str) -> str:
+    """Text that Plotly shows letter by letter."""
+    return html.escape(text, quote=False)
+
+
+def layout_of(theme: ThemeName, *, x_title: str, y_title: str) -> dict[str, Any]:
+    """One pair of axes; `yaxis2` is an invisible scale from 0 to 1 for marks that belong to no loss."""
+    colours = THEMES[theme]
+    return {
+        "font": {"family": FONT, "size": 12, "color": colours.ink},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": dict(MARGIN),
+        "xaxis": axis(theme, x_title),
+        "yaxis": axis(theme, y_title),
+        "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
+        "hovermode": "closest",
+        "hoverlabel": {
+            "bgcolor": colours.surface, "bordercolor": colours.line, "namelength": -1,
+            "font": {"family": FONT, "size": 12, "color": colours.ink},
+        },
+        "annotations": [],
+        "showlegend": False,
+        "dragmode": "zoom",
+    }  # fmt: skip
+
+
+def axis(theme: ThemeName, title: str) -> dict[str, Any]:
+    """A quiet axis."""
+    colours = THEMES[theme]
+    return {
+        "title": {"text": title, "font": {"size": 12, "color": colours.muted}, "standoff": 8},
+        "gridcolor": colours.line,
+        "linecolor": colours.line,
+        "zeroline": False,
+        "tickfont": {"size": 11, "color": colours.muted},
+        "automargin": True,
+    }
+
+
+def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict[str, Any]:
+    """A line through the columns x and y, both of shape (n,)."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": numbers(x),
+        "y": numbers(y),
+        "line": {"width": width, "color": colour},
+        "hovertemplate": "%{y:.4~g}",
+        "showlegend": False,
+    }
+
+
+def faded(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace as it stands behind one that is to be seen before all others."""
+    band = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in trace else {}
+    return trace | {"opacity": round(FADED * trace.get("opacity", 1.0), 3)} | band
+
+
+def open_ends(
+    border: Sequence[float], intervals: Iterable[tuple[float, float | None, float | None, str]], *, log: bool = False
+) -> list[dict[str, Any]]:
+    """An arrow at the border wherever an interval (x, low, high, colour) goes on beyond it, with where it ends.
+    `border` is the range of the vertical axis, in exponents where that is a `log` one."""
+    low, high = (10.0**end if log else end for end in border)
+    found = []
+    for x, bottom, top, colour in intervals:
+        for end, edge, symbol in ((bottom, low, "triangle-down"), (top, high, "triangle-up")):
+            if end is not None and (end < low if edge == low else end > high):
+                found.append(
+                    {
+                        "type": "scatter", "mode": "markers", "name": "", "x": [x], "y": [edge], "cliponaxis": False,
+                        "marker": {"size": 9, "symbol": symbol, "color": colour},
+                        "hovertemplate": f"the interval goes on to {end:.4g}<extra></extra>", "showlegend": False,
+                    }
+                )  # fmt: skip
+    return found
+
+
+def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:
+    """The title of a small plot: its lower left corner as shares of the figure."""
+    return {
+        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": low, "xanchor": "left", "yanchor": "bottom",
+        "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
+    }  # fmt: skip
+
+
+def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: str) -> Figure:
+    """A figure, or the sentence that says when there will be one."""
+    if any(len(trace["x"]) for trace in data):
+        return {"data": data, "layout": layout}
+    bare = {key: layout[key] for key in ("font", "paper_bgcolor", "plot_bgcolor", "margin")}
+    text = "<br>".join(wrap(empty, LINE_LETTERS))
+    note = {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    hidden = {"visible": False, "fixedrange": True}
+    muted = {"font": {"size": 13, "color": THEMES[theme].muted}}
+    return {"data": [], "layout": bare | {"xaxis": hidden, "yaxis": hidden, "annotations": [note | muted]}}
+
+
+def transparent(colour: str, alpha: float) -> str:
+    """`#rrggbb` as `rgba(…)`."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"

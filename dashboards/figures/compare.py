@@ -1,0 +1,233 @@
+"""Any runs of any experiments beside each other: their curves in one figure, what differs in one table. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+from urllib.parse import urlencode
+
+import numpy as np
+
+from dashboards.data.series import Series
+from dashboards.figures.base import Figure, figure, layout_of, line, plain
+from dashboards.figures.curves import HEADROOM
+from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, styles
+from dashboards.text import formats
+from dashboards.text.formats import LOSS_IN_NATS
+from dashboards.text.words import candidate_title
+from orchestrator.columns import Array
+from orchestrator.export.files import leaves
+from orchestrator.records import RunRecord
+
+MOST_RUNS = 12
+"""More lines than this nobody tells apart."""
+BY_RUN = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "slate")
+Metric = Literal["loss", "grad_norm", "lr", "step_seconds"]
+METRICS: dict[Metric, str] = {
+    "loss": "loss",
+    "grad_norm": "gradient norm",
+    "lr": "learning rate",
+    "step_seconds": "step time, s",
+}
+Read = Callable[[RunRecord], float | None]
+Across = Literal["steps", "tokens", "seconds", "hours"]
+X_TITLES: dict[Across, str] = {
+    "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareView:
+    """What the page shows, kept in its URL."""
+
+    runs: tuple[str, ...] = ()
+    x: Across = "steps"
+    metric: Metric = "loss"
+    log: bool = False
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "CompareView":
+        """Read the query of a URL: `runs=a,b` or `runs=a&runs=b`."""
+        pairs = list(query)
+        given = dict(pairs)
+        ids = [each for name, value in pairs if name == "runs" for each in value.replace(",", " ").split()]
+        return cls(
+            runs=tuple(dict.fromkeys(ids))[:MOST_RUNS],
+            x=next((one for one in get_args(Across) if one == given.get("x")), "steps"),
+            metric=next((one for one in METRICS if one == given.get("metric")), "loss"),
+            log=given.get("log") == "1",
+        )
+
+    def query(self) -> str:
+        """The query of a URL with this state, `?` included."""
+        pairs = [("runs", ",".join(self.runs))] if self.runs else []
+        pairs += [("x", self.x)] if self.x != "steps" else []
+        pairs += [("metric", self.metric)] if self.metric != "loss" else []
+        return "?" + urlencode(pairs + ([("log", "1")] if self.log else []), safe=",")
+
+    def changed(self, **changes: Any) -> "CompareView":
+        """The same view with other values."""
+        return replace(self, **changes)
+
+    def without(self, run_id: str) -> "CompareView":
+        """The same view with one run less."""
+        return replace(self, runs=tuple(each for each in self.runs if each != run_id))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One line of a table: a name and what each run has there."""
+
+    name: str
+    values: tuple[str, ...]
+    best: int | None = None
+    """Which value is the best one, where one can be."""
+
+
+def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
+    """By run: its optimizer's own colour, relatives dashed; where a candidate has several runs, a hue for each run
+    instead."""
+    if len({(run.candidate, run.optimizer) for run in runs}) == len(runs):
+        return styles((run.id, run.optimizer) for run in runs)
+    return {run.id: numbered_style(place) for place, run in enumerate(runs)}
+
+
+def numbered_style(place: int) -> Style:
+    """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
+    dash = DASHES[place // len(BY_RUN) % len(DASHES)]
+    return Style(hue=BY_RUN[place % len(BY_RUN)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
+
+
+def run_title(run: RunRecord) -> str:
+    """What tells a run from its neighbours."""
+    title = candidate_title(run.candidate, run.optimizer)
+    return f"{title} · lr {formats.rate(run.lr)} · seed {run.seed}"
+
+
+def metric_title(runs: Sequence[RunRecord], metric: Metric) -> str:
+    """What is drawn; a loss as the task of the runs calls it, where it is the same in all of them."""
+    tasks = {(run.spec.workload.task.loss_name, run.spec.workload.task.loss_unit) for run in runs if run.spec}
+    if metric != "loss" or len(tasks) != 1:
+        return METRICS[metric]
+    ((name, unit),) = tasks
+    return LOSS_IN_NATS if unit else name
+
+
+def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareView, theme: ThemeName) -> Figure:
+    """One metric of every run: a loss as its smoothed training loss and the marks of its validation."""
+    chosen = run_styles(runs)
+    data: list[dict[str, Any]] = []
+    for run, one in zip(runs, series, strict=True):
+        look, x = chosen[run.id], getattr(one, view.x)
+        dashed = {"line": {"width": 1.5, "color": look.colour(theme), "dash": look.dash}}
+        y = one.smoothed if view.metric == "loss" else getattr(one, view.metric)
+        data.append(line(x, y, plain(run_title(run)), look.colour(theme)) | dashed)
+        if view.metric == "loss":
+            data.append(_validation(x, one, look, theme))
+    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=metric_title(runs, view.metric))
+    layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
+    layout["uirevision"] = view.query()
+    if view.log and not (view.metric == "loss" and _below_zero(series)):
+        layout["yaxis"] |= {"type": "log", "nticks": 6}
+    elif view.metric == "loss" and (bounds := _loss_bounds(series)):
+        layout["yaxis"]["range"] = list(bounds)
+    shown = any(one.steps.size for one in series)
+    return figure(data if shown else [], layout, theme, empty="None of these runs has reported a step yet.")
+
+
+def _below_zero(series: Sequence[Series]) -> bool:
+    """Whether a loss is negative, as a reward's is: it has no logarithm."""
+    return any(bool((column < 0).any()) for one in series for column in (one.smoothed, one.val_loss))
+
+
+def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
+    """From the lowest loss to a little above the highest that a run begins with: one that diverges leaves the figure
+    instead of flattening the others. None where none of them does, or where losses are below zero: training losses of a
+    reward rise and fall."""
+    if _below_zero(series):
+        return None
+    losses = [one.smoothed[np.isfinite(one.smoothed)] for one in series]
+    known = [each for each in losses if each.size]
+    if not known:
+        return None
+    first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
+    if max(float(each.max()) for each in known) <= HEADROOM * first:
+        return None
+    return low - 0.05 * (first - low), HEADROOM * first
+
+
+def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+    """Every field of the specifications that is not the same in all runs."""
+    flat = [{"experiment": run.experiment_id} | _flat(run) for run in runs]
+    names = dict.fromkeys(name for one in flat for name in one)
+    rows = (Difference(name=name, values=tuple(one.get(name, formats.UNKNOWN) for one in flat)) for name in names)
+    return tuple(row for row in rows if len(set(row.values)) > 1)
+
+
+def result_rows(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+    """What the runs came to; in bold what is lowest, or highest where more is better."""
+    states = Difference(name="state", values=tuple(run.state_word() for run in runs))
+    devices = (run.result.environment.device_name if run.result else formats.UNKNOWN for run in runs)
+    measured = (_measured_row(name, runs, read, shown) for name, read, shown in MEASURED)
+    return (states, *measured, Difference(name="device", values=tuple(devices)))
+
+
+def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Callable[..., str]) -> Difference:
+    values = [read(run) for run in runs]
+    known = [value for value in values if value is not None]
+    if name in LOSSES and not _same_measure(runs):
+        known = []
+    best = (max if name in MORE_IS_BETTER else min)(known) if len(set(known)) > 1 else None
+    place = values.index(best) if best is not None else None
+    return Difference(name=name, values=tuple(shown(value) for value in values), best=place)
+
+
+def _result(name: str, fallback: str | None = None) -> Read:
+    """A figure of the result, by its field; before there is one, a field of the run."""
+
+    def read(run: RunRecord) -> float | None:
+        if run.result is not None:
+            return getattr(run.result, name)  # type: ignore[no-any-return]  # all of them are numbers or null
+        return getattr(run, fallback) if fallback else None
+
+    return read
+
+
+MEASURED: tuple[tuple[str, Read, Callable[..., str]], ...] = (
+    ("validation loss", _result("final_val_loss", "last_val_loss"), formats.loss),
+    ("training loss", _result("final_train_loss", "last_train_loss"), formats.loss),
+    ("optimizer state", _result("optimizer_state_bytes"), formats.size),
+    ("peak memory (tensors)", lambda run: run.result.peak_tensor_bytes() if run.result else None, formats.size),
+    (
+        "host RSS of the process",
+        lambda run: run.result.peak_memory.host_rss_bytes if run.result else None,
+        formats.size,
+    ),
+    ("step, median", _result("step_seconds_median"), formats.seconds),
+    ("tokens/s", _result("tokens_per_second", "tokens_per_second"), formats.compact),
+    ("device time", lambda run: run.device_seconds or None, formats.duration),
+)
+MORE_IS_BETTER = frozenset({"tokens/s"})
+LOSSES = frozenset({"validation loss", "training loss"})
+
+
+def _same_measure(runs: Sequence[RunRecord]) -> bool:
+    """Whether their losses can be held against each other: of the same task, on the same tokens."""
+    works = [run.spec.workload for run in runs if run.spec]
+    return (
+        len(works) == len(runs)
+        and len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1
+    )
+
+
+def _flat(run: RunRecord) -> dict[str, str]:
+    fields = run.spec.model_dump(mode="json") if run.spec else {}
+    return {name: formats.option_value(value) for name, value in leaves(fields)}
+
+
+def _validation(x: Array, one: Series, look: Style, theme: ThemeName) -> dict[str, Any]:
+    known = (one.val_loss == one.val_loss) & (one.steps > 0)
+    marks = {
+        "mode": "markers", "hoverinfo": "skip",
+        "marker": {"size": 7, "symbol": look.symbol, "color": look.colour(theme)},
+    }  # fmt: skip
+    return line(x[known], one.val_loss[known], "validation", look.colour(theme)) | marks

@@ -1,0 +1,206 @@
+"""The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dashboards.data.series import (
+    Band,
+    LossColumn,
+    Series,
+    XColumn,
+    across_seeds,
+    behind_each_other,
+    evenly,
+    numbers,
+    thinned,
+)
+from dashboards.figures.base import Figure, faded, figure, layout_of, plain, transparent
+from dashboards.palette import Style, ThemeName
+from dashboards.text import formats
+from dashboards.text.formats import LOSS_IN_NATS
+from dashboards.view_state import Smoothing, ViewState
+from orchestrator.columns import Array
+
+X_TITLES = {
+    "steps": "step",
+    "tokens": "training tokens",
+    "seconds": "training seconds",
+    "hours": "device-hours",
+    "flops": "model FLOPs",
+}
+SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
+HEADROOM = 1.05
+"""Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
+NO_FLOPS = "FLOPs are known once a run of a language model has ended."
+SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
+"""Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
+PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
+"""Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """All seeds of one candidate at one learning rate."""
+
+    candidate: str
+    title: str
+    lr: float | None
+    """None where it is a group of runs, at whatever rates."""
+    is_best: bool
+    """The candidate's best learning rate so far: drawn in full."""
+    style: Style
+    seeds: tuple[Series, ...]
+
+
+def loss_curves(
+    curves: Sequence[Curve],
+    view: ViewState,
+    budget: float | None,
+    theme: ThemeName,
+    *,
+    title: str = LOSS_IN_NATS,
+    flops_per_token: float | None = None,
+) -> Figure:
+    """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
+
+    `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
+    `title` is the loss axis's; without `flops_per_token` there is no axis of FLOPs.
+    """
+    if view.x == "flops" and flops_per_token is None:
+        return figure([], layout_of(theme, x_title="", y_title=""), theme, empty=NO_FLOPS)
+    across = _Across(view, flops_per_token or 1.0)
+    shown = [curve for curve in curves if curve.candidate not in view.hidden]
+    most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
+    names = {curve.candidate for curve in shown}
+    data: list[Any] = []
+    for curve in sorted(shown, key=lambda one: one.candidate == view.mark):  # the last one drawn covers the others
+        traces = _curve_traces(curve, view, across, theme, most)
+        data += [faded(trace) for trace in traces] if view.fades(curve.candidate, names) else traces
+    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
+    if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
+        layout["xaxis"]["exponentformat"] = "e"
+    layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
+    _set_ranges(layout, shown, view, across, budget)
+    if any(curve.lr is None for curve in shown):  # the page's own legend is of candidates
+        layout["showlegend"] = True
+        layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
+        layout["margin"] |= {"t": 40}
+    return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
+
+
+class _Across:
+    """The horizontal axis: which column of a series it is of, and times what."""
+
+    def __init__(self, view: ViewState, flops_per_token: float) -> None:
+        self.column: XColumn = "tokens" if view.x == "flops" else view.x
+        self.scale = flops_per_token if view.x == "flops" else 1.0
+
+    def of(self, one: Series) -> Array:
+        """Where the rows of a series stand."""
+        return self.scale * np.asarray(getattr(one, self.column))
+
+    def band(self, seeds: Sequence[Series], column: LossColumn) -> Band:
+        """Mean, lowest and highest of the seeds along this axis."""
+        found = across_seeds(seeds, column, self.column)
+        return replace(found, x=self.scale * found.x)
+
+
+def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName, most: int) -> list[Any]:
+    if not (curve.is_best or view.all_rates):
+        return []
+    colour = curve.style.colour(theme)
+    lines = [_validation_line(curve, across.band(curve.seeds, "val_loss"), colour)]
+    if not curve.is_best:
+        return lines
+    column = SMOOTHED[view.smooth]
+    if view.each_seed:
+        seeds = [(across.of(one), getattr(one, column)) for one in curve.seeds]
+        return [_seed_lines(curve, seeds, colour, most), *lines]
+    return [*_band_traces(curve, thinned(across.band(curve.seeds, column)), colour), *lines]
+
+
+def _seed_lines(curve: Curve, lines: Sequence[tuple[Array, Array]], colour: str, most: int) -> dict[str, Any]:
+    """The training loss of every seed in at most so many points each, as one trace with gaps between them. It tells
+    nothing on hover, where the means stand."""
+    x, losses = behind_each_other([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
+    return {
+        "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6,
+        "connectgaps": False, "hoverinfo": "skip", "showlegend": False,
+        "line": {"width": 1, "color": colour, "dash": curve.style.dash},
+    }  # fmt: skip
+
+
+def _band_traces(curve: Curve, band: Band, colour: str) -> list[Any]:
+    """The band's two edges, filled between, and the mean's thin line; the band tells nothing on hover."""
+    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
+    x = numbers(band.x)
+    edge = {"width": 0, "color": colour}
+    return [
+        {"type": "scatter", "x": x, "y": numbers(band.low), "line": edge} | quiet,
+        {"type": "scatter", "x": x, "y": numbers(band.high), "line": edge, "fill": "tonexty",
+         "fillcolor": transparent(colour, 0.13)} | quiet,
+        {"type": "scatter", "x": x, "y": numbers(band.mean), "opacity": 0.8,
+         "line": {"width": 1.2, "color": colour, "dash": curve.style.dash}} | quiet,
+    ]  # fmt: skip
+
+
+def _validation_line(curve: Curve, band: Band, colour: str) -> dict[str, Any]:
+    """Marks joined from the first trained evaluation on: a line from the untrained loss would run through empty air."""
+    trained = band.x > 0
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
+        "x": numbers(band.x[trained]),
+        "y": numbers(band.mean[trained]),
+        "opacity": 1.0 if curve.is_best else 0.5,
+        "line": {"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
+        "marker": {"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
+        "hovertemplate": "%{y:.4f}",
+        "showlegend": curve.lr is None,
+    }
+
+
+def _set_ranges(
+    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _Across, budget: float | None
+) -> None:
+    """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
+    drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
+    end = budget or max((float(across.of(one)[-1]) for one in drawn), default=0.0)
+    start = 0.5 * end if view.part == "half" else 0.0
+    if view.log_x:
+        layout["xaxis"] |= {"type": "log", "nticks": 8}
+        starts = [float(across.of(one)[across.of(one) > 0][0]) for one in drawn if (across.of(one) > 0).any()]
+        start = start or max(min(starts, default=1.0), PART_STARTS[view.part] * end)
+        layout["xaxis"]["range"] = [float(np.log10(start)), float(np.log10(1.03 * end))] if end > start > 0 else None
+    else:
+        layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
+    bounds = _loss_bounds(drawn, view, across, end)
+    if bounds and view.log and bounds[0] > 0:  # a reward's negative has no logarithm
+        layout["yaxis"] |= {"type": "log", "nticks": 6, "range": [float(np.log10(bound)) for bound in bounds]}
+    elif bounds:
+        layout["yaxis"]["range"] = list(bounds)
+    layout["uirevision"] = view.figure_query()
+
+
+def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end: float) -> tuple[float, float] | None:
+    """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
+    begins below zero is a reward's negative, of which training losses rise and fall."""
+    losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
+    places = [np.tile(across.of(one), 2) for one in seeds]
+    if not seeds:
+        return None
+    loss, place = np.concatenate(losses), np.concatenate(places)
+    untrained = [one.val_loss[0] for one in seeds if np.isfinite(one.val_loss[0])]
+    limit = HEADROOM * max(untrained) if untrained and min(untrained) > 0 else np.inf
+    sane = np.isfinite(loss) & (loss <= limit)
+    chosen = sane & (place >= PART_STARTS[view.part] * end)
+    every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early for that part: show all that there is
+    if every.size < 2:
+        return None
+    low, high = float(every.min()), float(every.max())
+    margin = 0.05 * (high - low) or 0.05 * abs(high)
+    return max(low - margin, 0.5 * low) if low > 0 else low - margin, high + margin

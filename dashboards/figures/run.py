@@ -1,0 +1,145 @@
+"""The further figures of a run's page: every other series it reports, and what its probes saw, block by block. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dashboards.figures.base import Figure, axis, figure, layout_of, line, plain
+from dashboards.palette import THEMES, Style, ThemeName
+from orchestrator.columns import Columns, spikes
+from worker.records.result import Observation
+
+METERS = {
+    "data_seconds": "data, ms",
+    "forward_seconds": "forward, ms",
+    "backward_seconds": "backward, ms",
+    "optimizer_seconds": "optimizer, ms",
+    "host_rss_bytes": "host, MB",
+    "reward": "reward",
+    "kl_nats": "divergence, nats",
+    "answer_tokens": "answer tokens",
+}
+"""Field of a point → what its small plot is called; those that the main figure shows are left out."""
+SCALES = {"_seconds": 1e3, "_bytes": 1e-6}
+COLUMNS, NARROW_COLUMNS = 4, 2
+GAP = 0.28
+"""Of a row's height: above it stands its title, below it the steps."""
+RANGES = 150
+"""Ranges of steps of a small plot, of each of which the lowest and the highest point are drawn."""
+MOST_STEPS = 80
+"""Columns of a heat map: some pixels each on a phone."""
+MOST_CELLS = 6_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probed:
+    """What there is to look at: probe → its quantities, in the order of their first appearance."""
+
+    quantities: dict[str, tuple[str, ...]]
+
+    def chosen(self, probe: str | None, quantity: str | None) -> tuple[str, str] | None:
+        """The probe and quantity that were asked for, or the first ones; None where nothing was observed."""
+        if not self.quantities:
+            return None
+        found = probe if probe in self.quantities else next(iter(self.quantities))
+        known = self.quantities[found]
+        return found, quantity if quantity in known else known[0]
+
+
+def probed(observations: Sequence[Observation]) -> Probed:
+    """Which probes and quantities the observations have."""
+    found: dict[str, dict[str, None]] = {}
+    for one in observations:
+        for values in one.blocks.values():
+            found.setdefault(one.probe, {}).update(dict.fromkeys(values))
+    return Probed(quantities={probe: tuple(names) for probe, names in found.items() if names})
+
+
+def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
+    """A small plot for every series that has values, four in a row; two where it is `narrow`."""
+    across = NARROW_COLUMNS if narrow else COLUMNS
+    names = [name for name in METERS if np.isfinite(columns.column(name)).any()]
+    rows = -(-len(names) // across) or 1
+    layout = layout_of(theme, x_title="", y_title="")
+    data: list[Any] = []
+    for place, name in enumerate(names):
+        row, column = divmod(place, across)
+        left, top = column * (1 / across), 1 - row / rows
+        number = "" if place == 0 else str(place + 1)
+        chosen = columns.rows(spikes(columns, (name,), RANGES))
+        known = chosen.rows(np.isfinite(chosen.column(name)))
+        scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
+        drawn = line(known.step, scale * known.column(name), METERS[name], style.colour(theme))
+        data.append(drawn | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
+        domain = [top - (1 - GAP) / rows, top - GAP / 2 / rows]
+        layout[f"xaxis{number}"] = axis(theme, "") | {
+            "domain": [left + 0.12 / across, left + 0.94 / across], "anchor": f"y{number}", "nticks": 4,
+        }  # fmt: skip
+        layout[f"yaxis{number}"] = axis(theme, "") | {"domain": domain, "anchor": f"x{number}", "nticks": 4}
+        layout["annotations"].append(_title(METERS[name], left + 0.12 / across, top - GAP / 2 / rows, theme))
+    if "yaxis2" in layout and len(names) < 2:
+        del layout["yaxis2"]
+    return figure(data, layout, theme, empty="This run has reported nothing else yet.")
+
+
+def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str, theme: ThemeName) -> Figure:
+    """One quantity of every block over the observed steps, the first block on top.
+
+    Cells are bars of height 1 on a base: Plotly's own heat maps need inline styles, which the policy forbids.
+    """
+    mine = [one for one in observations if one.probe == probe]
+    blocks = list(dict.fromkeys(name for one in mine for name in one.blocks))[::-1]
+    most = max(8, min(MOST_STEPS, MOST_CELLS // max(len(blocks), 1)))
+    if len(mine) > most:
+        mine = [mine[place] for place in np.linspace(0, len(mine) - 1, most).astype(int)]
+    cells = [
+        (place, row, one.blocks[name][quantity])
+        for place, one in enumerate(mine)
+        for row, name in enumerate(blocks)
+        if quantity in one.blocks.get(name, {})
+    ]
+    layout = layout_of(theme, x_title="step", y_title="") | {"bargap": 0, "barmode": "overlay"}
+    ticks = list(range(0, len(mine), max(1, len(mine) // 10)))
+    layout["xaxis"] |= {
+        "tickvals": ticks, "ticktext": [str(mine[place].step) for place in ticks], "showgrid": False,
+        "range": [-0.5, len(mine) - 0.5],
+    }  # fmt: skip
+    layout["yaxis"] |= {
+        "tickvals": list(range(len(blocks))), "ticktext": [plain(name) for name in blocks], "showgrid": False,
+        "range": [-0.5, len(blocks) - 0.5], "tickfont": {"size": 10, "color": THEMES[theme].muted},
+    }  # fmt: skip
+    bars = {
+        "type": "bar",
+        "x": [place for place, _, _ in cells],
+        "y": [1] * len(cells),
+        "base": [row - 0.5 for _, row, _ in cells],
+        "width": 1,
+        "customdata": [f"{plain(blocks[row])}, step {mine[place].step}" for place, row, _ in cells],
+        "text": [f"{value:.4g}" for _, _, value in cells],
+        "textposition": "none",
+        "hovertemplate": "%{customdata}: %{text}<extra></extra>",
+        "marker": {
+            "color": [float(f"{value:.5g}") for _, _, value in cells],
+            "colorscale": "Cividis",
+            "showscale": False,  # its bar, too, would need inline styles
+            "line": {"width": 0},
+        },
+    }
+    if cells:
+        low, high = min(value for _, _, value in cells), max(value for _, _, value in cells)
+        layout["annotations"] = [_title(f"dark {low:.3g} to bright {high:.3g}", 0.0, 1.0, theme)]
+    return figure([bars], layout, theme, empty="Nothing was observed yet.")
+
+
+def last_observed(observations: Sequence[Observation], probe: str) -> Observation | None:
+    """The newest observation of a probe, for a table."""
+    return next((one for one in reversed(observations) if one.probe == probe), None)
+
+
+def _title(text: str, left: float, top: float, theme: ThemeName) -> dict[str, Any]:
+    return {
+        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": top, "xanchor": "left", "yanchor": "bottom",
+        "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
+    }  # fmt: skip

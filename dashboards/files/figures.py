@@ -1,0 +1,186 @@
+"""Figures as files: SVG, PNG and PDF (`dashboards/files/vector.py`), HTML that needs nothing else, CSV, JSON.
+
+a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
+"""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from dashboards.assets import plotly_script
+from dashboards.data.laws import FitReader, candidate_styles, default_targets
+from dashboards.data.reader import Reader
+from dashboards.figures import laws, registry
+from dashboards.figures.base import Figure
+from dashboards.figures.registry import SWEEP_FIGURES, FigureName, SweepFigureName, sweep_figure
+from dashboards.files.publication import spreadsheet_safe
+from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
+from dashboards.files.vector import FigureError, VectorFormat, vector
+from dashboards.files.vector_axes import letters
+from dashboards.palette import ThemeName
+from dashboards.render import environment
+from dashboards.view_state import ViewState
+from orchestrator.analysis.cells import one_comparison
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import ExperimentRecord
+from orchestrator.services.bench import Bench
+
+LawName = Literal["law", "residuals"]
+AnyName = FigureName | LawName | SweepFigureName
+FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
+FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
+MEDIA_TYPES: dict[FileForm, str] = {
+    "svg": VECTOR_TYPES["svg"],
+    "png": VECTOR_TYPES["png"],
+    "pdf": VECTOR_TYPES["pdf"],
+    "html": "text/html; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+}
+TITLES: dict[str, str] = {
+    "curves": "Loss curves",
+    "learning-rates": "Learning-rate sensitivity",
+    "memory": "Optimizer state",
+    "pareto": "Loss and optimizer state",
+    "loss-memory": "Loss and optimizer state",
+    "loss-hours": "Loss and device-hours",
+    "breakdown": "What the peak memory is made of",
+    "timeline": "Attempts over time",
+    "law": "Scaling law",
+    "residuals": "Residuals of the law",
+    "objective": "Objective over trials",
+    "parallel": "Hyperparameters of all trials",
+    "importance": "Importance of hyperparameters",
+}
+COMPARISON_FIGURES: tuple[FigureName, ...] = (
+    "curves", "learning-rates", "memory", "loss-memory", "loss-hours", "breakdown", "timeline",
+)  # fmt: skip
+LAW_FIGURES: tuple[LawName, ...] = ("law", "residuals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure with what it is called."""
+
+    name: str
+    title: str
+    figure: Figure
+
+
+class FigureFiles:
+    """Figures by name, for files and reports. Thread-safe."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.reader = Reader(bench)
+        self.laws = FitReader(bench)
+
+    def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
+        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
+        `NotFoundError` for a cell that it has not."""
+        if cell:
+            one_comparison(experiment, (), cell)
+        if isinstance(experiment.spec, SweepSpec):
+            return SWEEP_FIGURES
+        return LAW_FIGURES if isinstance(experiment.spec, ScalingSpec) and not cell else COMPARISON_FIGURES
+
+    def picture(self, experiment_id: str, name: AnyName, view: ViewState, theme: ThemeName = "light") -> Picture:
+        """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
+        experiment = self.bench.experiment(experiment_id)
+        if name == "law" or name == "residuals":
+            if not isinstance(experiment.spec, ScalingSpec):
+                raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
+            report = self.laws.fit([experiment], None, default_targets([experiment]))
+            draw = laws.law if name == "law" else laws.residuals
+            figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
+        elif isinstance(experiment.spec, SweepSpec) is not (name in SWEEP_FIGURES):
+            raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
+        elif name == "objective" or name == "parallel" or name == "importance":
+            snapshot = self.reader.snapshot(experiment_id)
+            figure, of = sweep_figure(snapshot, name, None, theme), experiment.name
+        else:
+            snapshot = self.reader.snapshot(experiment_id, view.cell)
+            figure, of = registry.figure(self.reader, snapshot, name, view, theme), snapshot.experiment.name
+        return Picture(name=name, title=f"{TITLES[name]} · {of}", figure=figure)
+
+    def _listed(self, experiment: ExperimentRecord) -> str:
+        return ", ".join(self.names(experiment))
+
+
+def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:
+    """The figure as a file; raises `FigureError` where it cannot be drawn as one."""
+    if form == "csv":
+        return figure_csv(picture.figure).encode()
+    if form == "json":
+        return json.dumps(picture.figure, allow_nan=False).encode()
+    if form == "html":
+        return figure_html(picture, theme).encode()
+    return vector(picture.figure, _vector(form), title=picture.title, theme=theme)
+
+
+CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "x_plus", "label", "text")
+
+
+def figure_csv(figure: Figure) -> str:
+    """A line a point: the name of what is drawn, x, y, error bars and words where there are any."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(CSV_HEAD)
+    for number, trace in enumerate(figure["data"]):
+        count = len(trace["x"])
+        kind = "band edge" if trace.get("line", {}).get("width") == 0 else trace.get("mode", trace["type"])
+        name = spreadsheet_safe(letters(str(trace.get("name", ""))))
+        columns = (
+            trace["x"],
+            trace["y"],
+            *_spread(trace.get("error_y"), count),
+            *_spread(trace.get("error_x"), count),
+            _each(trace.get("customdata"), count),
+            _each(trace.get("text"), count),
+        )
+        for row in zip(*columns, strict=True):
+            writer.writerow((number, name, kind, *map(_cell, row)))
+    return out.getvalue()
+
+
+def _spread(error: dict[str, Any] | None, count: int) -> tuple[list[Any], list[Any]]:
+    """(below, above) of each point; one that is given once lies to both sides."""
+    above = error["array"] if error else [None] * count
+    return (error or {}).get("arrayminus", above), above
+
+
+def _each(words: Any, count: int) -> list[Any]:
+    return list(words) if isinstance(words, list | tuple) else [words] * count
+
+
+def figure_html(picture: Picture, theme: ThemeName) -> str:
+    """A page that draws itself without any other file: Plotly.js inside, and a policy that lets nothing else in."""
+    plotly = plotly_script()
+    figure = json.dumps(picture.figure, allow_nan=False).replace("<", "\\u003c")
+    draw = f"const {{data, layout}} = {figure}; Plotly.newPlot('figure', data, layout, {{responsive: true}});"
+    return (
+        environment()
+        .get_template("figure_file.html")
+        .render(
+            title=picture.title, theme=theme, plotly=plotly, draw=draw, hashes=[script_hash(plotly), script_hash(draw)]
+        )
+    )
+
+
+def script_hash(script: str) -> str:
+    """What a Content-Security-Policy calls an inline script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _vector(form: FileForm) -> VectorFormat:
+    known: dict[str, VectorFormat] = {"svg": "svg", "png": "png", "pdf": "pdf"}
+    return known[form]
+
+
+def _cell(value: Any) -> Any:
+    return spreadsheet_safe(letters(value)) if isinstance(value, str) else value

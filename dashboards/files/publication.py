@@ -1,0 +1,286 @@
+"""A comparison's table for papers, notes and spreadsheets: LaTeX (booktabs), Markdown, CSV. Pure text.
+
+LaTeX and Markdown show what a reader needs beside each number: n, the interval, what it is of. CSV has every column at
+full precision, units in its heads. Names that users chose are escaped: no TeX command, no Markdown, no formula.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from dashboards.text import formats
+from orchestrator.records import CandidateRow, Comparison
+
+TableFormat = Literal["latex", "markdown", "csv"]
+SUFFIXES: dict[TableFormat, str] = {"latex": "tex", "markdown": "md", "csv": "csv"}
+TABLE_MEDIA_TYPES: dict[TableFormat, str] = {
+    "latex": "application/x-tex",
+    "markdown": "text/markdown",
+    "csv": "text/csv",
+}
+
+TEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    formats.UNKNOWN: "---",
+    formats.MINUS: r"\ensuremath{-}",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "Δ": r"\ensuremath{\Delta}",
+    "\N{NO-BREAK SPACE}": "~",
+}
+"""Every character that TeX would take for something else."""
+LIGATURES = frozenset("-',")
+"""Characters that TeX joins when they are doubled."""
+MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&$")
+"""What Markdown, GitHub's tables and their mathematics take for markup."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet would execute (OWASP, "CSV Injection")."""
+
+Cells = tuple[str, ...]
+
+
+def publish(comparison: Comparison, form: TableFormat) -> str:
+    """The table in that format."""
+    writers: dict[TableFormat, Callable[[Comparison], str]] = {"latex": latex, "markdown": markdown, "csv": table_csv}
+    return writers[form](comparison)
+
+
+def latex(comparison: Comparison) -> str:
+    """A `table` with booktabs rules (\\usepackage{booktabs}) and its method in the caption; compiles as it is."""
+    lines = [
+        r"% needs \usepackage{booktabs} and, for accents and quotes, \usepackage[T1]{fontenc} \usepackage{textcomp}",
+        r"\begin{table}",
+        r"  \centering",
+        r"  \begin{tabular}{l" + "r" * (len(head(comparison)) - 1) + "}",
+        r"    \toprule",
+        "    " + _tex_row(head(comparison)),
+        r"    \midrule",
+        *("    " + _tex_row(cells(comparison, row)) for row in comparison.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        rf"  \caption{{{tex(caption(comparison))}}}",
+        rf"  \label{{tab:{''.join(filter(str.isalnum, comparison.experiment_id))}}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(comparison: Comparison) -> str:
+    """A table in GitHub's Markdown, with verdicts and notes below it."""
+    heads = head(comparison)
+    rows = [_md_row(heads), "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|"]
+    rows += [_md_row(cells(comparison, row)) for row in comparison.rows]
+    verdicts = [f"* **{md(row.title)}**: {md(formats.sentence(row.verdict))}" for row in comparison.rows]
+    notes = [f"* {md(formats.sentence(note))}" for note in comparison.notes]
+    return "\n".join([*rows, "", md(caption(comparison)), "", *verdicts, *notes]) + "\n"
+
+
+def table_csv(comparison: Comparison) -> str:
+    """One line a candidate, every figure of the record at full precision; empty where it is unknown."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
+    writer.writerow([name for name, _ in COLUMNS])
+    for row in comparison.rows:
+        writer.writerow([spreadsheet_safe(read(row)) for _, read in COLUMNS])
+    return out.getvalue()
+
+
+def tex(text: str) -> str:
+    """Text as pdfLaTeX prints it, and nothing else: what it has no letter for becomes a question mark."""
+    before = ["", *text[:-1]]
+    return "".join(
+        "{}" * (letter == last and letter in LIGATURES) + _letter(letter)
+        for last, letter in zip(before, text, strict=False)
+    )
+
+
+def _letter(letter: str) -> str:
+    if letter in TEX:
+        return TEX[letter]
+    if letter.isascii() or "À" <= letter <= "ÿ":
+        return letter if letter.isprintable() else " "
+    return "?"
+
+
+def md(text: str) -> str:
+    """Text as Markdown prints it, in one line."""
+    flat = "".join(letter if letter.isprintable() else " " for letter in text)
+    return "".join(f"\\{letter}" if letter in MARKDOWN else letter for letter in flat)
+
+
+# Cells for people
+
+
+def head(comparison: Comparison) -> Cells:
+    """The heads of the columns that people read."""
+    return (
+        "Optimizer",
+        "lr",
+        "Validation loss",
+        f"Δ to {_title_of_baseline(comparison)}",
+        "p",
+        "State",
+        "Peak memory",
+        "Step",
+        formats.device_hours_title(comparison.device),
+        "Speed-up",
+    )
+
+
+def cells(comparison: Comparison, row: CandidateRow) -> Cells:
+    """A candidate's cells below them."""
+    difference = row.difference
+    return (
+        row.title,
+        formats.rate(row.best_lr),
+        _loss(row),
+        "baseline" if row.is_baseline else formats.UNKNOWN if difference is None else _difference(row),
+        _p(row),
+        formats.size(row.optimizer_state_bytes),
+        formats.size(row.peak_memory_bytes),
+        formats.seconds(row.step_seconds),
+        formats.hours(row.device_hours),
+        speed_up(row),
+    )
+
+
+def speed_up(row: CandidateRow) -> str:
+    """`1.25×`; where no speed-up is shown, how many seeds reached the baseline's loss."""
+    found = row.time_to_target
+    if found is None or row.is_baseline:
+        return formats.UNKNOWN
+    if found.speed_up is None:
+        return f"{found.reached} of {found.n}"
+    return f"{found.speed_up.mean:.2f}×"
+
+
+def _loss(row: CandidateRow) -> str:
+    if row.val_loss is None:
+        return formats.UNKNOWN
+    half = row.val_loss.half_width()
+    spread = "" if half is None else f" ± {formats.loss(half)}"
+    return f"{formats.loss(row.val_loss.mean)}{spread} (n = {row.val_loss.n})"
+
+
+def _difference(row: CandidateRow) -> str:
+    found = row.difference
+    assert found is not None
+    if found.low is None or found.high is None:
+        return formats.signed(found.mean)
+    return f"{formats.signed(found.mean)} [{formats.signed(found.low)}, {formats.signed(found.high)}]"
+
+
+def _p(row: CandidateRow) -> str:
+    if row.difference is None or row.difference.p_value is None:
+        return formats.UNKNOWN
+    return formats.p_value(row.difference.p_value).removeprefix("p = ").removeprefix("p ")
+
+
+def _title_of_baseline(comparison: Comparison) -> str:
+    return next((row.title for row in comparison.rows if row.is_baseline), comparison.baseline)
+
+
+def caption(comparison: Comparison) -> str:
+    """What the table shows and how it was made."""
+    tuned = (
+        f" Learning rates were chosen on other seeds ({', '.join(map(str, comparison.tuning_seeds))})."
+        if comparison.tuning_seeds
+        else ""
+    )
+    unit = f" in{comparison.loss_unit}" if comparison.loss_unit else ""
+    unfinished = "" if comparison.complete else " Some runs have not ended."
+    return (
+        f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
+        f"with interval and p-value of the paired t-test{_family(comparison)}; "
+        "peak memory: most bytes of tensors at once; "
+        "speed-up: how many times fewer tokens to the baseline's loss where that is shown, else how many seeds reached "
+        f"it.{tuned}{unfinished}"
+    )
+
+
+def _family(comparison: Comparison) -> str:
+    comparisons = len(comparison.rows) - 1
+    return f", both for all {comparisons} differences at once (95 %, Bonferroni)" if comparisons > 1 else " (95 %)"
+
+
+def _tex_row(cells: Sequence[str]) -> str:
+    return " & ".join(tex(cell) for cell in cells) + r" \\"
+
+
+def _md_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(md(cell) for cell in cells) + " |"
+
+
+# Columns for programs
+
+Value = str | float | int | bool | None
+
+
+def spreadsheet_safe(value: Value) -> Value:
+    """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value
+
+
+COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
+    ("candidate", lambda row: row.candidate),
+    ("optimizer", lambda row: row.optimizer),
+    ("is_baseline", lambda row: row.is_baseline),
+    ("best_lr", lambda row: row.best_lr),
+    ("edge_of_grid", lambda row: row.edge_of_grid),
+    ("learning_rates_tried", lambda row: len(row.learning_rates)),
+    ("learning_rates_added", lambda row: row.extended_rates),
+    ("n", lambda row: row.val_loss.n if row.val_loss else None),
+    ("val_loss_mean", lambda row: row.val_loss.mean if row.val_loss else None),
+    ("val_loss_low", lambda row: row.val_loss.low if row.val_loss else None),
+    ("val_loss_high", lambda row: row.val_loss.high if row.val_loss else None),
+    ("difference_n", lambda row: row.difference.n if row.difference else None),
+    ("difference_mean", lambda row: row.difference.mean if row.difference else None),
+    ("difference_low", lambda row: row.difference.low if row.difference else None),
+    ("difference_high", lambda row: row.difference.high if row.difference else None),
+    ("p_value", lambda row: row.difference.p_value if row.difference else None),
+    ("comparisons", lambda row: row.difference.comparisons if row.difference else None),
+    ("on_pareto_front", lambda row: row.on_pareto_front),
+    ("optimizer_state_bytes", lambda row: row.optimizer_state_bytes),
+    ("parameter_bytes", lambda row: row.parameter_bytes),
+    ("peak_memory_bytes", lambda row: row.peak_memory_bytes),
+    ("peak_memory_kind", lambda row: row.peak_memory_kind),
+    ("step_seconds", lambda row: row.step_seconds),
+    ("optimizer_seconds", lambda row: row.optimizer_seconds),
+    ("tokens_per_second", lambda row: row.tokens_per_second),
+    ("device_hours", lambda row: row.device_hours),
+    ("run_device_hours", lambda row: row.run_device_hours),
+    ("energy_joules", lambda row: row.energy_joules),
+    ("target_reached", lambda row: row.time_to_target.reached if row.time_to_target else None),
+    ("target_n", lambda row: row.time_to_target.n if row.time_to_target else None),
+    ("steps_to_target", lambda row: row.time_to_target.steps if row.time_to_target else None),
+    ("tokens_to_target", lambda row: row.time_to_target.tokens if row.time_to_target else None),
+    ("device_hours_to_target", lambda row: row.time_to_target.device_hours if row.time_to_target else None),
+    ("speed_up", lambda row: _speed(row, "mean")),
+    ("speed_up_low", lambda row: _speed(row, "low")),
+    ("speed_up_high", lambda row: _speed(row, "high")),
+    ("conclusion", lambda row: row.conclusion.value),
+    ("verdict", lambda row: row.verdict),
+)
+
+
+def _speed(row: CandidateRow, bound: Literal["mean", "low", "high"]) -> float | None:
+    found = row.time_to_target.speed_up if row.time_to_target else None
+    value: float | None = getattr(found, bound) if found else None
+    return value

@@ -1,0 +1,73 @@
+"""What needs somebody: sentences about what stands in the way of runs, each with the way out. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboards.text import formats
+from dashboards.text.words import Tone
+from orchestrator.activity import DISPATCHER, Activity, Leader, RunAtWork
+
+SILENT_SECONDS = 60.0
+"""Twice a lease: a worker that has said nothing for so long will be given up."""
+SILENT_EACH = 2
+"""So many of them are named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concern:
+    """One thing that needs somebody."""
+
+    text: str
+    tone: Tone = "warn"
+    link: str | None = None
+
+
+def concerns(activity: Activity, hindrance: str | None) -> tuple[Concern, ...]:
+    """Everything at this moment, what stops everything first."""
+    found = [Concern(text=hindrance, tone="bad")] if hindrance else []
+    if activity.waiting_total and dispatcher(activity) is None:
+        text = f"{_runs(activity.waiting_total)}, but no dispatcher is at work: adapm-bench up starts one."
+        found.append(Concern(text=text, tone="bad"))
+    unplaceable = [one for one in activity.waiting if one.position is None]
+    if unplaceable:
+        text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any machine of the cluster has."
+        found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
+    found += _silences([one for one in activity.at_work if _is_silent(one)])
+    if activity.failed_runs:
+        number = activity.failed_runs
+        text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; retry, or read why."
+        found.append(Concern(text=text, tone="bad", link="/queue#failures"))
+    return tuple(found)
+
+
+def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
+    """A line for each run that says nothing; one line where it is many: then it is not about the runs."""
+    if len(silent) > SILENT_EACH:
+        longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
+        text = f"{len(silent)} runs have said nothing, the longest for {longest}; their leases will end."
+        return [Concern(text=text, link="/queue#at-work")]
+    return [Concern(text=_silence(one), link=f"/runs/{one.run_id}") for one in silent]
+
+
+def silence(activity: Activity, run_id: str) -> tuple[Concern, ...]:
+    """What the run's own page says where it has fallen silent: the same words, without a way to where one is."""
+    mine = (one for one in activity.at_work if one.run_id == run_id and _is_silent(one))
+    return tuple(Concern(text=_silence(one)) for one in mine)
+
+
+def _is_silent(run: RunAtWork) -> bool:
+    return (run.silent_seconds or 0.0) > SILENT_SECONDS
+
+
+def _silence(run: RunAtWork) -> str:
+    return f"Run {run.run_id} has said nothing for {formats.duration(run.silent_seconds)}; its lease will end."
+
+
+def dispatcher(activity: Activity) -> Leader | None:
+    """Who dispatches now; None where nobody's lease lasts."""
+    found = (one for one in activity.leaders if one.role == DISPATCHER and one.expires_in_seconds > 0)
+    return next(found, None)
+
+
+def _runs(number: int) -> str:
+    return f"{number} run waits" if number == 1 else f"{number} runs wait"

@@ -1,0 +1,79 @@
+"""`/compare?runs=…`: any runs of any experiments beside each other."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import HTMLResponse
+
+from dashboards.data.reader import Reader
+from dashboards.figures import compare
+from dashboards.figures.compare import METRICS, X_TITLES, CompareView
+from dashboards.files.figures import FileForm
+from dashboards.pages.answers import figure_answer
+from dashboards.pages.curation import lost_experiment
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from orchestrator.errors import NotFoundError
+from orchestrator.records import AnyExperiment, RunRecord
+
+
+def compare_pages(reader: Reader) -> APIRouter:
+    """The page and its figure."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/compare")
+    def comparing(request: Request) -> HTMLResponse:
+        view = CompareView.parse(request.query_params.multi_items())
+        version = reader.bench.version()
+        runs, unknown = _runs(reader, view)
+        return page(
+            "compare.html",
+            version=version,
+            view=view,
+            runs=runs,
+            unknown=unknown,
+            styles=compare.run_styles(runs),
+            names={one: reader.bench.any_experiment(one).name for one in {run.experiment_id for run in runs}},
+            results=compare.result_rows(runs) if runs else (),
+            differences=compare.spec_differences(runs),
+            axes=[(view.changed(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
+            metrics=[(view.changed(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
+            most=compare.MOST_RUNS,
+        )
+
+    @router.get("/compare/figures/overlay.{form}")
+    def overlay(
+        form: FileForm,
+        request: Request,
+        theme: ThemeName = "light",
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        view = CompareView.parse(request.query_params.multi_items())
+        tag = _tag(reader, view)
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        runs, _ = _runs(reader, view)
+        figure = compare.overlay(runs, [reader.own_series(run) for run in runs], view, theme)
+        title = f"{len(runs)} runs beside each other: {compare.metric_title(runs, view.metric)}"
+        return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
+
+    return router
+
+
+def _tag(reader: Reader, view: CompareView) -> str:
+    """The versions of the runs' experiments: what happens in others costs no points."""
+    runs, _ = _runs(reader, view)
+    ids = dict.fromkeys(run.experiment_id for run in runs)
+    return f'"{"-".join(str(reader.bench.experiment_version(each)) for each in ids)}"'
+
+
+def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, AnyExperiment | None]]:
+    """(runs that exist, ids that do not: with the experiment where it is deleted)."""
+    found: list[RunRecord] = []
+    unknown: dict[str, AnyExperiment | None] = {}
+    for run_id in view.runs:
+        try:
+            found.append(reader.bench.run(run_id))
+        except NotFoundError as error:
+            unknown[run_id] = lost_experiment(reader.bench, error)
+    return found, unknown

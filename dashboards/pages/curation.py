@@ -1,0 +1,220 @@
+"""Pages that keep experiments in order: labels and note, clone, delete with its undo, and what is deleted.
+
+/experiments/{id}/edit       a form of labels and note; it stands on the experiment's own page, too
+/experiments/{id}/clone      asks, then queues the same specification once more
+/experiments/{id}/delete     asks, then deletes, and leads to a page with the undo
+/experiments/{id}/restore    the undo
+/deleted                     what can be restored, and until when
+
+All are plain forms that post and lead on: they need no script.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import ValidationError
+
+from dashboards.pages.submit import Pairs, sent_pairs
+from dashboards.render import missing_page, page, refused_page, visitor
+from orchestrator.annotations import AnnotationChange
+from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
+from orchestrator.records import AnyExperiment, ExperimentRecord
+from orchestrator.services.bench import Bench
+
+MOST_DELETED = 200
+"""On one page; `adapm-bench ls --deleted` lists more."""
+OVERTAKEN = 412
+LONGEST_NUMBER = 15
+"""Digits of a revision: none that a form of ours sends has more."""
+
+Sent = Annotated[Pairs, Depends(sent_pairs)]
+
+
+def curation_pages(bench: Bench) -> APIRouter:
+    """The routes of this file."""
+    router = APIRouter(include_in_schema=False)
+    found = CurationPages(bench)
+    router.get("/deleted")(found.deleted)
+    router.get("/experiments/{experiment_id}/edit")(found.ask_to_edit)
+    router.post("/experiments/{experiment_id}/edit")(found.edit)
+    router.get("/experiments/{experiment_id}/clone")(found.ask_to_clone)
+    router.post("/experiments/{experiment_id}/clone")(found.clone)
+    router.get("/experiments/{experiment_id}/delete")(found.ask_to_delete)
+    router.post("/experiments/{experiment_id}/delete")(found.delete)
+    router.post("/experiments/{experiment_id}/restore")(found.restore)
+    return router
+
+
+def lost_page(bench: Bench, error: NotFoundError) -> HTMLResponse:
+    """The page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
+    found = lost_experiment(bench, error)
+    if found is None:
+        return missing_page(str(error))
+    return page("deleted.html", status=404, experiments=[found], alone=True)
+
+
+def lost_experiment(bench: Bench, error: NotFoundError) -> AnyExperiment | None:
+    """The deleted experiment because of which something was not found; None where that is not why."""
+    try:
+        return bench.deleted_experiment(error.experiment_id) if isinstance(error, DeletedError) else None
+    except NotFoundError:  # restored, or removed for good, since
+        return None
+
+
+def undoable(bench: Bench, experiment_id: str | None) -> AnyExperiment | None:
+    """The experiment that has just been deleted, to be offered back; None where there is none."""
+    try:
+        found = bench.deleted_experiment(experiment_id) if experiment_id else None
+    except NotFoundError:
+        return None
+    return found if found is not None and found.undo_until is not None else None
+
+
+CHANGED_SINCE = (
+    "The labels or the note were changed after you opened this page, by somebody else or in another tab of yours. "
+    "Above is what is stored now, below what you wrote: save again to replace it."
+)
+"""Who has changed them is known for the note alone, and only where there are keys: that stands beside it."""
+
+
+class CurationPages:
+    """What answers."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def deleted(self) -> HTMLResponse:
+        """What was deleted and can be restored, the newest experiment first."""
+        found = self._bench.experiments(limit=MOST_DELETED, deleted=True)
+        return page("deleted.html", experiments=found, alone=False)
+
+    def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
+        """The form of labels and note."""
+        try:
+            return _form(self._bench.experiment(experiment_id))
+        except NotFoundError as error:
+            return lost_page(self._bench, error)
+
+    def edit(self, experiment_id: str, pairs: Sent) -> Response:
+        """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
+        sent = dict(pairs)
+        seen = sent.get("revision", "")
+        revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
+        try:
+            wanted = AnnotationChange.model_validate(_fields(sent))
+            self._bench.annotate(experiment_id, wanted, revision=revision, by=_who())
+        except ValidationError as error:
+            faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
+            return self._again(experiment_id, sent, faults, 422)
+        except ChangedMeanwhileError:
+            return self._again(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
+        except NotFoundError as error:
+            return lost_page(self._bench, error)
+        return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
+
+    def ask_to_clone(self, experiment_id: str) -> Response:
+        """What a clone would be."""
+        return self._ask("clone.html", experiment_id, name=None)
+
+    def clone(self, experiment_id: str, pairs: Sent) -> Response:
+        """Queue it; the same page sent twice makes one clone."""
+        sent = dict(pairs)
+        name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
+        key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
+        try:
+            made = self._bench.clone_experiment(experiment_id, name, key, by=_who())
+        except NotFoundError as error:
+            return lost_page(self._bench, error)
+        except (ConflictError, MissingDataError) as error:
+            return self._ask("clone.html", experiment_id, name=name, trouble=str(error), status=409)
+        return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
+
+    def ask_to_delete(self, experiment_id: str) -> Response:
+        """What a deletion would mean."""
+        return self._ask("delete.html", experiment_id)
+
+    def delete(self, experiment_id: str) -> Response:
+        """Delete it, and offer it back on the front page."""
+        try:
+            self._bench.delete_experiment(experiment_id)
+        except NotFoundError as error:
+            return missing_page(str(error))
+        except ConflictError as error:
+            return self._ask("delete.html", experiment_id, trouble=str(error), status=409)
+        return RedirectResponse(f"/?deleted={experiment_id}", status_code=303)
+
+    def restore(self, experiment_id: str) -> Response:
+        """Undo a deletion."""
+        try:
+            self._bench.restore_experiment(experiment_id)
+        except NotFoundError as error:
+            return missing_page(str(error))
+        except ConflictError as error:
+            return refused_page(409, "Too late", str(error))
+        return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
+
+    def _ask(
+        self, template: str, experiment_id: str, *, trouble: str | None = None, status: int = 200, **values: Any
+    ) -> Response:
+        try:
+            experiment = self._bench.experiment(experiment_id)
+        except NotFoundError as error:
+            return lost_page(self._bench, error)
+        return page(
+            template,
+            status=status,
+            experiment=experiment,
+            trouble=trouble,
+            undo_days=self._bench.undo_days,
+            nonce=secrets.token_hex(8),
+            **values,
+        )
+
+    def _again(self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int) -> HTMLResponse:
+        try:
+            experiment = self._bench.experiment(experiment_id)
+        except NotFoundError as error:
+            return lost_page(self._bench, error)
+        return _form(experiment, sent=sent, faults=faults, status=status)
+
+
+def _form(
+    experiment: ExperimentRecord,
+    *,
+    sent: dict[str, str] | None = None,
+    faults: Sequence[str] = (),
+    status: int = 200,
+) -> HTMLResponse:
+    """The form with what is stored, or with what was sent."""
+    note = experiment.note.text if experiment.note else ""
+    typed = {"labels": ", ".join(experiment.labels), "note": note} | (sent or {})
+    return page(
+        "edit.html",
+        status=status,
+        experiment=experiment,
+        labels=typed["labels"],
+        note=typed["note"],
+        faults=faults,
+        overtaken=status == OVERTAKEN,
+    )
+
+
+def _fields(sent: dict[str, str]) -> dict[str, Any]:
+    """The fields that the form has of a change."""
+    fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
+    if "labels" in sent:
+        fields["labels"] = [each for each in map(str.strip, sent["labels"].split(",")) if each]
+    return fields
+
+
+def _fault(error: Any) -> str:
+    field = "The note" if error["loc"][0] == "note" else "Labels"
+    return f"{field}: {str(error['msg']).removeprefix('Value error, ')}."
+
+
+def _who() -> str | None:
+    who = visitor()
+    return who.key_id if who else None

@@ -1,0 +1,204 @@
+"""The pages: each is rendered whole by the server from a snapshot; scripts only keep it fresh and draw figures.
+
+/                                        experiments, newest first
+/experiments/{id}                        leaderboard, figures, runs
+/experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file (figure_answers.py)
+/experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
+/runs/{id}                               one run
+/studies, /studies/{name}                what the paper claims, and what was measured (study_pages.py)
+/runs/{id}/figures/{series,meters,probe}.{form}
+/queue, /memory                          what is going on; what optimizers would keep (watching.py)
+/memory/figures/plan.{form}              the planner's bars as a file
+/compare?runs=…                          any runs beside each other
+/new                                     the submit form, and the same as YAML
+/deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo (curation_pages.py)
+/events, /experiments/{id}/events        server-sent events: changed, done
+/static/{name}                           styles, scripts, Plotly.js
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from dashboards.assets import static_files
+from dashboards.data import tables
+from dashboards.data.laws import FitReader
+from dashboards.data.live import Pulse, changes
+from dashboards.data.reader import Reader
+from dashboards.figures import registry, tradeoffs
+from dashboards.figures.registry import FigureName, SweepFigureName, sweep_figure
+from dashboards.files.figures import TITLES, FileForm
+from dashboards.files.publication import SUFFIXES
+from dashboards.pages.alerts import concerns
+from dashboards.pages.answers import figure_answer, table_file
+from dashboards.pages.compare import compare_pages
+from dashboards.pages.curation import curation_pages, lost_page, undoable
+from dashboards.pages.queue import watch_pages
+from dashboards.pages.run import run_pages
+from dashboards.pages.scaling import FitFigure, FitPages
+from dashboards.pages.search import Search, found
+from dashboards.pages.study import study_pages
+from dashboards.pages.submit import submit_pages
+from dashboards.pages.sweep import sweep_page
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from dashboards.text import words
+from dashboards.view_state import ViewState
+from orchestrator.errors import NotFoundError
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.services.bench import Bench
+
+EXPERIMENTS_SHOWN = 50
+BESTS_SHOWN = 4
+"""Candidates that the first page shows of an experiment."""
+
+
+def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
+    """Every page, figure, event stream and static file, to be included by the api.
+
+    `stopping` tells open streams that the process is about to end, so that they end first.
+    """
+    router = APIRouter(include_in_schema=False)
+    reader = Reader(bench)
+    laws = FitPages(FitReader(bench))
+    html, data = PageHandlers(reader, laws), FigureHandlers(reader, laws)
+    router.get("/")(html.home)
+    router.get("/experiments/{experiment_id}")(html.experiment)
+    router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
+    router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
+    router.include_router(laws.router())
+    router.include_router(study_pages(bench))
+    router.include_router(run_pages(reader))
+    router.include_router(submit_pages(bench))
+    router.include_router(curation_pages(bench))
+    router.include_router(compare_pages(reader))
+    router.include_router(watch_pages(reader))
+    router.include_router(event_streams(bench, stopping))
+    router.include_router(static_files())
+    return router
+
+
+class PageHandlers:
+    """What answers with HTML."""
+
+    def __init__(self, reader: Reader, laws: FitPages) -> None:
+        self._reader = reader
+        self._laws = laws
+
+    def home(self, request: Request) -> HTMLResponse:
+        """Experiments, with the best mean of each candidate, and what is going on."""
+        bench, query = self._reader.bench, Search.parse(request.query_params.multi_items())
+        version = bench.version()
+        activity = bench.activity(waiting=1)
+        return page(
+            "home.html",
+            briefs=[self._reader.brief(one) for one in found(bench, query, EXPERIMENTS_SHOWN)],
+            version=version,
+            limit=EXPERIMENTS_SHOWN,
+            bests_shown=BESTS_SHOWN,
+            query=query,
+            undo=undoable(bench, request.query_params.get("deleted")),
+            any_deleted=bool(bench.experiments(limit=1, deleted=True)),
+            activity=activity,
+            concerns=concerns(activity, bench.hindrance()),
+        )
+
+    def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
+        """One experiment; of a scaling experiment its law, or the comparison of one cell."""
+        view = ViewState.parse(request.query_params.multi_items())
+        try:
+            whole = self._reader.bench.experiment(experiment_id)
+            if isinstance(whole.spec, ScalingSpec) and not view.cell:
+                return self._laws.scaling(whole, request)
+            snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
+        except NotFoundError as error:
+            return lost_page(self._reader.bench, error)
+        if snapshot.sweep is not None:
+            return sweep_page(snapshot, request.query_params, self._reader.bench.hindrance())
+        leaders = words.leaders(snapshot.comparison, snapshot.styles)
+        return page(
+            "experiment.html",
+            snapshot=snapshot,
+            hindrance=self._reader.bench.hindrance(),
+            view=view,
+            whole=whole,
+            leaders=leaders,
+            sorted_leaders=tables.sorted_leaders(leaders, view),
+            run_page=tables.run_page(snapshot.runs, view),
+            breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
+        )
+
+
+class FigureHandlers:
+    """What answers with figures and tables; an unchanged figure is answered with 304 and nothing else."""
+
+    def __init__(self, reader: Reader, laws: FitPages) -> None:
+        self._reader = reader
+        self._laws = laws
+
+    def experiment(
+        self,
+        experiment_id: str,
+        name: FigureName | FitFigure | SweepFigureName,
+        form: FileForm,
+        request: Request,
+        theme: ThemeName = "light",
+        narrow: bool = False,
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """A figure of an experiment, as the view in the query asks for it."""
+        view = ViewState.parse(request.query_params.multi_items())
+        if name == "law" or name == "residuals":
+            return self._laws.scaling_figure(self._reader.bench.experiment(experiment_id), name, form, request, theme)
+        snapshot = self._reader.snapshot(experiment_id, view.cell, soon=name != "importance")
+        tag = f'"{snapshot.version}"'
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        if snapshot.sweep is not None or name == "objective" or name == "parallel" or name == "importance":
+            drawn = sweep_figure(snapshot, name, request.query_params.get("candidate"), theme)
+        else:
+            drawn = registry.figure(self._reader, snapshot, name, view, theme, narrow=narrow)
+        title = f"{TITLES[name]} · {snapshot.experiment.name}"
+        return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
+
+    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:
+        """The leaderboard as a file."""
+        comparison = self._reader.snapshot(experiment_id, cell).comparison
+        return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
+
+
+def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:
+    """The streams that tell pages to refresh themselves."""
+    router = APIRouter(include_in_schema=False)
+    everything = Pulse(lambda _: bench.version())
+    experiments = Pulse(bench.experiment_version)
+
+    def existing(experiment_id: str) -> str:
+        return bench.experiment(experiment_id).id  # a 404 must come before the stream has begun
+
+    def ended(experiment_id: str) -> bool:
+        return bench.experiment(experiment_id).counts.done()
+
+    @router.get("/events", response_class=EventSourceResponse)
+    async def home_events(seen: Annotated[int | None, Depends(last_seen)]) -> AsyncIterator[ServerSentEvent]:
+        async for event in changes(everything, "", seen, ended=lambda _: False, stopping=stopping):
+            yield event
+
+    @router.get("/experiments/{experiment_id}/events", response_class=EventSourceResponse)
+    async def experiment_events(
+        found: Annotated[str, Depends(existing)], seen: Annotated[int | None, Depends(last_seen)]
+    ) -> AsyncIterator[ServerSentEvent]:
+        async for event in changes(experiments, found, seen, ended=ended, stopping=stopping):
+            yield event
+
+    return router
+
+
+def last_seen(
+    since: Annotated[int | None, Query()] = None, last_event_id: Annotated[int | None, Header()] = None
+) -> int | None:
+    """The version that the listener shows: of the last event before its connection broke, else of its page."""
+    return since if last_event_id is None else last_event_id

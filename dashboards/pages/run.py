@@ -1,0 +1,133 @@
+"""`/runs/{id}`: one run with everything that is known of it: series, probes, result, attempts, events, log."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+
+from dashboards.data.reader import Reader
+from dashboards.figures import run as run_figures
+from dashboards.figures.base import Figure
+from dashboards.figures.outcomes import run_series
+from dashboards.figures.run import METERS
+from dashboards.files.figures import FileForm
+from dashboards.pages.alerts import Concern, silence
+from dashboards.pages.answers import figure_answer
+from dashboards.pages.curation import lost_page
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from dashboards.text import formats, words
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import LIVE
+from orchestrator.records import AttemptRecord, RunRecord
+from worker.records.result import Observation
+
+LOG_BYTES = 12_000
+"""The end of a log that the page shows; the whole of it is one link away."""
+Chosen = Annotated[str | None, Query(max_length=64)]
+
+
+def run_pages(reader: Reader) -> APIRouter:
+    """The page and its figures."""
+    router = APIRouter(include_in_schema=False)
+    handlers = RunHandlers(reader)
+    router.get("/runs/{run_id}")(handlers.page)
+    router.get("/runs/{run_id}/figures/series.{form}")(handlers.series)
+    router.get("/runs/{run_id}/figures/meters.{form}")(handlers.meters)
+    router.get("/runs/{run_id}/figures/probe.{form}")(handlers.probe)
+    return router
+
+
+class RunHandlers:
+    """What answers for one run."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def page(self, run_id: str, request: Request, probe: Chosen = None, quantity: Chosen = None) -> HTMLResponse:
+        """The page; what its probes saw is chosen by the query."""
+        bench = self._reader.bench
+        try:
+            run = bench.run(run_id)
+        except NotFoundError as error:
+            return lost_page(bench, error)
+        attempts = bench.attempts(run_id)
+        seen = bench.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
+        found = run_figures.probed(seen)
+        chosen = found.chosen(probe, quantity)
+        return page(
+            "run.html",
+            run=run,
+            snapshot=self._reader.snapshot(run.experiment_id, soon=True),
+            whole=bench.experiment(run.experiment_id),
+            events=bench.events(run_id),
+            attempts=attempts,
+            checkpoints=bench.checkpoints(run_id),
+            log=self._log(run_id, attempts),
+            concerns=(
+                *_damage(run, bench.damaged_points(run_id)),
+                *(silence(bench.activity(waiting=1), run_id) if run.status in LIVE else ()),
+            ),
+            hindrance=bench.hindrance(),
+            standing=bench.standing(run_id),
+            probed=found,
+            chosen=chosen,
+            observed=run_figures.last_observed(seen, chosen[0]) if chosen else None,
+        )
+
+    def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
+        """Losses, learning rate, gradient norm and step time."""
+        run = self._reader.bench.run(run_id)
+        snapshot = self._reader.snapshot(run.experiment_id, soon=True)
+        one = self._reader.own_series(run)
+        title = words.loss_title(snapshot.comparison)
+        drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
+        return _answer(drawn, form, theme, run, "series", "Series", snapshot.version)
+
+    def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
+        """Every other series."""
+        run = self._reader.bench.run(run_id)
+        snapshot = self._reader.snapshot(run.experiment_id, soon=True)
+        columns = self._reader.bench.series(run_id, tuple(METERS))
+        drawn = run_figures.meters(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
+        return _answer(drawn, form, theme, run, "meters", "Everything else", snapshot.version)
+
+    def probe(
+        self,
+        run_id: str,
+        form: FileForm,
+        theme: ThemeName = "light",
+        probe: Chosen = None,
+        quantity: Chosen = None,
+    ) -> Response:
+        """What a probe saw of every block."""
+        run = self._reader.bench.run(run_id)
+        seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
+        chosen = run_figures.probed(seen).chosen(probe, quantity) or ("", "")
+        version = self._reader.snapshot(run.experiment_id, soon=True).version
+        drawn = run_figures.probe_heatmap(seen, *chosen, theme)
+        title = f"{chosen[0]}, {chosen[1]}".replace("_", " ").replace("-", " ").capitalize()
+        return _answer(drawn, form, theme, run, "probe", title, version)
+
+    def _log(self, run_id: str, attempts: tuple[AttemptRecord, ...]) -> str | None:
+        """The end of the newest attempt's log; None where it left none here."""
+        if not attempts:
+            return None
+        try:
+            return self._reader.bench.log_tail(run_id, attempts[-1].attempt, LOG_BYTES)
+        except NotFoundError:
+            return None
+
+
+def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
+    """What of the stored run cannot be read."""
+    points = f"{damaged_points} points of its series cannot be read: what is stored of them is damaged."
+    return tuple(Concern(text=text) for text in (run.damaged, points if damaged_points else None) if text)
+
+
+def _answer(
+    figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, name: str, title: str, version: int
+) -> Response:
+    """A figure of a run, tagged with the version that it shows."""
+    title = f"{title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
+    return figure_answer(figure, form, theme, name=f"{run.id}-{name}", title=title, tag=f'"{version}"')

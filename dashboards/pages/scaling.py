@@ -1,0 +1,218 @@
+"""Pages of scaling laws and performance profiles.
+
+/experiments/{id}                        of a scaling experiment: law, predictions, a comparison for each size
+/experiments/{id}/figures/law.{form}     and residuals.{form}
+/fits?experiments=a,b                    the laws over several experiments
+/fits/figures/{name}.{form}
+/profiles?experiments=a,b                performance profiles over several comparisons
+/profiles/figures/{by}.{form}
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+
+from dashboards.data.laws import FitReader, candidate_styles, default_targets
+from dashboards.figures import laws
+from dashboards.files.figures import TITLES, FileForm
+from dashboards.pages.answers import figure_answer
+from dashboards.pages.curation import lost_page
+from dashboards.palette import ThemeName
+from dashboards.render import page, refused_page
+from dashboards.text import laws as fit_views
+from orchestrator.analysis.laws.fit import FitError
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.targets import is_target
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.records import ExperimentRecord
+
+MOST_EXPERIMENTS = 64
+MOST_TARGETS = 8
+FitFigure = Literal["law", "residuals"]
+
+
+class FitPages:
+    """What answers about several sizes, with HTML and with figures."""
+
+    def __init__(self, reader: FitReader) -> None:
+        self._reader = reader
+
+    def router(self) -> APIRouter:
+        """The addresses of this file, but for those under an experiment."""
+        router = APIRouter(include_in_schema=False)
+        router.get("/fits")(self.fits)
+        router.get("/fits/figures/{name}.{form}")(self.fits_figure)
+        router.get("/profiles")(self.profiles)
+        router.get("/profiles/figures/{by}.{form}")(self.profile_figure)
+        return router
+
+    def scaling(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
+        """A scaling experiment."""
+        version = self._reader.bench.experiment_version(experiment.id)
+        asked = Asked.of(request, [experiment])
+        cells = self._reader.bench.cells(experiment.id)
+        path = f"/experiments/{experiment.id}"
+        return page(
+            "scaling.html",
+            version=version,
+            experiment=experiment,
+            cells=cells,
+            titles={row.candidate: row.title for row in cells[-1].comparison.rows},
+            hindrance=self._reader.bench.hindrance(),
+            **self._law([experiment], asked, lambda form: f"{path}{asked.query(form)}"),
+        )
+
+    def fits(self, request: Request) -> HTMLResponse:
+        """The laws over the experiments that the query names; a choice of some where it names none."""
+        if not _named(request):
+            return self._choice("Scaling laws", "/fits", "How the loss falls with size or tokens.")
+        try:
+            experiments = self._experiments(request)
+        except NotFoundError as error:
+            return lost_page(self._reader.bench, error)
+        asked = Asked.of(request, experiments)
+        url = Asked.address("/fits", experiments)
+        try:
+            law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
+        except ConflictError as error:
+            return refused_page(409, "No laws of these", str(error))
+        law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
+        sentence = fit_views.headline(law["report"]) if law["report"] else law["refusal"]
+        return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
+
+    def scaling_figure(
+        self, experiment: ExperimentRecord, name: FitFigure, form: FileForm, request: Request, theme: ThemeName
+    ) -> Response:
+        """A figure of a scaling experiment."""
+        return self._figure([experiment], name, form, request, theme)
+
+    def fits_figure(self, name: FitFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
+        """A figure over the experiments that the query names."""
+        return self._figure(self._experiments(request), name, form, request, theme)
+
+    def profiles(self, request: Request) -> HTMLResponse:
+        """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
+        if not _named(request):
+            return self._choice("Performance profiles", "/profiles", "Who is within which factor of the best.")
+        try:
+            experiments = self._experiments(request)
+        except NotFoundError as error:
+            return lost_page(self._reader.bench, error)
+        try:
+            report = self._reader.bench.profile([each.id for each in experiments])
+        except ConflictError as error:
+            return refused_page(409, "No profiles of these", str(error))
+        return page(
+            "together.html",
+            heading="Performance profiles",
+            headline=fit_views.profile_headline(report),
+            experiments=experiments,
+            profile=report,
+            styles=candidate_styles(experiments),
+            query=Asked.address("", experiments),
+        )
+
+    def profile_figure(
+        self, by: Literal["tokens", "device_hours"], form: FileForm, request: Request, theme: ThemeName = "light"
+    ) -> Response:
+        """The profile's curves."""
+        experiments = self._experiments(request)
+        report = self._reader.bench.profile([each.id for each in experiments])
+        drawn = laws.profile_curves(report, by, candidate_styles(experiments), theme)
+        title = f"Performance profile by {by.replace('_', '-')}"
+        return figure_answer(drawn, form, theme, name=f"profile-{by}", title=title)
+
+    def _figure(
+        self,
+        experiments: Sequence[ExperimentRecord],
+        name: FitFigure,
+        form: FileForm,
+        request: Request,
+        theme: ThemeName,
+    ) -> Response:
+        asked = Asked.of(request, experiments)
+        try:
+            report = self._reader.fit(experiments, asked.form, asked.predict)
+        except FitError:
+            report = EMPTY
+        draw = laws.law if name == "law" else laws.residuals
+        of = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} experiments"
+        drawn = draw(report, candidate_styles(experiments), theme)
+        return figure_answer(drawn, form, theme, name=name, title=f"{TITLES[name]} · {of}")
+
+    def _law(
+        self, experiments: Sequence[ExperimentRecord], asked: "Asked", form_url: Callable[[str], str]
+    ) -> dict[str, Any]:
+        """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
+        report, refusal = None, ""
+        try:
+            report = self._reader.fit(experiments, asked.form, asked.predict)
+        except FitError as error:
+            refusal = str(error)
+        return {
+            "report": report,
+            "refusal": refusal[:1].upper() + refusal[1:],
+            "styles": candidate_styles(experiments),
+            "forms": fit_views.FORM_NAMES,
+            "form": report.form if report else None,
+            "form_url": form_url,
+            "query": asked.query(asked.form),
+        }
+
+    def _experiments(self, request: Request) -> list[ExperimentRecord]:
+        """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
+        ids = _named(request)
+        if not ids:
+            raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
+        return [self._reader.bench.experiment(each) for each in ids]
+
+    def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
+        """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
+        found = [each for each in self._reader.bench.experiments(limit=MOST_EXPERIMENTS) if each.kind != "sweep"]
+        return page("choose.html", heading=heading, path=path, what=what, experiments=found)
+
+
+class Asked:
+    """What a page of laws was asked for: a form, and sizes to predict. Unknown values fall back to the defaults."""
+
+    def __init__(self, form: FormName | None, predict: tuple[str, ...], given: bool) -> None:
+        self.form, self.predict, self._given = form, predict, given
+
+    @classmethod
+    def of(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "Asked":
+        """Read the query of a URL."""
+        query = request.query_params
+        form = next((name for name, _ in fit_views.FORM_NAMES if name == query.get("form")), None)
+        known = tuple(filter(_is_known, query.getlist("predict")))[:MOST_TARGETS]
+        return cls(form, known or default_targets(experiments), bool(known))
+
+    @staticmethod
+    def address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
+        """A path with the experiments in its query."""
+        return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
+
+    def query(self, form: str | None, start: str = "?") -> str:
+        """This query with another form; `start` alone for the defaults, so that a link clears it."""
+        pairs = [("form", form)] if form else []
+        return start + urlencode(pairs + [("predict", each) for each in self.predict if self._given])
+
+
+EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
+"""What a figure shows where nothing can be fitted: its own sentence."""
+
+
+def _named(request: Request) -> list[str]:
+    """The ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
+    given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
+    return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
+
+
+def _is_known(text: str) -> bool:
+    try:
+        is_target(text)
+    except ValueError:
+        return False
+    return True

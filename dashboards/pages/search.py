@@ -1,0 +1,110 @@
+"""Which experiments the first page lists: by words, by state and by labels, as its URL says."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+from urllib.parse import urlencode
+
+from orchestrator.annotations import MOST_LABELS, in_order, plain_label
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.records import AnyExperiment
+from orchestrator.services.bench import Bench
+
+State = Literal["all", "active", "done", "failed"]
+STATES: tuple[State, ...] = get_args(State)
+LONGEST_TEXT = 200
+PAGE = 200
+MOST_SEARCHED = 4_000
+"""Experiments that one search looks at, newest first: some seconds for the largest of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is looked for."""
+
+    text: str = ""
+    state: State = "all"
+    labels: tuple[str, ...] = ()
+    """All of which an experiment has."""
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
+        """Read the query of a URL."""
+        pairs = list(query)
+        given = dict(pairs)
+        state: State = next((one for one in STATES if one == given.get("state")), "all")
+        labels = in_order(label for name, value in pairs if name == "label" for label in _labels(value))[:MOST_LABELS]
+        return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state, labels=labels)
+
+    def narrows(self) -> bool:
+        """Whether anything is looked for."""
+        return self != Search()
+
+    def with_state(self, state: State) -> str:
+        """The query of a URL for the same words in another state, `?` included."""
+        pairs = [("q", self.text)] if self.text else []
+        pairs += [("state", state)] if state != "all" else []
+        return "?" + urlencode(pairs + [("label", label) for label in self.labels])
+
+    def without(self, label: str) -> str:
+        """The query of a URL for the same with one label less, `?` included."""
+        return replace(self, labels=tuple(each for each in self.labels if each != label)).with_state(self.state)
+
+    def words(self) -> str:
+        """What is looked for, for people."""
+        return " ".join(filter(None, (self.text, *self.labels, "" if self.state == "all" else f"({self.state})")))
+
+    def fits(self, experiment: AnyExperiment) -> bool:
+        """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
+        return self._in_state(experiment) and all(word in _described(experiment) for word in self.text.lower().split())
+
+    def _in_state(self, experiment: AnyExperiment) -> bool:
+        counts = experiment.counts
+        if self.state == "active":
+            return not counts.done()
+        if self.state == "failed":
+            return bool(counts.by_status.get(RunStatus.FAILED, 0))
+        return self.state == "all" or counts.done()
+
+
+def found(bench: Bench, query: Search, limit: int) -> list[AnyExperiment]:
+    """The newest experiments that fit, at most `limit`."""
+    if replace(query, labels=()) == Search():
+        return list(bench.experiments(limit=limit, labels=query.labels))
+    fitting: list[AnyExperiment] = []
+    before, looked = None, 0
+    while (
+        len(fitting) < limit
+        and looked < MOST_SEARCHED
+        and (page := bench.experiments(limit=PAGE, before=before, labels=query.labels))
+    ):
+        fitting += [one for one in page if query.fits(one)]
+        before, looked = page[-1].id, looked + len(page)
+    return fitting[:limit]
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    """The label that a hand-edited link means; nothing where it cannot be one."""
+    try:
+        return (plain_label(text),)
+    except ValueError:
+        return ()
+
+
+def _described(experiment: AnyExperiment) -> str:
+    spec = experiment.spec
+    if spec is None:
+        return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()
+    names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
+    sizes = [size.model for size in spec.sizes] if isinstance(spec, ScalingSpec) else []
+    parts = [
+        experiment.id,
+        experiment.name,
+        spec.workload.model,
+        *sizes,
+        spec.workload.data.dataset,
+        spec.workload.task.kind,
+        *experiment.labels,
+    ]
+    return " ".join([*parts, *names]).lower()

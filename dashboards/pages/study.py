@@ -1,0 +1,54 @@
+"""The pages of studies: what each claims, what was measured at which scale, and the verdict.
+
+/studies                                  the list
+/studies/{name}                           claim, figures, tables and verdicts of one
+/studies/{name}/figures/{scale}.{form}    its figures with intervals, beside the paper's
+"""
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from dashboards.figures.study import study_figure
+from dashboards.files.figures import FileForm
+from dashboards.pages.answers import figure_answer
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
+from orchestrator.errors import NotFoundError
+from orchestrator.services.bench import Bench
+from orchestrator.studies.evidence import Scale
+from orchestrator.studies.reports import Studies
+
+
+def study_pages(bench: Bench) -> APIRouter:
+    """To be included by the pages' router."""
+    router = APIRouter(include_in_schema=False)
+    studies = Studies(bench)
+
+    @router.get("/studies")
+    def listing() -> HTMLResponse:
+        return page("studies.html", studies=studies.all(), tone=answer_tone)
+
+    @router.get("/studies/{name}")
+    def one(name: str) -> HTMLResponse:
+        try:
+            found = studies.one(name)
+        except NotFoundError as error:
+            sentence = str(error)
+            return page("missing.html", status=404, what=sentence[:1].upper() + sentence[1:])
+        return page(
+            "study.html",
+            study=found,
+            cost=cost_words,
+            tone=answer_tone,
+            figure_text=figure_text,
+            interval_text=interval_text,
+        )
+
+    @router.get("/studies/{name}/figures/{scale}.{form}")
+    def figure(name: str, scale: Scale, form: FileForm, theme: ThemeName = "light") -> Response:
+        found = studies.one(name)
+        drawn = study_figure(found.scale(scale).best(), found.axis, theme)
+        return figure_answer(drawn, form, theme, name=f"{found.name}-{scale.value}", title=found.title)
+
+    return router

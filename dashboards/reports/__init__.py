@@ -1,0 +1,1 @@
+"""Documents: an experiment's report, tables for papers, BibTeX, the reproduction report."""

@@ -1,0 +1,364 @@
+"""A report: one HTML file with method, tables, figures and provenance, which needs nothing else and lets nothing in.
+
+    experiment ─► sections of its kind (`SECTIONS`) ─► method, provenance, bibliography ─► report.html
+
+Figures are SVG images inside the file, so that it is small, prints well and runs no script: the policy in its head
+allows images from itself and one style sheet by its hash. A new kind of experiment adds its own function to `SECTIONS`.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dashboards.data.laws import default_targets
+from dashboards.figures.registry import SWEEP_FIGURES
+from dashboards.files import publication
+from dashboards.files.figures import AnyName, FigureFiles, script_hash
+from dashboards.files.vector import vector
+from dashboards.render import environment
+from dashboards.reports.bibliography import bibtex, references
+from dashboards.text import formats, laws, sweep, words
+from dashboards.view_state import ViewState
+from orchestrator.analysis.cells import one_comparison
+from orchestrator.analysis.laws.fit import FitError
+from orchestrator.analysis.laws.records import Estimate, FitReport
+from orchestrator.export.provenance import Provenance, provenance
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.sweeps.records import Value
+
+MOST_RUNS = 1_000
+"""Runs that the table at the end lists; the exports have all of them."""
+REPORTED: tuple[AnyName, ...] = ("curves", "learning-rates", "memory", "loss-memory")
+"""Figures of a comparison."""
+MOST_CELLS = 12
+"""Leaderboards of a scaling experiment that a report holds; the law's table has all sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of text; the first column is what a row is about."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A figure as a data address."""
+
+    address: str
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentences:
+    """Paragraphs, or a list of what has a name."""
+
+    lines: tuple[tuple[str, str], ...]
+
+
+Block = Table | Image | Sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading with what stands below it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    level: Literal[2, 3] = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What a report is about, read once."""
+
+    files: FigureFiles
+    experiment: ExperimentRecord
+    runs: tuple[RunRecord, ...]
+    provenance: Provenance
+
+
+def report(files: FigureFiles, experiment_id: str, version: str) -> str:
+    """The report of an experiment, ended or not; raises `NotFoundError`."""
+    experiment = files.bench.experiment(experiment_id)
+    runs = tuple(files.bench.all_runs(experiment_id))
+    found = provenance(experiment, runs, version)
+    subject = Subject(files=files, experiment=experiment, runs=runs, provenance=found)
+    sections = SECTIONS.get(experiment.kind, of_a_comparison)(subject)
+    template = environment().get_template("report.html")
+    style = environment().get_template("report.css").render()
+    works = references(experiment, version, found.commits[0] if found.commits else None)
+    return template.render(
+        experiment=experiment,
+        sections=(*sections, _runs(subject)),
+        method=_method(subject),
+        provenance=found,
+        facts=words.workload_facts(experiment),
+        bibtex=bibtex(works),
+        style=style,
+        style_hash=script_hash(style),
+        kinds={Table: "table", Image: "image", Sentences: "sentences"},
+    )
+
+
+def of_a_comparison(subject: Subject) -> tuple[Section, ...]:
+    """The leaderboard and its figures."""
+    return (_leaderboard(subject, "", 2), _figures(subject, REPORTED, ""))
+
+
+def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
+    """The laws, what they predict, and the comparison at each size."""
+    try:
+        targets = default_targets([subject.experiment])
+        law = subject.files.laws.fit([subject.experiment], None, targets, wait=True)
+    except FitError as error:
+        return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
+    cells = subject.files.bench.cells(subject.experiment.id)
+    shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
+    largest = _figures(subject, REPORTED, cells[-1].key)
+    blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
+    return (
+        Section(title="Scaling law", blocks=blocks),
+        _figures(subject, ("law", "residuals"), ""),
+        *([Section(title="Predicted, not trained", blocks=(_predictions(law),))] if _any_prediction(law) else []),
+        Section(title="Sizes and budgets", blocks=()),
+        *shown,
+        Section(title=f"Figures of {cells[-1].key}", blocks=largest.blocks),
+    )
+
+
+def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
+    """What was found for each optimizer, and every trial."""
+    found = subject.files.bench.sweep(subject.experiment.id)
+    best = Table(
+        head=("optimizer", "best loss", "at", "trials", "stopped early", "diverged", "out of memory"),
+        rows=tuple(
+            (
+                each.title,
+                formats.loss(each.best.objective if each.best else None),
+                _values(each.best.parameters) if each.best else "no trial has run its whole budget and learned",
+                *map(str, (each.trials, each.stopped_early, each.diverged, each.out_of_memory)),
+            )
+            for each in found.findings
+        ),
+    )
+    trials = Table(
+        head=("trial", "optimizer", "hyperparameters", "outcome", "steps", "loss"),
+        rows=tuple(
+            (
+                str(each.number),
+                each.candidate,
+                _values(each.parameters),
+                sweep.outcome(each),
+                f"{each.steps}/{each.steps_total}",
+                formats.loss(each.objective),
+            )
+            for each in found.trials
+        ),
+    )
+    notes = Sentences(lines=tuple(("", note) for note in found.notes))
+    return (
+        Section(title="Answer", blocks=(Sentences(lines=(("", sweep.headline(found)),)), best, notes)),
+        _figures(subject, SWEEP_FIGURES, ""),
+        Section(title="Trials", blocks=(trials,)),
+    )
+
+
+SECTIONS: dict[str, Callable[[Subject], tuple[Section, ...]]] = {
+    "comparison": of_a_comparison,
+    "scaling": of_a_scaling_experiment,
+    "sweep": of_a_sweep,
+}
+"""The answer of each kind of experiment. Method, runs, provenance and bibliography are the same for all."""
+
+
+# Parts of the answer
+
+
+def _values(parameters: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} {sweep.value_text(value)}" for name, value in parameters.items())
+
+
+def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
+    comparison = subject.files.bench.compare(subject.experiment.id, cell or None)
+    table = Table(
+        head=publication.head(comparison),
+        rows=tuple(publication.cells(comparison, row) for row in comparison.rows),
+        caption=publication.caption(comparison),
+    )
+    sentence = words.headline(comparison)
+    first = words.best(comparison)
+    answer = Sentences(lines=(("", f"{first.title} {formats.sentence(sentence)}"),) if first and sentence else ())
+    verdicts = _verdicts([(row.title, row.verdict) for row in comparison.rows], comparison.notes)
+    title = comparison.name if cell else "Answer"
+    return Section(title=title, blocks=(answer, table, verdicts), level=level)
+
+
+def _figures(subject: Subject, names: Sequence[AnyName], cell: str) -> Section:
+    view = ViewState(cell=cell)
+    pictures = [subject.files.picture(subject.experiment.id, name, view) for name in names]
+    blocks = tuple(
+        Image(
+            address=f"data:image/svg+xml;base64,{base64.b64encode(vector(each.figure, 'svg')).decode()}",
+            title=each.title,
+            caption=CAPTIONS[each.name],
+        )
+        for each in pictures
+    )
+    return Section(title="Figures", blocks=blocks)
+
+
+CAPTIONS = {
+    "objective": "Final loss of each trial in order; the line is the best so far. Hollow marks ended early.",
+    "parallel": "A line a trial of the optimizer with the best loss, over its hyperparameters.",
+    "importance": "Share of the difference between good trials and others that lies in one hyperparameter (PED-ANOVA).",
+    "curves": "Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % of "
+    "the steps; bands reach from the lowest to the highest seed.",
+    "learning-rates": "Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "
+    "diverged. After tuning first, hollow marks are of the tuning seeds and the full mark of the compared ones.",
+    "memory": "Bytes of the real tensors of the optimizer's state, and their share of the baseline's.",
+    "loss-memory": "Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the "
+    "dotted line on both axes.",
+    "law": "Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; bands: its "
+    "95 % bootstrap interval. Hollow marks were never trained.",
+    "residuals": "How far the mean at each size lies above its law.",
+}
+
+
+def _coefficients(law: FitReport) -> Table:
+    names = laws.coefficient_names(law)
+    rows = []
+    for fit in law.fits:
+        error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
+        held = formats.UNKNOWN if fit.held_out is None else formats.signed(fit.held_out.error)
+        count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
+        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
+    return Table(
+        head=("Optimizer", *names, "Error", "Largest left out", "Data"),
+        rows=tuple(rows),
+        caption=f"{law.formula}, in nats, parameters and tokens; 95 % intervals from {law.draws:,} bootstrap draws. "
+        "Error: root mean square of the log residuals. Largest left out: predicted minus measured loss of the largest "
+        "size by a law that was fitted without it.",
+    )
+
+
+def _predictions(law: FitReport) -> Table:
+    rows = []
+    for size in laws.predictions(law):
+        for fit, one in size.rows:
+            memory = one.memory
+            state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
+            how = "" if memory is None else f" ({laws.memory_words(memory)})"
+            total = formats.UNKNOWN if memory is None else formats.size(memory.total().value)
+            tokens = formats.compact(one.tokens)
+            rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
+    return Table(
+        head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
+        rows=tuple(rows),
+        caption=f"{laws.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
+        "activations come on top. Intervals are the curve's, not those of one more run.",
+    )
+
+
+def _any_prediction(law: FitReport) -> bool:
+    return any(fit.predictions for fit in law.fits)
+
+
+def _estimate(one: Estimate | None, digits: int = 3) -> str:
+    if one is None:
+        return formats.UNKNOWN
+    if one.low is None or one.high is None:
+        return laws.number(one.value, digits)
+    low, high = laws.number(one.low, digits), laws.number(one.high, digits)
+    return f"{laws.number(one.value, digits)} [{low}, {high}]"
+
+
+def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:
+    lines = (*verdicts, *(("Note", note) for note in notes))
+    return Sentences(lines=tuple((name, formats.sentence(text)) for name, text in lines))
+
+
+def _runs(subject: Subject) -> Section:
+    rows = tuple(
+        (
+            run.id,
+            run.candidate,
+            run.model,
+            formats.rate(run.lr),
+            str(run.seed),
+            run.state_word(),
+            formats.loss(run.result.final_val_loss if run.result else None),
+            formats.duration(run.device_seconds),
+        )
+        for run in subject.runs[:MOST_RUNS]
+    )
+    left = len(subject.runs) - len(rows)
+    caption = f"{left:,} more runs are in the exports." if left else ""
+    head = ("Run", "Optimizer", "Model", "lr", "Seed", "Outcome", "Final loss", "Device time")
+    return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
+
+
+# Method
+
+
+def _method(subject: Subject) -> Sentences:
+    """How it was measured, from the specification: nothing here is written by hand for one experiment."""
+    experiment = subject.experiment
+    record, _ = one_comparison(experiment, (), None)
+    workload, spec = record.spec.workload, experiment.spec
+    batch = workload.budget.batch_sequences
+    lines = [
+        ("Workload", f"{workload.task.kind} on {workload.data.dataset}, tokenizer {workload.data.tokenizer}, sequences "
+         f"of {workload.data.sequence_length_tokens} tokens, {batch} in a step, precision {workload.precision}"
+         f"{'' if workload.clip_grad_norm is None else f', gradients clipped at norm {workload.clip_grad_norm:g}'}. "
+         "Compared runs share data order, initial weights, schedule, budget and evaluation batches; the seed "
+         "pairs them."),
+        ("Schedule", f"Linear warm-up, then {workload.schedule.shape}"
+         + (f" to {workload.schedule.final_lr_ratio:g} of the rate." if workload.schedule.shape == "cosine" else ".")
+         + " The whole budget is run; only the loss after the last step ranks."),
+        ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
+        ("Tuning", _tuning(experiment)),
+        ("Seeds", f"{', '.join(map(str, spec.seeds))} (n = {len(spec.seeds)})."),
+        ("Statistics", _statistics(experiment.kind)),
+    ]  # fmt: skip
+    return Sentences(lines=tuple(lines))
+
+
+def _tuning(experiment: ExperimentRecord) -> str:
+    spec = experiment.spec
+    if isinstance(spec, SweepSpec):
+        return f"{spec.algorithm}, {spec.trials_each()} trials of each optimizer, all on seed {spec.seed}."
+    grids = "; ".join(f"{each.name()}: {', '.join(map(formats.rate, each.learning_rates))}" for each in spec.candidates)
+    equal = "Grids of different sizes were allowed. " if spec.unequal_grids else "Every optimizer had as many rates. "
+    if spec.tuning:
+        seeds = ", ".join(map(str, spec.tuning.seeds))
+        how = f"Learning rates were chosen on seeds {seeds}, which are not among those that judge. "
+        if isinstance(spec, ScalingSpec) and (origin := spec.comparison(spec.cells()[-1]).origin_of_rates()):
+            how += f"{origin} "
+        how += f"Grids were followed beyond an edge by up to {spec.tuning.extend_grid} rates. "
+    else:
+        how = "Every seed ran at every rate, and each optimizer stands at its best one, chosen on the same seeds. "
+    return f"{how}{equal}Grids: {grids}."
+
+
+def _statistics(kind: str) -> str:
+    common = (
+        "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
+        "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval leaves zero out where p < "
+        "0.05, and there alone a difference is called one. A mean over the seeds that survived is not a result."
+    )
+    if kind != "scaling":
+        return common
+    return (
+        "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "
+        "best learning rate, each size at each budget counted once, whatever its seeds; residual bootstrap, "
+        "percentiles stretched by t. Exponents are tested against the baseline's on common draws, all at once "
+        "(Bonferroni). "
+        f"Within one size: {common[0].lower()}{common[1:]}"
+    )

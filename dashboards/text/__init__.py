@@ -1,0 +1,1 @@
+"""Numbers and records in words, as pages, reports and the command line show them. Pure."""

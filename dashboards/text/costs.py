@@ -1,0 +1,113 @@
+"""What a run was measured to cost, as lines of name and value: one list for the page, `show` and `run`.
+
+docs/measurement.md says how each figure is taken.
+"""
+
+import math
+from typing import Final
+
+from dashboards.text import formats
+from worker.records.result import MemoryBreakdown, Result
+from worker.spec.run import RunSpec
+from worker.spec.task import TaskSpec
+
+# Perplexity: exp of a loss in nats per token. It is derived from the loss wherever it is shown, and stored nowhere.
+
+LARGEST_NATS: Final = 700.0
+"""Beyond it exp() leaves the range of float64."""
+
+
+def perplexity(loss: float | None, task: TaskSpec) -> float | None:
+    """Of a mean loss of that task; None where the loss is none in nats per token, or too large."""
+    if loss is None or not task.in_nats_per_token or loss > LARGEST_NATS:
+        return None
+    return math.exp(loss)
+
+
+Line = tuple[str, str]
+
+
+def lines(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+    """Every figure that exists for the device; what does not exist there has no line."""
+    every = (*_quality(result, spec), *_memory(result), *_time(result, spec), *_device(result))
+    return tuple(line for line in every if line[1] != formats.UNKNOWN)
+
+
+def _quality(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+    value = perplexity(result.final_val_loss, spec.workload.task)
+    return (("Perplexity", formats.UNKNOWN if value is None else f"{value:,.4g}"),)
+
+
+def _memory(result: Result) -> tuple[Line, ...]:
+    peak = result.peak_memory
+    return (
+        ("Parameters", f"{formats.count(result.parameters)} ({formats.size(result.parameter_bytes)})"),
+        ("Optimizer state", formats.size(result.optimizer_state_bytes)),
+        ("Peak memory (tensors)", _peak(result)),
+        *(_breakdown(result.memory_breakdown) if result.memory_breakdown else ()),
+        ("Peak host RSS", formats.size(peak.host_rss_bytes)),
+        ("Peak reserved", formats.size(peak.allocator_reserved_bytes)),
+        ("Peak NVML process", formats.size(peak.nvml_process_bytes)),
+        ("NVML", result.nvml_note or formats.UNKNOWN),
+    )
+
+
+def _peak(result: Result) -> str:
+    if (why := result.why_no_peak()) is not None:
+        return f"{formats.UNKNOWN} ({why})"
+    return formats.size(result.peak_tensor_bytes())
+
+
+def _breakdown(memory: MemoryBreakdown) -> tuple[Line, ...]:
+    parts = (
+        ("parameters", memory.parameters_bytes),
+        ("gradients", memory.gradients_bytes),
+        ("optimizer state", memory.optimizer_state_bytes),
+        ("activations", memory.activations_bytes),
+        ("other", memory.other_bytes),
+    )
+    described = ", ".join(f"{name} {formats.size(size_bytes)}" for name, size_bytes in parts)
+    return (
+        ("Recorded peak", f"{formats.size(memory.peak_bytes)} in step {memory.step}, {memory.phase}"),
+        ("Peak made of", described),
+    )
+
+
+def _time(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+    parts = (
+        ("data", result.data_seconds_median),
+        ("forward", result.forward_seconds_median),
+        ("backward", result.backward_seconds_median),
+        ("optimizer", result.optimizer_seconds_median),
+    )
+    known = [f"{name} {formats.seconds(value)}" for name, value in parts if value is not None]
+    micro_batch, batch = result.micro_batch_sequences, spec.workload.budget.batch_sequences
+    return (
+        ("Micro-batch", formats.UNKNOWN if micro_batch is None else f"{micro_batch} of {batch} sequences"),
+        ("Step, median", formats.seconds(result.step_seconds_median)),
+        ("Step made of", ", ".join(known) or formats.UNKNOWN),
+        ("Speed", _unit(formats.compact(result.tokens_per_second), f"{spec.workload.task.batch_unit}/s")),
+        ("Model FLOP/s", formats.flops(result.flops_per_second)),
+        ("MFU", formats.percent(result.model_flops_utilization)),
+    )
+
+
+def _device(result: Result) -> tuple[Line, ...]:
+    environment = result.environment
+    kind = "GPU-hours" if environment.device == "cuda" else f"Device-hours ({environment.device})"
+    together = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"
+    allocated, productive = (
+        formats.hours(value / 3600) for value in (result.device_seconds, result.productive_seconds)
+    )
+    energy = formats.UNKNOWN if result.energy_joules is None else f"{result.energy_joules:,.0f} J"
+    driver = "" if environment.driver is None else f", driver {environment.driver}, CUDA {environment.cuda}"
+    return (
+        (kind, f"{allocated} in this attempt, {productive} productive"),
+        ("Energy", energy),
+        ("Device", f"{environment.device}: {environment.device_name}{driver}"),
+        ("Processes", together),
+    )
+
+
+def _unit(value: str, unit: str) -> str:
+    return value if value == formats.UNKNOWN else f"{value} {unit}"

@@ -1,0 +1,182 @@
+"""Numbers as people read them: one function per quantity, used by templates and figures alike.
+
+Unknown is always an em dash. Sizes are decimal (1 MB = 1e6 bytes), minus is the minus sign.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+
+from orchestrator.analysis import verdicts
+from orchestrator.records import Standing
+
+LOSS_IN_NATS = "loss, nats per token"
+"""The title of a language task's loss axis."""
+
+UNKNOWN = "—"
+MINUS = "\N{MINUS SIGN}"
+
+
+def loss(value: float | None) -> str:
+    """A loss in nats per token: `2.2921`; very large ones as `1.2e+05`; minus a reward as `−0.4121`."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return sentence(f"{value:.4f}" if abs(value) < 1000 else f"{value:.1e}")
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign: `−0.0290`, `+0.0012`; `+0.00002` where four decimals would call it zero."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if abs(value) >= 1000 or value == 0:
+        return ("+" if value > 0 else MINUS if value < 0 else "±") + loss(abs(value))
+    return sentence(verdicts.signed(value))
+
+
+def p_value(value: float | None) -> str:
+    """`p = 0.034`, `p < 0.001`; empty where it is not defined."""
+    return "" if value is None else verdicts.p_text(value)
+
+
+def size(value: float | None) -> str:
+    """Bytes: `6.69 MB`."""
+    if value is None:
+        return UNKNOWN
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{_three_digits(value / factor)} {unit}"
+    return f"{value:.0f} B"
+
+
+def percent(share: float | None) -> str:
+    """A share of one: `54 %`, `6.9 %`."""
+    if share is None:
+        return UNKNOWN
+    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def seconds(value: float | None) -> str:
+    """A short time: `38.2 ms`, `1.24 s`."""
+    if value is None:
+        return UNKNOWN
+    return f"{_three_digits(value)} s" if value >= 1 else f"{_three_digits(1000 * value)} ms"
+
+
+def duration(value: float | None) -> str:
+    """A long time in its two largest units: `42 s`, `4 min 05 s`, `1 h 03 min`, `2 d 4 h`."""
+    if value is None:
+        return UNKNOWN
+    whole = max(0, round(value))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def hours(value: float | None) -> str:
+    """Device-hours: three significant digits."""
+    if value is None:
+        return UNKNOWN
+    return "0" if value == 0 else _three_digits(value)
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separators."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def compact(value: float | None) -> str:
+    """A large number in three digits: `24.6 k`, `1.05 M`."""
+    if value is None:
+        return UNKNOWN
+    for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{_three_digits(value / factor)} {unit}"
+    return f"{value:.0f}"
+
+
+def flops(value: float | None) -> str:
+    """Floating-point operations a second: `12.3 GFLOP/s`."""
+    if value is None:
+        return UNKNOWN
+    for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= factor:
+            return f"{_three_digits(value / factor)} {unit}FLOP/s"
+    return f"{value:.0f} FLOP/s"
+
+
+def rate(value: float | None) -> str:
+    """A learning rate in its shortest form: `0.002`, `1e-05`."""
+    return UNKNOWN if value is None else f"{value:g}"
+
+
+def short(value: float | None) -> str:
+    """Any number in four significant digits."""
+    return UNKNOWN if value is None or not math.isfinite(value) else sentence(f"{value:.4g}")
+
+
+def option_value(value: bool | int | float | str | None) -> str:
+    """An option's value as specifications write it: `true`, `0.05`, `null`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def ago(then: float | None, now: float) -> str:
+    """How long ago: `just now`, `3 min ago`, `2 days ago`."""
+    if then is None:
+        return UNKNOWN
+    elapsed = max(0.0, now - then)
+    for unit, factor in (("day", 86_400), ("h", 3600), ("min", 60)):
+        if elapsed >= factor:
+            number = int(elapsed // factor)
+            return f"{number} {unit}{'s' if unit == 'day' and number > 1 else ''} ago"
+    return "just now"
+
+
+def moment(value: float | None) -> str:
+    """A point in time, in UTC to the second."""
+    return UNKNOWN if value is None else f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def iso(value: float) -> str:
+    """A point in time as a <time> element's `datetime`."""
+    return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
+
+
+def device_hours_title(device: str | None) -> str:
+    """The heading of device-hours: hours of a CPU say so and are never called GPU-hours."""
+    if device is None:
+        return "Device-hours"
+    return "Device-hours (cpu)" if device == "cpu" else "Device-hours (gpu)"
+
+
+def sentence(text: str) -> str:
+    """A sentence of the service with the minus sign in its numbers: `-0.0247 to -0.0114` reads as hyphens."""
+    return _NEGATIVE.sub(MINUS, text)
+
+
+_NEGATIVE = re.compile(r"(?<![\w.-])-(?=\d)")
+
+
+def _three_digits(value: float) -> str:
+    if value >= 100:
+        return f"{value:.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def standing(place: Standing) -> str:
+    """`3 of 120, starts in about 4 min`; the estimate only where there is one, and the quota that it waits for."""
+    text = f"{count(place.position)} of {count(place.waiting)}"
+    if place.waits_for is not None:
+        return f"{text}, {place.waits_for}"
+    if place.starts_in_seconds is None:
+        return text
+    return f"{text}, starts in about {duration(place.starts_in_seconds)}"

@@ -1,0 +1,313 @@
+"""What templates show that no record says: sentences, tones and the geometry of small bars. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from dashboards.palette import Style
+from dashboards.text import formats
+from dashboards.text.formats import LOSS_IN_NATS
+from dashboards.view_state import ViewState
+from optim import catalog
+from orchestrator.jobs import CONCERNED, AttemptOutcome, Outcome, RunStatus, Wish, outcome_of, state_word
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.records import (
+    AnyExperiment,
+    AttemptRecord,
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    DamagedExperiment,
+    RunRecord,
+    StateCounts,
+)
+from worker.records.result import Verdict
+
+Tone = Literal["good", "live", "wait", "warn", "bad"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """A word about a state, with the tone that colours it."""
+
+    text: str
+    tone: Tone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """One part of a bar that is 100 wide."""
+
+    tone: Tone
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whisker:
+    """A mean with its interval on a scale of 0 to 100 that all rows share; an arrow where the interval leaves it."""
+
+    middle: float
+    low: float
+    high: float
+    cut_low: bool
+    cut_high: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leader:
+    """The leaderboard's first line."""
+
+    rank: int | None
+    row: CandidateRow
+    style: Style
+    whisker: Whisker | None
+    state_share: float | None
+    """Optimizer-state bytes as a share of the baseline's."""
+    runs_ended: int
+    runs_total: int
+
+
+def run_chip(run: RunRecord) -> Chip:
+    """An ended run is known by its outcome, every other one by where it is."""
+    if run.damaged is not None:
+        return Chip(text="damaged", tone="bad")
+    return state_chip(run.status, run.result.verdict if run.result else None)
+
+
+def state_chip(status: RunStatus, verdict: Verdict | None = None) -> Chip:
+    """The same of a state and a verdict."""
+    return Chip(text=state_word(status, verdict), tone=tone(outcome_of(status, verdict) or status))
+
+
+def event_word(status: RunStatus, run: RunRecord) -> str:
+    """The state that an event of a run led to: where it is the last one, the run's outcome."""
+    return run.state_word() if status is RunStatus.SUCCEEDED else state_word(status, None)
+
+
+def attempt_word(attempt: AttemptRecord, run: RunRecord) -> str:
+    """How an attempt ended; the one that brought the result ended as the run did."""
+    if attempt.outcome is None:
+        return "running"
+    return run.state_word() if attempt.outcome is AttemptOutcome.SUCCEEDED else attempt.outcome.value
+
+
+def tone(state: RunStatus | Outcome) -> Tone:
+    """The colour of a run's state."""
+    match state:
+        case RunStatus.SUCCEEDED | Outcome.FINISHED:
+            return "good"
+        case RunStatus.LEASED | RunStatus.RUNNING:
+            return "live"
+        case RunStatus.QUEUED | RunStatus.PAUSED | RunStatus.PAUSING:
+            return "wait"
+        case RunStatus.CANCELLED | Outcome.CANCELLED | Outcome.STOPPED_EARLY:
+            return "wait"
+        case RunStatus.RETRY_WAIT | RunStatus.CANCELLING:
+            return "warn"
+        case RunStatus.FAILED | Outcome.FAILED | Outcome.DIVERGED | Outcome.OUT_OF_MEMORY:
+            return "bad"
+        case _:
+            assert_never(state)
+
+
+def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
+    """What can be asked of runs in these states: whatever would change at least one of them."""
+    found = frozenset(states)
+    return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
+
+
+def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
+    """The state of a whole experiment in a word."""
+    if is_damaged:
+        return Chip(text="damaged", tone="bad")
+    failed = counts.by_status.get(RunStatus.FAILED, 0)
+    if counts.done() and failed:
+        return Chip(text="done, with failures", tone="bad")
+    if counts.done():
+        stopped = counts.by_status.get(RunStatus.CANCELLED, 0)
+        return Chip(text="cancelled", tone="wait") if stopped else Chip(text="done", tone="good")
+    if counts.by_status.get(RunStatus.QUEUED, 0) == counts.total:
+        return Chip(text="queued", tone="wait")
+    if counts.by_status.get(RunStatus.PAUSED, 0) == counts.total - counts.ended():
+        return Chip(text="paused", tone="wait")
+    return Chip(text="running", tone="live")
+
+
+def planned_counts(experiment: AnyExperiment) -> StateCounts:
+    """The states of an experiment's runs out of all that there will be: a sweep's trials are added one by one."""
+    return experiment.counts.model_copy(update={"total": experiment.runs_planned()})
+
+
+def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
+    """The states of an experiment's runs as parts of one bar: the good first, what waits last."""
+    order: tuple[Tone, ...] = ("good", "bad", "live", "warn", "wait")
+    numbers = dict.fromkeys(order, 0)
+    for state, number in counts.by_outcome().items():
+        numbers[tone(state)] += number
+    segments, start = [], 0.0
+    for name in order:
+        width = 100 * numbers[name] / max(1, counts.total)
+        if width:
+            segments.append(Segment(tone=name, start=round(start, 2), width=round(width, 2)))
+        start += width
+    return tuple(segments)
+
+
+def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, ...]:
+    """The leaderboard's lines; only candidates with a finite loss have a rank."""
+    whiskers = _whiskers(comparison.rows)
+    baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
+    return tuple(
+        Leader(
+            rank=place if row.val_loss is not None else None,
+            row=row,
+            style=styles[row.candidate],
+            whisker=whiskers.get(row.candidate),
+            state_share=_share(row.optimizer_state_bytes, baseline),
+            runs_ended=sum(one.runs_ended for one in row.all_runs()),
+            runs_total=sum(one.runs_total for one in row.all_runs()),
+        )
+        for place, row in enumerate(comparison.rows, start=1)
+    )
+
+
+def rate_words(row: CandidateRow) -> str:
+    """What is to be said of the best learning rate: how far its grid was followed, and whether to an end."""
+    added = f"{row.extended_rates} added" if row.extended_rates else ""
+    return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
+
+
+def speed_words(row: CandidateRow) -> str:
+    """How much sooner the baseline's loss was reached: `1.25× fewer tokens`; where that is not decided, by how many
+    seeds it was. Empty for the baseline."""
+    found = row.time_to_target
+    if found is None or row.is_baseline:
+        return ""
+    if found.speed_up is None:
+        return f"reached by {found.reached} of {found.n} seeds"
+    ratio = found.speed_up.mean
+    return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
+
+
+def told_apart(conclusion: Conclusion) -> Literal["better", "worse", ""]:
+    """The colour of a difference: that of the verdict, and none where nothing is decided."""
+    match conclusion:
+        case Conclusion.BETTER:
+            return "better"
+        case Conclusion.WORSE:
+            return "worse"
+        case _:
+            return ""
+
+
+def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
+    """(query, text, is it chosen) for each value that a field of the view may have."""
+    return [(view.changed(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
+
+
+def best(comparison: Comparison) -> CandidateRow | None:
+    """The candidate with the lowest mean so far; None before the first result."""
+    return next((row for row in comparison.rows if row.val_loss is not None), None)
+
+
+def candidate_title(candidate: str, optimizer: str) -> str:
+    """What a candidate is called everywhere: its label, else its optimizer's title."""
+    return catalog.entry(optimizer).title if candidate == optimizer and catalog.knows(optimizer) else candidate
+
+
+def loss_title(comparison: Comparison) -> str:
+    """What a figure's loss axis is called."""
+    return LOSS_IN_NATS if comparison.loss_unit else comparison.loss_name
+
+
+def headline(comparison: Comparison) -> str:
+    """The answer so far, as a sentence to stand after the first candidate's name; empty before the first result."""
+    first = best(comparison)
+    if first is None or first.val_loss is None:
+        return ""
+    half = first.val_loss.half_width()
+    measured = formats.loss(first.val_loss.mean) + (
+        f" ±\N{NO-BREAK SPACE}{formats.loss(half)}" if half is not None else ""
+    )
+    if not comparison.complete:
+        return f"is first so far, with a {comparison.loss_name} of {measured}. Runs are still to end: this may change."
+    if first.is_baseline:
+        alike = [row.title for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED]
+        doubt = f" No difference shown to {', '.join(alike)}." if alike else ""
+        return f"ranks first, and it is the baseline: {comparison.loss_name} {measured}.{doubt}"
+    baseline = next((row for row in comparison.rows if row.is_baseline), None)
+    return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"
+
+
+def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
+    """What all runs of the experiment share, in few words; of a damaged one what is wrong."""
+    if isinstance(experiment, DamagedExperiment):
+        return (experiment.damaged,)
+    workload, seeds = experiment.spec.workload, len(experiment.spec.seeds)
+    if isinstance(experiment.spec, ScalingSpec):
+        return _scaling_facts(experiment.spec)
+    return (
+        workload.model,
+        workload.data.dataset,
+        f"{formats.count(workload.budget.steps)} steps",
+        f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
+        f"{seeds} seed{'s' if seeds != 1 else ''}",
+        workload.task.computes_in or workload.precision,
+    )
+
+
+def _scaling_facts(spec: ScalingSpec) -> tuple[str, ...]:
+    return (
+        f"scaling law over {', '.join(size.model for size in spec.sizes)}",
+        spec.workload.data.dataset,
+        f"{len(spec.budgets)} token budget{'s' if len(spec.budgets) != 1 else ''} a size",
+        f"{len(spec.seeds)} seed{'s' if len(spec.seeds) != 1 else ''}",
+        spec.workload.precision,
+    )
+
+
+def step_share(run: RunRecord) -> float:
+    """How much of its steps a run has done, in per cent."""
+    done = run.result.steps if run.result is not None else run.step
+    return round(min(100.0, 100 * done / max(1, run.steps_total)), 1)
+
+
+def _memory_clause(row: CandidateRow, baseline: CandidateRow | None) -> str:
+    share = _share(row.optimizer_state_bytes, baseline.optimizer_state_bytes if baseline else None)
+    if baseline is None or share is None or round(share, 2) == 1:
+        return ""
+    amount = f"{100 * abs(1 - share):.0f} % {'less' if share < 1 else 'more'}"
+    return f", with {amount} optimizer state than {baseline.title}"
+
+
+def _whiskers(rows: Sequence[CandidateRow]) -> dict[str, Whisker]:
+    """One scale for all rows, set by the means: intervals of two seeds are so wide that they would hide them."""
+    means = [row.val_loss.mean for row in rows if row.val_loss is not None]
+    if not means:
+        return {}
+    spread = max(means) - min(means) or 0.02 * abs(means[0]) or 1.0
+    left, width = min(means) - 0.6 * spread, 2.2 * spread
+    return {row.candidate: _whisker(row, left, width) for row in rows if row.val_loss is not None}
+
+
+def _whisker(row: CandidateRow, left: float, width: float) -> Whisker:
+    assert row.val_loss is not None
+
+    def place(value: float) -> float:
+        return 100 * (value - left) / width
+
+    middle = place(row.val_loss.mean)
+    low = middle if row.val_loss.low is None else place(row.val_loss.low)
+    high = middle if row.val_loss.high is None else place(row.val_loss.high)
+    return Whisker(
+        middle=round(middle, 1),
+        low=round(max(low, 0.0), 1),
+        high=round(min(high, 100.0), 1),
+        cut_low=low < 0,
+        cut_high=high > 100,
+    )
+
+
+def _share(value: int | None, baseline: int | None) -> float | None:
+    return value / baseline if value is not None and baseline else None

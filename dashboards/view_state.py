@@ -1,0 +1,170 @@
+"""The state of a page's view, kept in its URL, so that a link shows what its sender saw.
+
+Unknown values fall back to the defaults: a hand-edited link still opens.
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
+from urllib.parse import urlencode
+
+XAxis = Literal["steps", "tokens", "seconds", "hours", "flops"]
+X_AXES: tuple[XAxis, ...] = get_args(XAxis)
+Part = Literal["whole", "main", "half"]
+PARTS: tuple[Part, ...] = get_args(Part)
+"""From the untrained loss; after the first steep fall; the second half of the budget, where candidates part."""
+Smoothing = Literal["none", "light", "strong"]
+SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
+RowKey = Literal["rank", "name", "lr", "loss", "difference", "state", "peak", "step", "hours"]
+ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
+"""What the leaderboard is sorted by."""
+RunKey = Literal["position", "candidate", "lr", "seed", "loss", "time"]
+RUN_KEYS: tuple[RunKey, ...] = get_args(RunKey)
+RunState = Literal[
+    "all", "waiting", "running", "finished", "stopped_early", "diverged", "out_of_memory", "failed", "cancelled"
+]
+RUN_STATES: tuple[RunState, ...] = get_args(RunState)
+SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
+"""Field → name in the URL, of what is on or off."""
+MOST_PAGES = 1_000
+LONGEST_GROUP = 80
+Word = TypeVar("Word", bound=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewState:
+    """What an experiment's page shows."""
+
+    x: XAxis = "steps"
+    log: bool = False
+    """Logarithmic loss axis."""
+    log_x: bool = False
+    """Logarithmic horizontal axis."""
+    part: Part = "main"
+    """Which part of the loss curves fills the figure."""
+    smooth: Smoothing = "light"
+    """How training losses are smoothed, in the figure only."""
+    each_seed: bool = False
+    """A line for each seed instead of their mean and band."""
+    all_rates: bool = False
+    """Every learning rate, not only each candidate's best."""
+    group: str = ""
+    """What loss curves are grouped by (`dashboards/data/grouping.py`); empty is the candidate."""
+    hidden: tuple[str, ...] = ()
+    """Candidates left out of the figures; tables always show all of them."""
+    mark: str = ""
+    """The candidate whose curves stand out, the others behind it; empty is none."""
+    cell: str = ""
+    """Of a scaling experiment, the size and budget that is shown; empty is the law over all of them."""
+    sort: RowKey = "rank"
+    descending: bool = False
+    run_state: RunState = "all"
+    """Which runs the run table lists."""
+    run_sort: RunKey = "position"
+    run_descending: bool = False
+    page: int = 1
+    """Of the run table."""
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
+        """Read the query of a URL."""
+        pairs = list(query)
+        given = dict(pairs)
+        page = given.get("page", "")
+        return cls(
+            x=_known(given.get("x"), X_AXES, "steps"),
+            part=_known(given.get("part"), PARTS, "main"),
+            smooth=_known(given.get("smooth"), SMOOTHINGS, "light"),
+            all_rates=given.get("rates") == "all",
+            group=given.get("group", "")[:LONGEST_GROUP],
+            hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
+            mark=given.get("mark", "")[:LONGEST_GROUP],
+            cell=given.get("cell", ""),
+            sort=_known(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
+            descending=given.get("sort", "").startswith("-"),
+            run_state=_known(given.get("state"), RUN_STATES, "all"),
+            run_sort=_known(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
+            run_descending=given.get("by", "").startswith("-"),
+            page=min(max(int(page), 1), MOST_PAGES) if page.isdecimal() and len(page) < 9 else 1,
+            **{field: given.get(name) == "1" for field, name in SWITCHES.items()},
+        )
+
+    def query(self) -> str:
+        """The query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears it."""
+        tables = [
+            ("sort", _sorted(self.sort, self.descending), "rank"),
+            ("state", self.run_state, "all"),
+            ("by", _sorted(self.run_sort, self.run_descending), "position"),
+            ("page", str(self.page), "1"),
+        ]
+        return self.figure_query() + _joined(self.figure_query(), _different(tables))
+
+    def figure_query(self) -> str:
+        """As `query`, of what figures depend on only: what changes a table redraws none."""
+        pairs = _different(
+            [
+                ("cell", self.cell, ""),
+                ("x", self.x, "steps"),
+                ("part", self.part, "main"),
+                ("smooth", self.smooth, "light"),
+                ("group", self.group, ""),
+                ("mark", self.mark, ""),
+            ]
+        )
+        pairs += [(name, "1") for field, name in SWITCHES.items() if getattr(self, field)]
+        pairs += [("rates", "all")] if self.all_rates else []
+        return "?" + urlencode(pairs + [("hide", name) for name in self.hidden])
+
+    def changed(self, **changes: Any) -> "ViewState":
+        """The same view with other values; a change of the run table leads to its first page."""
+        first: dict[str, Any] = {"page": 1} if {"run_state", "run_sort"} & changes.keys() else {}
+        return replace(self, **first, **changes)
+
+    def with_x(self, axis: XAxis) -> "ViewState":
+        """The same view over another x axis."""
+        return replace(self, x=axis)
+
+    def with_part(self, part: Part) -> "ViewState":
+        """The same view of another part of the curves."""
+        return replace(self, part=part)
+
+    def toggled(self, name: Literal["log", "log_x", "each_seed", "all_rates"]) -> "ViewState":
+        """The same view with one switch turned."""
+        return self.changed(**{name: not getattr(self, name)})
+
+    def toggled_candidate(self, name: str) -> "ViewState":
+        """The same view with one candidate hidden, or shown again."""
+        return replace(self, hidden=tuple(sorted(set(self.hidden) ^ {name})))
+
+    def marked(self, name: str) -> "ViewState":
+        """The same view with that candidate standing out; with none where it does already."""
+        return replace(self, mark="" if self.mark == name else name)
+
+    def fades(self, name: str, known: Container[str]) -> bool:
+        """Whether that candidate stands behind another one, which is among the known ones and not hidden."""
+        return name != self.mark and self.mark in known and self.mark not in self.hidden
+
+    def sorted_by(self, key: RowKey) -> "ViewState":
+        """The leaderboard by that column; by the same column once more, the other way round."""
+        return self.changed(sort=key, descending=self.sort == key and not self.descending)
+
+    def runs_by(self, key: RunKey) -> "ViewState":
+        """The run table by that column; by the same column once more, the other way round."""
+        return self.changed(run_sort=key, run_descending=self.run_sort == key and not self.run_descending)
+
+
+def _known(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
+    return next((one for one in known if one == value), default)
+
+
+def _sorted(key: str, descending: bool) -> str:
+    return f"-{key}" if descending else key
+
+
+def _different(values: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    """(name, value) of what differs from its default."""
+    return [(name, value) for name, value, default in values if value != default]
+
+
+def _joined(before: str, pairs: list[tuple[str, str]]) -> str:
+    return ("&" if pairs and len(before) > 1 else "") + urlencode(pairs)

@@ -1,0 +1,1 @@
+"""Answers: records in, comparisons and verdicts out. Pure functions; nothing here reads a store."""

@@ -1,0 +1,94 @@
+"""A scaling experiment as the comparisons that it holds: one for each size and budget. Pure functions on records."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.jobs import Outcome
+from orchestrator.kinds.scaling import Cell, ScalingSpec
+from orchestrator.records import CellRecord, ExperimentRecord, Progress, RunRecord, StateCounts
+
+Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
+"""One experiment with all of its runs."""
+
+
+def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[Measured, ...]:
+    """The experiment itself where it is a comparison; else the comparison of each of its cells."""
+    if not isinstance(experiment.spec, ScalingSpec):
+        return ((experiment, runs),)
+    return tuple(_projected(experiment, runs, experiment.spec, cell) for cell in experiment.spec.cells())
+
+
+def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> Measured:
+    """The comparison of the cell that `key` names; without a key that of the largest model at its largest budget.
+    Raises `NotFoundError` for a key that names none."""
+    if not isinstance(experiment.spec, ScalingSpec):
+        if key:
+            raise NotFoundError(f"experiment {experiment.id} is no scaling experiment and has no cell {key!r}")
+        return experiment, runs
+    cells = experiment.spec.cells()
+    if not key:
+        return _projected(experiment, runs, experiment.spec, cells[-1])
+    found = next((cell for cell in cells if cell.key == key), None)
+    if found is None:
+        known = ", ".join(cell.key for cell in cells)
+        raise NotFoundError(f"experiment {experiment.id} has no cell {key!r}; it has {known}")
+    return _projected(experiment, runs, experiment.spec, found)
+
+
+def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[CellRecord, ...]:
+    """Every cell with its leaderboard, the smallest first; raises `ConflictError` for another kind of experiment."""
+    spec = experiment.spec
+    if not isinstance(spec, ScalingSpec):
+        raise ConflictError(f"experiment {experiment.id} is a {experiment.kind} and has no cells")
+    return tuple(
+        CellRecord(
+            key=cell.key,
+            model=cell.size.model,
+            parameters=cell.parameters,
+            steps=cell.steps,
+            tokens=record.spec.workload.tokens(),
+            ended=record.counts.ended(),
+            runs=record.counts.total,
+            comparison=compare(record, mine),
+        )
+        for cell in spec.cells()
+        for record, mine in [_projected(experiment, runs, spec, cell)]
+    )
+
+
+def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], spec: ScalingSpec, cell: Cell) -> Measured:
+    mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
+    comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})
+    judged = {run.candidate for run in mine if run.seed in spec.seeds}
+    growing = experiment.counts.growing and len(judged) < len(spec.candidates)
+    ended = [run.ended_at for run in mine]
+    record = experiment.model_copy(
+        update={
+            "name": comparison.name,
+            "kind": comparison.kind,
+            "spec": comparison,
+            "spec_hash": comparison.content_hash(),
+            "ended_at": None if None in ended else max((at for at in ended if at is not None), default=None),
+            "counts": StateCounts(
+                total=len(mine),
+                by_status=dict(Counter(run.status for run in mine)),
+                by_verdict=dict(
+                    Counter(run.result.verdict for run in mine if run.result and run.outcome() is not Outcome.FINISHED)
+                ),
+                growing=growing,
+            ),
+            "progress": _progress(mine),
+        }
+    )
+    return record, mine
+
+
+def _progress(runs: Sequence[RunRecord]) -> Progress:
+    done = sum(run.result.steps if run.result else run.step for run in runs)
+    speeds = [run.tokens_per_second for run in runs if run.ended_at is None and run.tokens_per_second]
+    total = sum(run.step if run.ended_at is not None and not run.result else run.steps_total for run in runs)
+    return Progress(
+        steps_done=min(done, total), steps_total=total, tokens_per_second=sum(speeds) or None, seconds_left=None
+    )

@@ -1,0 +1,236 @@
+"""The answer to a comparison: records in, leaderboard out. A pure function; nothing here reads a store.
+
+runs ─► each candidate at its best learning rate (`orchestrator/analysis/candidates.py`) ─► differences to the baseline, paired by seed,
+     which hold together (`orchestrator/analysis/statistics.py`) ─► conclusions ─► time to the baseline's loss ─► Pareto front ─► sentences
+     and notes that claim no more
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from optim import catalog
+from orchestrator.analysis.candidates import CandidateSummary, RateSummary, summaries
+from orchestrator.analysis.statistics import median, paired_difference
+from orchestrator.analysis.targets import first_reached, geometric_mean, leaves_out_one, pareto_front
+from orchestrator.analysis.verdicts import conclusion, notes, verdict
+from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.tuning import Standing
+from orchestrator.records import (
+    TENSORS,
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    Difference,
+    ExperimentRecord,
+    LearningRateRow,
+    RunRecord,
+    TimeToTarget,
+)
+from orchestrator.sweeps.report import comparison_spec
+from worker.records.result import Result, Verdict
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationCurve:
+    """The validation losses of one run, ascending by step."""
+
+    steps: tuple[float, ...]
+    losses: tuple[float, ...]
+
+
+Curves = Mapping[str, ValidationCurve]
+"""By run id. A run without one has no time to target."""
+
+
+def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Curves | None = None) -> Comparison:
+    """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last."""
+    runs = tuple(runs)
+    spec = comparison_spec(experiment)
+    found = summaries(spec, runs)
+    baseline = next(each for each in found if each.candidate.name() == spec.baseline_name())
+    fronts = pareto_front([_loss_and_bytes(each) for each in found])
+    measured = [
+        row.model_copy(
+            update={
+                "is_baseline": each is baseline,
+                "edge_of_grid": row.edge_of_grid and spec.origin_of_rates() is None,
+                "difference": None if each is baseline else _difference(each, baseline, len(found) - 1),
+                "on_pareto_front": front,
+            }
+        )
+        for each, front in zip(found, fronts, strict=True)
+        for row in [_row(each)]
+    ]
+    baseline_row = next(row for row in measured if row.is_baseline)
+    concluded = [row.model_copy(update={"conclusion": conclusion(row, baseline_row)}) for row in measured]
+    task = spec.workload.task
+    overtaken = {each.candidate.name(): lr for each in found if (lr := each.overtaken_by()) is not None}
+    rows = tuple(
+        row.model_copy(
+            update={
+                "time_to_target": _time_to_target(row, each.best, baseline.best, curves or {}),
+                "verdict": verdict(row, baseline_row, task.loss_unit),
+            }
+        )
+        for each, row in zip(found, concluded, strict=True)
+    )
+    return Comparison(
+        experiment_id=experiment.id,
+        name=experiment.name,
+        complete=all(run.status in TERMINAL for run in runs) and not experiment.counts.growing,
+        baseline=spec.baseline_name(),
+        device=_device(runs),
+        loss_name=task.loss_name,
+        loss_unit=task.loss_unit,
+        tuning_seeds=spec.tuning.seeds if spec.tuning else (),
+        rows=rows,
+        notes=notes(spec, runs, rows, overtaken),
+    )
+
+
+def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
+    """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
+    found = summaries(comparison_spec(experiment), runs)
+    return tuple(run.id for each in found for run in each.best.runs if run.result is not None)
+
+
+def _difference(each: CandidateSummary, baseline: CandidateSummary, comparisons: int) -> Difference | None:
+    """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
+    compared. Without a test where one of the two had more rates: more tries find a lower minimum by chance alone."""
+    if Standing.UNSTABLE in (each.best.standing, baseline.best.standing):
+        return None
+    mine, theirs = each.best.losses(), baseline.best.losses()
+    seeds = sorted(mine.keys() & theirs.keys())
+    found = paired_difference([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds], comparisons)
+    if found is None or each.planned_rates() == baseline.planned_rates():
+        return found
+    return found.model_copy(update={"low": None, "high": None, "p_value": None})
+
+
+def _loss_and_bytes(each: CandidateSummary) -> tuple[float, float] | None:
+    """What the Pareto front is drawn over; None for a candidate whose mean is one over survivors."""
+    sizes = [result.optimizer_state_bytes for result in each.best.results()]
+    if each.best.val_loss is None or each.best.standing is Standing.UNSTABLE:
+        return None
+    return each.best.val_loss.mean, float(max(sizes))
+
+
+def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary, curves: Curves) -> TimeToTarget | None:
+    """For each common seed: when this run came down to the loss at which the baseline's run ended.
+
+    A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: every seed gets
+    there in one of four to eight experiments, and on average 1.1 times sooner.
+    """
+    if Standing.UNSTABLE in (best.standing, baseline.standing):
+        return None
+    mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
+    seeds = [seed for seed in sorted(mine) if seed in targets and mine[seed].id in curves and theirs[seed].id in curves]
+    if not seeds:
+        return None
+    steps = [_steps_to(curves[mine[seed].id], targets[seed]) for seed in seeds]
+    ratios = [
+        _steps_to(curves[theirs[seed].id], targets[seed]) / each if 0 < each < math.inf else 0.0
+        for seed, each in zip(seeds, steps, strict=True)
+    ]
+    runs = [mine[seed] for seed in seeds]
+    speed_up = geometric_mean(ratios, row.difference.comparisons) if row.difference else None
+    is_told = row.conclusion is Conclusion.BETTER and speed_up is not None and leaves_out_one(speed_up)
+    return TimeToTarget(
+        reached=sum(each < math.inf for each in steps),
+        n=len(seeds),
+        steps=_middle(steps),
+        tokens=_middle([each * _tokens_per_step(run) for run, each in zip(runs, steps, strict=True)]),
+        device_hours=_middle([_device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
+        speed_up=speed_up if is_told else None,
+    )
+
+
+def _middle(times: Sequence[float]) -> float | None:
+    """The median, in which a seed that never got there is later than all others; None where that one is the middle."""
+    found = statistics.median(times)
+    return found if found < math.inf else None
+
+
+def _steps_to(curve: ValidationCurve, target: float) -> float:
+    steps = first_reached(curve.steps, curve.losses, target)
+    return math.inf if steps is None else steps
+
+
+def _tokens_per_step(run: RunRecord) -> float:
+    """Of a run with a result; a damaged specification does not matter for it."""
+    return run.result.tokens / run.result.steps if run.result and run.result.steps else 0.0
+
+
+def _device_hours_until(run: RunRecord, steps: float) -> float:
+    return run.device_seconds / SECONDS_PER_HOUR * steps / run.steps_total
+
+
+def _row(each: CandidateSummary) -> CandidateRow:
+    """One line of the leaderboard by itself; what it is to the others is still to be said."""
+    best = each.best
+    grid = [rate.lr for rate in each.rates]
+    # Sizes and times are known even where no loss is finite, from whichever runs have a result.
+    results = best.results() or tuple(run.result for run in each.runs() if run.result)
+    peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
+    has_loss = each.chosen.standing is not Standing.EMPTY or best.standing is not Standing.EMPTY
+    ended = [run.device_seconds / SECONDS_PER_HOUR for run in best.runs if run.result]
+    return CandidateRow(
+        candidate=each.candidate.name(),
+        optimizer=each.candidate.optimizer,
+        title=each.candidate.label or catalog.entry(each.candidate.optimizer).title,
+        is_baseline=False,
+        best_lr=best.lr if has_loss else None,
+        edge_of_grid=has_loss and best.lr in (grid[0], grid[-1]),
+        val_loss=best.val_loss,
+        difference=None,
+        optimizer_state_bytes=max((result.optimizer_state_bytes for result in results), default=None),
+        parameter_bytes=max((result.parameter_bytes for result in results), default=None),
+        peak_memory_bytes=max(peaks, default=None),
+        peak_memory_kind=TENSORS if peaks else None,
+        peak_memory_note=None if peaks else next((result.why_no_peak() for result in results), None),
+        step_seconds=median([result.step_seconds_median for result in results]),
+        optimizer_seconds=median([result.optimizer_seconds_median for result in results]),
+        tokens_per_second=median([result.tokens_per_second for result in results]),
+        device_hours=sum(run.device_seconds for run in each.runs()) / SECONDS_PER_HOUR,
+        verdict="",
+        conclusion=Conclusion.NO_LOSS,
+        learning_rates=tuple(_rate_row(rate) for rate in each.rates),
+        verdicts=dict(Counter(run.result.verdict for run in each.runs() if run.result)),
+        outcomes=dict(Counter(outcome for run in each.runs() if (outcome := run.outcome()) is not None)),
+        final=_rate_row(each.final) if each.final else None,
+        tuning=each.tuned and each.final is None,
+        extended_rates=len(each.rates) - len(each.candidate.learning_rates),
+        run_device_hours=statistics.fmean(ended) if ended else None,
+        energy_joules=_energy(best.results()),
+    )
+
+
+def _rate_row(rate: RateSummary) -> LearningRateRow:
+    return LearningRateRow(
+        lr=rate.lr,
+        val_loss=rate.val_loss,
+        runs_ended=sum(run.status in TERMINAL for run in rate.runs),
+        runs_total=len(rate.runs),
+        diverged=sum(result.verdict is Verdict.DIVERGED for result in rate.results()),
+        out_of_memory=sum(result.verdict is Verdict.OUT_OF_MEMORY for result in rate.results()),
+        run_ids=tuple(run.id for run in rate.runs),
+    )
+
+
+def _energy(results: Sequence[Result]) -> float | None:
+    """Mean energy of a run; None unless every result has one."""
+    found = [getattr(result, "energy_joules", None) for result in results]
+    known = [float(each) for each in found if each is not None]
+    return statistics.fmean(known) if known and len(known) == len(found) else None
+
+
+def _device(runs: Iterable[RunRecord]) -> str | None:
+    """The device of all results; several are named side by side."""
+    environments = [run.result.environment for run in runs if run.result]
+    names = {"cpu" if each.device == "cpu" else each.device_name for each in environments}
+    return ", ".join(sorted(names)) or None

@@ -1,0 +1,568 @@
+"""From experiments of several sizes to the scaling law of each optimizer, with verdicts. A pure function on records.
+
+    experiments ─► each candidate's cells at its best learning rates ─► a form they can tell ─► `orchestrator/analysis/laws/model.py` ─► verdicts
+
+A cell is a model size at a token budget and counts once, as the mean of its seeds: they share what its tuning missed,
+and more of them are no more sizes. Two candidates are held against each other on the cells and seeds that both have,
+with draws in common. A candidate is the same one in every experiment by its name. Runs without a trained model are
+left out, and counted: those that have not ended apart from those that have.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optim import catalog
+from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.laws.memory import counted, extrapolated
+from orchestrator.analysis.laws.model import (
+    FORMS,
+    Array,
+    Form,
+    Law,
+    Observations,
+    bootstrap,
+    effective_tokens,
+    fit,
+    simultaneous_intervals,
+    spread_of,
+    stretched_interval,
+)
+from orchestrator.analysis.laws.records import (
+    CandidateFit,
+    CurvePoint,
+    DataEfficiency,
+    Drift,
+    Estimate,
+    ExponentDifference,
+    FitReport,
+    FormName,
+    HeldOut,
+    LawCurve,
+    LossDifference,
+    Prediction,
+    ScalingPoint,
+)
+from orchestrator.analysis.laws.targets import Target
+from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, too_few
+from orchestrator.analysis.statistics import t_test
+from orchestrator.errors import ConflictError
+from orchestrator.jobs import TERMINAL
+from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.sweeps.report import comparison_spec
+from worker.footprint.cache import Need
+from worker.records.result import Verdict
+
+DRAWS = 1_000
+"""Percentiles of 2.5 % rest on 25 draws at each end."""
+SEED = 20_251_009
+"""Of the bootstrap, so that the same runs give the same intervals."""
+COLLINEAR = 0.98
+"""Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
+
+SIZE, TOKENS = 0, 1
+"""The places of N and D among a form's variables."""
+
+Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
+"""One experiment with all of its runs."""
+
+
+class FitError(ConflictError):
+    """These experiments cannot be fitted together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The runs of one candidate that count: arrays of length n, ordered by size, budget and seed."""
+
+    candidate: str
+    title: str
+    keys: tuple[tuple[int, int, int], ...]
+    """Parameters, tokens and seed of each run."""
+    losses: tuple[float, ...]
+    left_out: int
+    """Runs at the best rate that ended without a trained model: they diverged, or failed."""
+    not_ended: int = 0
+    """Runs at the best rate that wait or are at work."""
+    states: tuple[tuple[int, int], ...] = ()
+    """Parameters, and bytes of optimizer state there; ascending."""
+
+    def of(self, keys: Container[tuple[int, int, int]]) -> "Sample":
+        """Those of its runs."""
+        kept = [each for each in zip(self.keys, self.losses, strict=True) if each[0] in keys]
+        return replace(self, keys=tuple(key for key, _ in kept), losses=tuple(loss for _, loss in kept))
+
+    def cells(self) -> Observations:
+        """The points as arrays."""
+        points = self.points()
+        return Observations(
+            parameters=np.array([each.parameters for each in points], dtype=np.float64),
+            tokens=np.array([each.tokens for each in points], dtype=np.float64),
+            losses=np.array([each.loss for each in points], dtype=np.float64),
+        )
+
+    def points(self) -> tuple[ScalingPoint, ...]:
+        """Each cell's mean over its seeds, ordered by size and budget."""
+        cells: dict[tuple[int, int], list[float]] = {}
+        for (parameters, tokens, _), loss in zip(self.keys, self.losses, strict=True):
+            cells.setdefault((parameters, tokens), []).append(loss)
+        return tuple(
+            ScalingPoint(parameters=parameters, tokens=tokens, loss=float(np.mean(losses)), n=len(losses))
+            for (parameters, tokens), losses in sorted(cells.items())
+        )
+
+    def tokens_at(self, parameters: int, form: Form, asked: int | None = None) -> int:
+        """The tokens that a prediction at that size is of: the one budget that a law without tokens was fitted at,
+        whatever was asked for; else `asked`, or as many for each parameter as the largest model had."""
+        budgets = {key[1] for key in self.keys}
+        if TOKENS not in form.variables and len(budgets) == 1:
+            return budgets.pop()
+        largest = max(self.keys)
+        return asked or max(1, round(parameters * largest[1] / largest[0]))
+
+    def sizes(self) -> tuple[int, ...]:
+        """Distinct model sizes, ascending."""
+        return tuple(sorted({key[0] for key in self.keys}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A candidate's law with its bootstrap draws."""
+
+    sample: Sample
+    law: Law
+    draws: Law
+
+    def degrees(self) -> int:
+        """Degrees of freedom: cells, and not runs, less the coefficients."""
+        return len({key[:2] for key in self.sample.keys}) - self.law.form.size()
+
+    def estimate(self, value: Array, draws: Array, *, positive: bool = False) -> Estimate:
+        """A quantity of the law with its interval; one that is positive by nature in logarithms."""
+        if positive:
+            with np.errstate(divide="ignore"):
+                logs = self.estimate(np.log(value), np.log(draws))
+            return Estimate(value=float(value), low=_exp(logs.low), high=_exp(logs.high))
+        found = stretched_interval(float(value), draws, self.degrees())
+        low, high = found or (None, None)
+        return Estimate(value=float(value), low=low, high=high)
+
+
+def fit_experiments(
+    measured: Sequence[Measured],
+    *,
+    form: FormName | None = None,
+    predict: Iterable[tuple[int, int | None] | Target] = (),
+    needs: Mapping[tuple[str, str], Need] | None = None,
+    draws: int = DRAWS,
+) -> FitReport:
+    """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
+    for each parameter as the largest model had, or the one budget that all sizes had; what the law says nothing about
+    is a note. `needs`: the exact memory of
+    (candidate, model), where it is known. An experiment that is given twice counts once. Raises `FitError` for
+    experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
+    measured = tuple(
+        {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
+    )
+    _require_nats(experiment for experiment, _ in measured)
+    samples = _samples(measured)
+    baseline = comparison_spec(measured[0][0]).baseline_name()
+    if baseline not in {each.candidate for each in samples}:
+        names = ", ".join(each.candidate for each in samples) or "none"
+        raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
+    chosen = FORMS[form or _form(samples)]
+    fitted = {each.candidate: _fitted(each, chosen, draws) for each in samples}
+    asked = tuple(Target(*each) for each in predict)
+    wanted = _said(asked, chosen, samples)
+    rows = [
+        _row(
+            each,
+            fitted[each.candidate],
+            _pair(fitted[each.candidate], fitted[baseline], draws),
+            each.candidate == baseline,
+            chosen,
+            wanted,
+            needs or {},
+            len(samples) - 1,
+        )
+        for each in samples
+    ]
+    ranked = sorted(rows, key=lambda row: not row.is_baseline)
+    return FitReport(
+        experiments=tuple(dict.fromkeys(experiment.id for experiment, _ in measured)),
+        form=chosen.name,
+        formula=chosen.formula,
+        baseline=baseline,
+        draws=draws,
+        fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, chosen)}) for row in ranked),
+        notes=fit_notes(
+            [experiment for experiment, _ in measured],
+            ranked,
+            chosen,
+            left_out={each.title: each.left_out for each in samples},
+            not_ended={each.title: each.not_ended for each in samples},
+            unsaid=[each for each in asked if each not in wanted],
+        ),
+    )
+
+
+def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
+    """A power law with a floor is one of cross-entropies: an excess risk has no floor, a reward may be negative."""
+    for each in experiments:
+        task = each.spec.workload.task
+        if not task.loss_unit:
+            raise FitError(
+                f"experiment {each.id} measures {task.loss_name}, which has no scaling law in nats; "
+                "fit experiments whose task is trained on a cross-entropy"
+            )
+
+
+def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
+    """The candidates that every experiment has, in the order of the first one."""
+    by_candidate: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
+    left_out: dict[str, int] = {}
+    not_ended: dict[str, int] = {}
+    states: dict[str, dict[int, int]] = {}
+    titles: dict[str, str] = {}
+    count: dict[str, int] = {}
+    for experiment, runs in measured:
+        for each in summaries(comparison_spec(experiment), runs):
+            name = each.candidate.name()
+            titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
+            count[name] = count.get(name, 0) + 1
+            kept = by_candidate.setdefault(name, [])
+            for run in each.best.runs:
+                result = run.result
+                if result is not None:
+                    states.setdefault(name, {})[result.parameters] = result.optimizer_state_bytes
+                if run.status not in TERMINAL:
+                    not_ended[name] = not_ended.get(name, 0) + 1
+                elif result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
+                    left_out[name] = left_out.get(name, 0) + 1
+                else:
+                    kept.append(((result.parameters, result.tokens, run.seed), float(result.final_val_loss or 0)))
+    order = [candidate.name() for candidate in measured[0][0].spec.candidates]
+    return tuple(
+        Sample(
+            candidate=name,
+            title=titles[name],
+            keys=tuple(key for key, _ in sorted(by_candidate[name])),
+            losses=tuple(loss for _, loss in sorted(by_candidate[name])),
+            left_out=left_out.get(name, 0),
+            not_ended=not_ended.get(name, 0),
+            states=tuple(sorted(states.get(name, {}).items())),
+        )
+        for name in order
+        if count[name] == len(measured)
+    )
+
+
+def _form(samples: Sequence[Sample]) -> FormName:
+    """The richest form that the fewest points of all candidates can tell: more points than coefficients."""
+    fewest = min(samples, key=lambda each: len(each.points()))
+    cells = np.array([(point.parameters, point.tokens) for point in fewest.points()], dtype=np.float64).reshape(-1, 2)
+    sizes, budgets = len(set(cells[:, 0])), len(set(cells[:, 1]))
+    if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
+        together = np.corrcoef(np.log(cells).T)[0, 1] ** 2
+        if together < COLLINEAR:
+            return "nd"
+    if sizes == 1 and budgets > 1:
+        return "d" if budgets > FORMS["d"].size() else "d0"
+    return "n" if sizes > FORMS["n"].size() else "n0"
+
+
+def _said(asked: Sequence[Target], form: Form, samples: Sequence[Sample]) -> tuple[Target, ...]:
+    """What the law can say something about: one of tokens alone knows the sizes that were trained, and no others."""
+    if SIZE in form.variables:
+        return tuple(asked)
+    trained = {size for sample in samples for size in sample.sizes()}
+    return tuple(each for each in asked if each.parameters in trained)
+
+
+def _fitted(sample: Sample, form: Form, draws: int) -> Fitted | None:
+    """None where there are fewer cells than coefficients and one more."""
+    if too_few(sample.points(), form):
+        return None
+    cells = sample.cells()
+    law = fit(form, cells)
+    return Fitted(sample=sample, law=law, draws=bootstrap(law, cells, _mixtures(draws, len(cells.losses))))
+
+
+def _mixtures(draws: int, n: int) -> Array:
+    """How each draw mixes the residuals: the same for all samples of as many cells, so that equal cells are drawn as
+    pairs."""
+    return np.random.default_rng(SEED).standard_normal((draws, n, n))
+
+
+def _pair(fitted: Fitted | None, baseline: Fitted | None, draws: int) -> tuple[Fitted, Fitted] | None:
+    """The laws of a candidate and of the baseline, both fitted to the cells and seeds that both have; None where one
+    of them is no law, and for the baseline itself."""
+    mine, theirs = _law_only(fitted), _law_only(baseline)
+    if mine is None or theirs is None or mine is theirs:
+        return None
+    common = set(mine.sample.keys) & set(theirs.sample.keys)
+    mine, theirs = (
+        each
+        if common.issuperset(each.sample.keys)
+        else _law_only(_fitted(each.sample.of(common), each.law.form, draws))
+        for each in (mine, theirs)
+    )
+    return (mine, theirs) if mine and theirs else None
+
+
+def _row(
+    sample: Sample,
+    fitted: Fitted | None,
+    pair: tuple[Fitted, Fitted] | None,
+    is_baseline: bool,
+    form: Form,
+    predict: Sequence[Target],
+    needs: Mapping[tuple[str, str], Need],
+    comparisons: int,
+) -> CandidateFit:
+    law, coefficients = _law_only(fitted), _coefficients(fitted) if fitted else {}
+    differences = _loss_differences(*pair) if pair else ()
+    return CandidateFit(
+        candidate=sample.candidate,
+        title=sample.title,
+        is_baseline=is_baseline,
+        points=_fitted_points(sample, law),
+        coefficients=coefficients,
+        no_law=no_law(coefficients),
+        relative_error=_relative_error(fitted) if fitted else None,
+        held_out=_held_out(sample, form) if law else None,
+        predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
+        against_baseline=_differences(*pair, comparisons) if pair else (),
+        loss_differences=differences,
+        drift=_drift(*pair, differences, comparisons) if pair else None,
+        data_efficiency=_efficiencies(*pair) if pair else (),
+        curves=_curves(law, predict) if law else (),
+        verdict="",
+    )
+
+
+def _law_only(fitted: Fitted | None) -> Fitted | None:
+    """What was fitted, where it is a law: nothing is predicted, compared or drawn without one."""
+    return None if fitted is None or no_law(_coefficients(fitted)) else fitted
+
+
+def _coefficients(fitted: Fitted) -> dict[str, Estimate]:
+    drawn = fitted.draws.coefficients()
+    return {
+        name: fitted.estimate(value, drawn[name], positive=name in "AB")
+        if name != "E"
+        else _floor(fitted, value, drawn)
+        for name, value in fitted.law.coefficients().items()
+    }
+
+
+def _floor(fitted: Fitted, value: Array, drawn: dict[str, Array]) -> Estimate:
+    """E with its interval, which a stretched one may leave: no loss is below zero."""
+    found = fitted.estimate(value, drawn["E"])
+    return found.model_copy(update={"low": None if found.low is None else max(0.0, found.low)})
+
+
+def _relative_error(fitted: Fitted) -> float:
+    points = fitted.sample.points()
+    residuals = [np.log(each.loss / fitted.law.losses(each.parameters, each.tokens)) for each in points]
+    return float(np.sqrt(np.mean(np.square(residuals))))
+
+
+def _fitted_points(sample: Sample, fitted: Fitted | None) -> tuple[ScalingPoint, ...]:
+    if fitted is None:
+        return sample.points()
+    return tuple(
+        point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
+        for point in sample.points()
+    )
+
+
+def _loss_at(fitted: Fitted, parameters: int, tokens: int) -> Estimate:
+    value, drawn = fitted.law.losses(parameters, tokens), fitted.draws.losses(parameters, tokens)
+    return fitted.estimate(value, drawn, positive=True)
+
+
+def _tokens(fitted: Fitted, wanted: Target) -> int:
+    return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
+
+
+def _prediction(fitted: Fitted, wanted: Target, needs: Mapping[tuple[str, str], Need]) -> Prediction:
+    tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
+    exact = counted(need) if need is not None and need.parameters == wanted.parameters else None
+    return Prediction(
+        parameters=wanted.parameters,
+        tokens=tokens,
+        loss=_loss_at(fitted, wanted.parameters, tokens),
+        model=wanted.model,
+        memory=exact or extrapolated(fitted.sample.states, wanted.parameters),
+    )
+
+
+def _curves(fitted: Fitted, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
+    targets = [(each.parameters, _tokens(fitted, each)) for each in predict]
+    form, sample = fitted.law.form, fitted.sample
+    return law_curves(
+        form,
+        sample.points(),
+        targets,
+        lambda parameters, tokens: _loss_at(fitted, parameters, tokens),
+        lambda parameters: sample.tokens_at(parameters, form),
+    )
+
+
+def _held_out(sample: Sample, form: Form) -> HeldOut | None:
+    """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
+    axis = 0 if 0 in form.variables else 1
+    largest = max(key[axis] for key in sample.keys)
+    fitted = _fitted(sample.of({key for key in sample.keys if key[axis] < largest}), form, DRAWS // 4)
+    if fitted is None:
+        return None
+    left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
+    point = max(left, key=lambda each: each.tokens)
+    predicted = _loss_at(fitted, point.parameters, point.tokens)
+    return HeldOut(
+        parameters=point.parameters, measured=point.loss, predicted=predicted, error=predicted.value - point.loss
+    )
+
+
+def _differences(fitted: Fitted, baseline: Fitted, comparisons: int) -> tuple[ExponentDifference, ...]:
+    """Exponents against the baseline's. Cells of the same size and budget are drawn together."""
+    mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
+    found = []
+    for name in ("alpha", "beta"):
+        if name in mine:
+            value = float(mine[name] - theirs[name])
+            drawn = fitted.draws.coefficients()[name] - baseline.draws.coefficients()[name]
+            tests = comparisons * len(fitted.law.form.variables)
+            low, high, p = t_test(value, spread_of(drawn), fitted.degrees(), tests)
+            apart = Estimate(value=value, low=low, high=high)
+            found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
+    return tuple(found)
+
+
+def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference, ...]:
+    """The two laws' losses apart, at every size (or budget): where the larger exponent loses
+    more, this says so. A band over all of them, by the largest deviation in standard errors of each draw."""
+    places = _places(fitted)
+    values = np.array([_apart(fitted.law, baseline.law, *place) for place in places])
+    drawn = np.stack([_apart(fitted.draws, baseline.draws, *place) for place in places])
+    bands = simultaneous_intervals(values, drawn, fitted.degrees())
+    return tuple(
+        LossDifference(
+            parameters=place[0], tokens=place[1], difference=Estimate(value=float(value), low=low, high=high)
+        )
+        for place, value, (low, high) in zip(places, values, bands, strict=True)
+    )
+
+
+def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference], comparisons: int) -> Drift:
+    first, last = differences[0], differences[-1]
+    value = last.difference.value - first.difference.value
+    at_first, at_last = (_apart(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last))
+    low, high, p = t_test(value, spread_of(at_last - at_first), fitted.degrees(), comparisons)
+    return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
+
+
+def _places(fitted: Fitted) -> list[tuple[int, int]]:
+    """(parameters, tokens) at each step of the law's axis, with the most of the other."""
+    axis = SIZE if SIZE in fitted.law.form.variables else TOKENS
+    largest: dict[int, tuple[int, int]] = {}
+    for place in sorted({key[:2] for key in fitted.sample.keys}):
+        largest[place[axis]] = max(place, largest.get(place[axis], place))
+    return [largest[key] for key in sorted(largest)]
+
+
+def _apart(law: Law, other: Law, parameters: int, tokens: int) -> Array:
+    return np.asarray(law.losses(parameters, tokens) - other.losses(parameters, tokens))
+
+
+def _efficiencies(fitted: Fitted, baseline: Fitted) -> tuple[DataEfficiency, ...]:
+    """D_eff / D at each cell that both have, by both laws and their draws in common."""
+    if TOKENS not in baseline.law.form.variables:
+        return ()
+    return tuple(_efficiency(fitted, baseline, point) for point in fitted.sample.points())
+
+
+def _efficiency(fitted: Fitted, baseline: Fitted, point: ScalingPoint) -> DataEfficiency:
+    place = (point.parameters, point.tokens)
+    value, drawn = (
+        effective_tokens(theirs, point.parameters, mine.losses(*place)) / point.tokens
+        for mine, theirs in ((fitted.law, baseline.law), (fitted.draws, baseline.draws))
+    )
+    finite = bool(np.isfinite(value))
+    bounded = finite and bool(np.isfinite(drawn).all()) and bool((drawn > 0).all())
+    interval = baseline.estimate(value, drawn, positive=True) if bounded else None
+    return DataEfficiency(
+        parameters=point.parameters,
+        tokens=point.tokens,
+        ratio=float(value) if finite else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+    )
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None or value > 700 else float(np.exp(value))
+
+
+# A fitted law along the sizes that were trained and some beyond, for figures: the curve with its interval band.
+#
+# A law of one variable is one curve. A law of both is one curve over the model sizes for each budget: for each number
+# of tokens, or of tokens per parameter, whichever the experiments have fewer of.
+
+STEPS = 40
+"""Points of a curve: on logarithmic axes it bends little."""
+BEYOND = 2.0
+"""How far a curve goes beyond the largest point, unless something farther is predicted."""
+MOST_CURVES = 6
+
+Predict = Callable[[int, int], Estimate]
+"""The law's loss at parameters and tokens."""
+
+
+def law_curves(
+    form: Form,
+    points: Sequence[ScalingPoint],
+    targets: Sequence[tuple[int, int]],
+    predict: Predict,
+    tokens_at: Callable[[int], int],
+) -> tuple[LawCurve, ...]:
+    """The curves of a law through these points, as far as the (parameters, tokens) that are predicted. `tokens_at`: the
+    tokens that a law of sizes alone means at a size."""
+    if not points:
+        return ()
+    along_tokens = form.variables == (1,)
+    axis = 1 if along_tokens else 0
+    places = [(point.parameters, point.tokens)[axis] for point in points]
+    highest = max(BEYOND * max(places), *(each[axis] for each in targets)) if targets else BEYOND * max(places)
+    grid = [round(each) for each in np.geomspace(min(places), highest, STEPS)]
+    largest = max(points, key=lambda point: (point.parameters, point.tokens))
+    if along_tokens:
+        return (_curve("", [(largest.parameters, each) for each in grid], predict),)
+    if form.variables == (0,):
+        return (_curve("", [(each, tokens_at(each)) for each in grid], predict),)
+    return _by_budget(points, grid, predict)
+
+
+def _by_budget(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predict) -> tuple[LawCurve, ...]:
+    tokens = sorted({point.tokens for point in points})
+    ratios = sorted({float(f"{point.tokens / point.parameters:.2g}") for point in points})
+    if len(ratios) < len(tokens):
+        curves = [
+            _curve(f"{each:g} tokens per parameter", [(size, max(1, round(each * size))) for size in grid], predict)
+            for each in ratios[:MOST_CURVES]
+        ]
+    else:
+        curves = [_curve(f"{each:,} tokens", [(size, each) for size in grid], predict) for each in tokens[:MOST_CURVES]]
+    return tuple(curves)
+
+
+def _curve(label: str, places: Sequence[tuple[int, int]], predict: Predict) -> LawCurve:
+    return LawCurve(
+        label=label,
+        points=tuple(
+            CurvePoint(parameters=parameters, tokens=tokens, loss=predict(parameters, tokens))
+            for parameters, tokens in places
+        ),
+    )

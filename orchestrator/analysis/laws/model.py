@@ -1,0 +1,310 @@
+"""Scaling laws: fit a sum of power laws to final losses, with bootstrap intervals. Pure functions on arrays.
+
+    L(N)    = E + A N^-alpha               (also with E = 0: log-linear; and the same in D)
+    L(N, D) = E + A N^-alpha + B D^-beta   (Hoffmann et al., "Training Compute-Optimal Large Language Models",
+                                            arXiv 2203.15556, approach 3)
+
+N: parameters, D: training tokens, L: nats. As there, a fit minimises the Huber loss (delta 1e-3) of log L - LSE_k(c_k -
+gamma_k x_k), the log-sum-exp over the terms with c = log E, log A, log B and x = log N, log D. It begins from a grid of
+starts, all of them descended at once by a batched Levenberg-Marquardt iteration with Huber's weights; L-BFGS polishes
+the best. Logs are centred, which makes the coefficients nearly independent of the exponents.
+
+What is observed is a cell, one model size at one token budget: its seeds share what its tuning missed, so that n counts
+cells, and their mean is one loss.
+
+Bootstrap: each draw adds to the fitted log losses a random mixture W r / sqrt(n - p) of the n residuals r, W n x n
+standard normal, and is refitted from the fit itself. Errors so drawn are normal, with the residuals' own variance for p
+coefficients; of two laws drawn with one W they have their residuals' covariance. (Residuals drawn with replacement are
+bounded, and with three to five of them too short-tailed.) Percentile intervals of so few cells are too narrow; their
+distances from the estimate are stretched by t_{n-p} / z, as a t-interval stretches a normal one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.analysis.laws.records import FormName
+from orchestrator.analysis.statistics import chi_square_quantile, normal_quantile, t_quantile
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+HUBER_DELTA = 1e-3
+"""Of the log loss; Hoffmann et al., appendix D.2."""
+MAX_EXPONENT = 3.0
+"""Beyond any exponent that was ever reported (0.05 to 0.6): a fit that gets here found a cliff, not a law."""
+SMALLEST_FLOOR = 1e-6
+"""E below this fraction of the lowest loss is zero."""
+START_EXPONENTS = (0.03, 0.07, 0.15, 0.3, 0.5, 0.8, 1.2)
+START_FLOORS = (0.02, 0.3, 0.6, 0.85)
+"""E as a fraction of the lowest loss."""
+DESCENT_STEPS = 200
+CHI_STEPS = 200
+"""In which the error of a standard error is taken."""
+TOLERANCE = 1e-7
+"""A member is done when its objective falls by less than this fraction, …"""
+SMALLEST_STEP = 1e-7
+"""… or does not fall along a step as short as this, in units of a logarithm or an exponent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One family of curves: which terms the sum has."""
+
+    name: FormName
+    formula: str
+    floor: bool
+    """Whether E is a term."""
+    variables: tuple[int, ...]
+    """The variable of each power-law term: 0 is N, 1 is D."""
+
+    def size(self) -> int:
+        """How many coefficients it has."""
+        return self.floor + 2 * len(self.variables)
+
+
+FORMS: dict[FormName, Form] = {
+    "n": Form(name="n", formula="L = E + A N^-alpha", floor=True, variables=(0,)),
+    "n0": Form(name="n0", formula="L = A N^-alpha", floor=False, variables=(0,)),
+    "d": Form(name="d", formula="L = E + B D^-beta", floor=True, variables=(1,)),
+    "d0": Form(name="d0", formula="L = B D^-beta", floor=False, variables=(1,)),
+    "nd": Form(name="nd", formula="L = E + A N^-alpha + B D^-beta", floor=True, variables=(0, 1)),
+}
+LETTERS = (("A", "alpha"), ("B", "beta"))
+"""What the coefficient and the exponent of N and of D are called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observations:
+    """The cells that a law is fitted to: arrays of length n."""
+
+    parameters: Array
+    tokens: Array
+    losses: Array
+    """Final validation loss in nats, the mean over the cell's seeds; positive."""
+
+    def logs(self) -> Array:
+        """n × 2: log N and log D."""
+        return np.log(np.stack([self.parameters, self.tokens], axis=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """A fitted form; `theta` has log coefficients (of centred variables), then exponents."""
+
+    form: Form
+    theta: Array
+    """(..., p): one law, or one for each bootstrap draw."""
+    centre: Array
+    """Means of log N and log D that the variables are centred by."""
+
+    def coefficients(self) -> dict[str, Array]:
+        """E, A, alpha, B, beta, as far as the form has them, in nats, parameters and tokens."""
+        terms = self.form.floor + len(self.form.variables)
+        found: dict[str, Array] = {"E": np.exp(self.theta[..., 0])} if self.form.floor else {}
+        for position, variable in enumerate(self.form.variables):
+            coefficient, exponent = LETTERS[variable]
+            gamma = self.theta[..., terms + position]
+            log_coefficient = self.theta[..., self.form.floor + position] + gamma * self.centre[variable]
+            found[coefficient] = np.exp(log_coefficient)
+            found[exponent] = gamma
+        return found
+
+    def losses(self, parameters: float, tokens: float) -> Array:
+        """The predicted loss at N and D, for each member of the batch."""
+        x = _variables(self.form, np.log([[parameters, tokens]]) - self.centre)
+        return np.exp(_log_losses(self.form, self.theta, x)[..., 0])
+
+
+def fit(form: Form, cells: Observations) -> Law:
+    """The law that fits the cells best. Raises `ValueError` for a loss that is not positive and finite."""
+    if not (np.isfinite(cells.losses).all() and (cells.losses > 0).all()):
+        raise ValueError("a scaling law is fitted to the logarithms of losses; leave out those that are not positive")
+    centre = cells.logs().mean(axis=0)
+    x, y = _variables(form, cells.logs() - centre), np.log(cells.losses)
+    descended = descend(form, _starts(form, cells.losses), x, np.broadcast_to(y, (1, y.size)))
+    best = descended[int(np.argmin(_objective(form, descended, x, y)))]
+    return Law(form=form, theta=_polished(form, best, x, y), centre=centre)
+
+
+def bootstrap(law: Law, cells: Observations, mixtures: Array) -> Law:
+    """The laws of bootstrap samples: `mixtures` (draws × n × n), standard normal, says how much of whose residual each
+    cell gets in each draw.
+
+    Two optimizers with the same cells and the same mixtures are drawn as pairs.
+    """
+    x, y = _variables(law.form, cells.logs() - law.centre), np.log(cells.losses)
+    fitted = _log_losses(law.form, law.theta, x)
+    samples = fitted + mixtures @ (y - fitted) / np.sqrt(max(y.size - law.form.size(), 1))
+    starts = np.broadcast_to(law.theta, (len(mixtures), law.theta.size))
+    return Law(form=law.form, theta=descend(law.form, starts, x, samples), centre=law.centre)
+
+
+def stretched_interval(estimate: float, draws: Array, degrees: int) -> tuple[float, float] | None:
+    """The 95 % interval from bootstrap draws, for `degrees` = n - p degrees of freedom; None without any."""
+    if degrees < 1 or not np.isfinite(draws).all():
+        return None
+    low, high = np.quantile(draws, [0.025, 0.975])
+    stretch = t_quantile(degrees, 0.975) / normal_quantile(0.975)
+    return float(estimate + stretch * (low - estimate)), float(estimate + stretch * (high - estimate))
+
+
+def simultaneous_intervals(
+    estimates: Array, draws: Array, degrees: int
+) -> list[tuple[float, float] | tuple[None, None]]:
+    """95 % intervals of k quantities that hold together: estimates k, draws k × B. The half-width is as many standard
+    errors as the largest deviation of 95 % of the draws, were each draw's standard error as uncertain as `degrees` say
+    (for k = 1 Student's t); None without degrees."""
+    if degrees < 1 or not np.isfinite(draws).all():
+        return [(None, None)] * len(estimates)
+    spread = np.std(draws, axis=1, ddof=1)
+    deviations = np.abs(draws - estimates[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
+    shares = (np.arange(CHI_STEPS) + 0.5) / CHI_STEPS
+    errors = np.sqrt([chi_square_quantile(degrees, share) / degrees for share in shares])
+    half = float(np.quantile(deviations.max(axis=0)[:, None] / errors, 0.95)) * spread
+    return [(float(value - by), float(value + by)) for value, by in zip(estimates, half, strict=True)]
+
+
+def spread_of(draws: Array) -> float | None:
+    """The bootstrap's standard error; None where the draws have none, or not all are finite."""
+    spread = float(np.std(draws, ddof=1)) if draws.size > 1 else 0.0
+    return spread if np.isfinite(spread) and spread > 0 else None
+
+
+def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
+    """D_eff: the tokens with which this law reaches `loss` at N; infinite where no amount does. One for each member,
+    whose losses may be its own.
+
+    Marin's data efficiency (Wen et al., "Fantastic Pretraining Optimizers and Where to Find Them", arXiv 2509.02046) is
+    D_eff / D, with the baseline's law and the loss that another optimizer reaches with D tokens. Raises `ValueError`
+    for a form without D.
+    """
+    if 1 not in law.form.variables:
+        raise ValueError(f"{law.form.formula} says nothing of tokens; fit a form with D")
+    found = law.coefficients()
+    floor = found.get("E", np.zeros(law.theta.shape[:-1]))
+    size_term = found["A"] * parameters ** -found["alpha"] if "A" in found else 0.0
+    left = loss - floor - size_term
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        tokens = (found["B"] / left) ** (1 / found["beta"])
+    return np.where((left > 0) & (found["beta"] > 0), tokens, np.inf)
+
+
+# The model and its descent. B: members of a batch, n: cells, K: terms, p: coefficients.
+
+
+def descend(form: Form, theta: Array, x: Array, y: Array) -> Array:
+    """Minimise each member's Huber objective from its start: theta B × p, x n × K, y B × n (or 1 × n). Returns B × p.
+
+    Levenberg-Marquardt on weighted least squares: a residual beyond delta weighs delta / |r|, which has the gradient of
+    Huber's loss. A step that does not lower a member's objective is not taken, and its damping grows.
+    """
+    theta = _bounded(form, np.array(theta, dtype=np.float64), y)
+    y = np.broadcast_to(y, (len(theta), y.shape[1]))
+    damping, value = np.full(len(theta), 1e-2), _objective(form, theta, x, y)
+    active = np.arange(len(theta))
+    for _ in range(DESCENT_STEPS):
+        step = _step(form, theta[active], x, y[active], damping[active])
+        trial = _bounded(form, theta[active] - step, y)
+        trial_value = _objective(form, trial, x, y[active])
+        gain = value[active] - trial_value
+        better = gain > 0
+        theta[active[better]], value[active[better]] = trial[better], trial_value[better]
+        damping[active] = np.clip(damping[active] * np.where(better, 0.2, 4.0), 1e-12, 1e12)
+        done = np.where(better, gain < TOLERANCE * value[active], np.abs(step).max(axis=1) < SMALLEST_STEP)
+        active = active[~done]
+        if not active.size:
+            break
+    return theta
+
+
+def _step(form: Form, theta: Array, x: Array, y: Array, damping: Array) -> Array:
+    log_losses, jacobian = _with_jacobian(form, theta, x)
+    residuals = log_losses - y
+    weights = HUBER_DELTA / np.maximum(np.abs(residuals), HUBER_DELTA)
+    weighted = jacobian * weights[..., None]
+    normal = np.swapaxes(weighted, 1, 2) @ jacobian
+    gradient = np.einsum("bnp,bn->bp", weighted, residuals)
+    diagonal = np.einsum("bpp->bp", normal)
+    diagonal += damping[:, None] * (diagonal + 1e-9 * diagonal.max(axis=1, keepdims=True)) + 1e-30
+    step: Array = np.linalg.solve(normal, gradient[..., None])[..., 0]
+    return step
+
+
+def _with_jacobian(form: Form, theta: Array, x: Array) -> tuple[Array, Array]:
+    """Log losses B × n, and their derivatives B × n × p."""
+    terms = _terms(form, theta, x)
+    log_losses = _lse(terms)
+    shares = np.exp(terms - log_losses[..., None])
+    powers = shares[..., form.floor :]
+    return log_losses, np.concatenate([shares, -powers * x[:, form.floor :]], axis=-1)
+
+
+def _terms(form: Form, theta: Array, x: Array) -> Array:
+    """The logarithm of each term: ... × n × K."""
+    count = x.shape[1]
+    terms = np.repeat(theta[..., None, :count], len(x), axis=-2)
+    terms[..., form.floor :] -= theta[..., None, count:] * x[:, form.floor :]
+    return terms
+
+
+def _lse(terms: Array) -> Array:
+    largest = terms.max(axis=-1)
+    total: Array = largest + np.log(np.exp(terms - largest[..., None]).sum(axis=-1))
+    return total
+
+
+def _log_losses(form: Form, theta: Array, x: Array) -> Array:
+    return _lse(_terms(form, theta, x))
+
+
+def _objective(form: Form, theta: Array, x: Array, y: Array) -> Array:
+    """Huber's loss of the log residuals, summed over the cells: one for each member."""
+    size = np.abs(_log_losses(form, theta, x) - y)
+    small = np.minimum(size, HUBER_DELTA)
+    total: Array = (small * (size - small / 2)).sum(axis=-1)
+    return total
+
+
+def _variables(form: Form, centred: Array) -> Array:
+    """n × K: the variable of each term; 0 for E."""
+    columns = [np.zeros(len(centred))] * form.floor + [centred[:, variable] for variable in form.variables]
+    return np.stack(columns, axis=1)
+
+
+def _bounded(form: Form, theta: Array, y: Array) -> Array:
+    """Keep exponents within their bounds, and E above what counts as zero: below, nothing would change any more."""
+    terms = form.floor + len(form.variables)
+    theta[..., terms:] = np.clip(theta[..., terms:], -MAX_EXPONENT, MAX_EXPONENT)
+    if form.floor:
+        theta[..., 0] = np.maximum(theta[..., 0], y.min() + np.log(SMALLEST_FLOOR))
+    return theta
+
+
+def _starts(form: Form, losses: Array) -> Array:
+    """Every combination of exponents and of E; the coefficients follow, since variables are centred."""
+    floors = START_FLOORS if form.floor else (0.0,)
+    exponents = np.stack(np.meshgrid(*[START_EXPONENTS] * len(form.variables)), axis=-1).reshape(
+        -1, len(form.variables)
+    )
+    starts = []
+    for fraction in floors:
+        floor = fraction * losses.min()
+        share = (losses.mean() - floor) / len(form.variables)
+        logs = [*([np.log(floor)] if form.floor else []), *[np.log(share)] * len(form.variables)]
+        starts.append(np.concatenate([np.tile(logs, (len(exponents), 1)), exponents], axis=1))
+    return np.concatenate(starts)
+
+
+def _polished(form: Form, theta: Array, x: Array, y: Array) -> Array:
+    """The same minimum by L-BFGS, as Hoffmann et al. find it, where that is lower still."""
+    from scipy.optimize import minimize  # 0.2 s of import that only a fit needs
+
+    def value_and_gradient(at: Array) -> tuple[float, Array]:
+        log_losses, jacobian = _with_jacobian(form, at[None], x)
+        residuals = log_losses[0] - y
+        gradient = jacobian[0].T @ np.clip(residuals, -HUBER_DELTA, HUBER_DELTA)
+        return float(_objective(form, at, x, y)), gradient
+
+    found = minimize(value_and_gradient, theta, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-12})
+    better = np.isfinite(found.fun) and found.fun < _objective(form, theta, x, y)
+    return _bounded(form, np.asarray(found.x), y) if better else theta

@@ -1,0 +1,168 @@
+"""Scaling-law fits as records: what was fitted, how sure it is, and a verdict in a sentence."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.records import Tested
+from worker.records.result import Record
+
+FormName = Literal["n", "n0", "d", "d0", "nd"]
+"""The forms that `orchestrator/analysis/laws/model.py` fits, which says what each is."""
+
+
+class Estimate(Record):
+    """A fitted quantity with its 95 % bootstrap interval; the bounds are null where there are too few cells for one."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class ScalingPoint(Record):
+    """A cell: the runs of one candidate at one model size and token budget. A law counts it once."""
+
+    parameters: int
+    tokens: int
+    loss: float
+    """Mean final validation loss, nats."""
+    n: int = Field(ge=1)
+    """Seeds."""
+    fitted: float | None = None
+    """The law's loss there; null where nothing could be fitted."""
+
+
+class MemoryPrediction(Record):
+    """What training at a size keeps at the least; activations, which depend on the batch, come on top."""
+
+    parameter_bytes: int
+    gradient_bytes: int
+    state_bytes: Estimate
+    """Of the optimizer: to the byte where `exact`, else from the states of the trained sizes."""
+    exact: bool
+
+    def total(self) -> Estimate:
+        """Parameters, gradients and state together."""
+        rest = self.parameter_bytes + self.gradient_bytes
+        low, high = self.state_bytes.low, self.state_bytes.high
+        return Estimate(
+            value=rest + self.state_bytes.value,
+            low=None if low is None else rest + low,
+            high=None if high is None else rest + high,
+        )
+
+
+class Prediction(Record):
+    """The law's loss at a size and budget. The interval is the curve's, not that of one more run."""
+
+    parameters: int
+    tokens: int
+    loss: Estimate
+    model: str | None = None
+    """The model of that size, where one was asked for by name."""
+    memory: MemoryPrediction | None = None
+    """Null where no run has told how much state there is."""
+
+
+class CurvePoint(Record):
+    """The law at one place."""
+
+    parameters: int
+    tokens: int
+    loss: Estimate
+
+
+class LawCurve(Record):
+    """The law along the sizes that were trained, and beyond."""
+
+    label: str
+    """Which budget it is for; empty where there is one curve only."""
+    points: tuple[CurvePoint, ...]
+
+
+class HeldOut(Record):
+    """The largest models left out, and predicted by a law that was fitted to the others."""
+
+    parameters: int
+    measured: float
+    predicted: Estimate
+    error: float
+    """Predicted minus measured, nats."""
+
+
+class ExponentDifference(Tested):
+    """An exponent against the baseline's, for the hypothesis that they are equal; one of all candidates and exponents
+    of the report."""
+
+    exponent: str
+    difference: Estimate
+
+
+class LossDifference(Record):
+    """The law's loss minus the baseline's at a size that both were trained at; negative is better."""
+
+    parameters: int
+    tokens: int
+    difference: Estimate
+    """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %."""
+
+
+class Drift(Tested):
+    """How the difference to the baseline changes from the smallest size to the largest, by both laws; for the
+    hypothesis that it is the same at both, one of all candidates of the report."""
+
+    change: Estimate
+    """Nats, difference at the largest minus difference at the smallest: above zero the candidate loses ground."""
+
+
+class DataEfficiency(Record):
+    """How much data the baseline would need for a candidate's loss, both by their laws, as a multiple of what that one
+    had. The interval has the errors of both laws."""
+
+    parameters: int
+    tokens: int
+    ratio: float | None
+    """D_eff / D; null where the baseline's law never gets there, whatever the data."""
+    low: float | None
+    high: float | None
+
+
+class CandidateFit(Record):
+    """The scaling law of one candidate."""
+
+    candidate: str
+    title: str
+    is_baseline: bool
+    points: tuple[ScalingPoint, ...]
+    coefficients: dict[str, Estimate]
+    """E, A and alpha, B and beta, in nats, parameters and tokens; empty where nothing could be fitted."""
+    no_law: str | None = None
+    """Why what was fitted is no law, and predicts nothing; null where it is one, or nothing was fitted."""
+    relative_error: float | None
+    """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
+    held_out: HeldOut | None
+    """Null where the law needs the largest models."""
+    predictions: tuple[Prediction, ...]
+    against_baseline: tuple[ExponentDifference, ...]
+    loss_differences: tuple[LossDifference, ...] = ()
+    """To the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that both have there;
+    empty without both laws."""
+    drift: Drift | None = None
+    """Null without both laws."""
+    data_efficiency: tuple[DataEfficiency, ...]
+    curves: tuple[LawCurve, ...] = ()
+    verdict: str
+    """One sentence or a few."""
+
+
+class FitReport(Record):
+    """The scaling laws of all candidates of some experiments."""
+
+    experiments: tuple[str, ...]
+    form: FormName
+    formula: str
+    baseline: str
+    draws: int
+    """Bootstrap draws behind every interval."""
+    fits: tuple[CandidateFit, ...]
+    notes: tuple[str, ...]

@@ -1,0 +1,54 @@
+"""What a law is asked to predict: a model of the catalog, or a number of parameters. Pure."""
+
+from typing import NamedTuple
+
+from worker.catalog import datasets as data_catalog
+from worker.catalog import presets
+from worker.catalog.presets import parameter_count
+
+LARGEST = 1e15
+"""Parameters; beyond any model that there will be."""
+
+
+class Target(NamedTuple):
+    """A size and a budget to predict the loss at."""
+
+    parameters: int
+    tokens: int | None = None
+    """None: as many for each parameter as the largest model had."""
+    model: str | None = None
+    """The preset that has this size."""
+
+
+def is_target(text: str) -> str:
+    """The text, where it names a model or a number of parameters; raises `ValueError` where it does not."""
+    if text in presets.names():
+        return text
+    try:
+        parameters = float(text)
+    except ValueError:
+        parameters = 0.0
+    if not 1 <= parameters <= LARGEST:
+        raise ValueError(f"must be a number of parameters from 1 to 1e15, or one of {', '.join(presets.names())}")
+    return text
+
+
+def target(text: str, tokenizer: str) -> Target:
+    """What a text means for experiments with that tokenizer."""
+    if is_target(text) not in presets.names():
+        return Target(round(float(text)))
+    vocabulary = data_catalog.vocabulary_size(tokenizer)
+    return Target(parameter_count(presets.preset(text), vocabulary), None, text)
+
+
+def larger_presets(models: set[str], tokenizer: str, most: int = 2) -> tuple[str, ...]:
+    """The next larger models of the catalog, of the family of the largest one that was trained."""
+    vocabulary = data_catalog.vocabulary_size(tokenizer)
+    sizes = {each.name: parameter_count(each, vocabulary) for each in presets.PRESETS}
+    known = [name for name in models if name in sizes]
+    if not known:
+        return ()
+    largest = max(known, key=sizes.__getitem__)
+    family = presets.preset(largest).family
+    above = [each for each in presets.PRESETS if each.family == family and sizes[each.name] > sizes[largest]]
+    return tuple(each.name for each in sorted(above, key=lambda each: sizes[each.name]))[:most]

@@ -1,0 +1,185 @@
+"""The words of a scaling-law fit: what was found, or why it cannot be said; never more than the interval supports."""
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.analysis.laws.model import MAX_EXPONENT, Form
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, ScalingPoint
+from orchestrator.analysis.laws.targets import Target
+from orchestrator.analysis.statistics import SIGNIFICANCE
+from orchestrator.analysis.verdicts import p_text, signed
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import ExperimentRecord
+
+FAIR_SPAN = 10.0
+"""Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
+ROUNDED_EXPONENT = 1e-9
+"""An exponent below this is the rounding of losses that are all equal."""
+MOST_NAMED = 3
+"""Experiments that a note names; the others it counts."""
+FAIR_HELD_OUT = 0.01
+"""Nats. Tuned optimizers differ by 0.002 to 0.013 (Wen et al., arXiv 2509.02046): a law that misses by more decides
+nothing between them."""
+
+
+def too_few(points: Sequence[ScalingPoint], form: Form) -> str | None:
+    """Why these points cannot be fitted, as a sentence; None where they can."""
+    names = ("model size", "token budget")
+    for variable in form.variables:
+        values = {(point.parameters, point.tokens)[variable] for point in points}
+        needed = 3 if len(form.variables) == 2 else form.size() + 1
+        if len(values) < needed:
+            have = f"{len(values)} {names[variable]}{'s' if len(values) != 1 else ''}"
+            return f"Not fitted: {have}; {form.formula} needs at least {needed}."
+    if len(points) <= form.size():
+        return f"Not fitted: {len(points)} points; {form.formula} needs at least {form.size() + 1}."
+    return None
+
+
+def fit_verdict(row: CandidateFit, form: Form) -> str:
+    """What the law says, its weaknesses first; or why there is none."""
+    if reason := too_few(row.points, form):
+        return reason
+    if row.no_law:
+        return f"No law found: {row.no_law}. Nothing is predicted."
+    sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_held_out(row)]
+    return " ".join(sentences)
+
+
+def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
+    """Why fitted coefficients are no scaling law, without a full stop; None where the loss is shown to fall."""
+    for name, noun in (("alpha", "size"), ("beta", "tokens")):
+        if (exponent := coefficients.get(name)) is None:
+            continue
+        if abs(exponent.value) >= MAX_EXPONENT:
+            return f"{name} is at its bound of {MAX_EXPONENT:g}, the points follow no power law"
+        if exponent.low is None or exponent.high is None:
+            return f"{name} = {exponent.value:.3f} has no interval, there are as many coefficients as sizes and budgets"
+        interval = f"{exponent.low:.3f} to {exponent.high:.3f}"
+        if exponent.high < -ROUNDED_EXPONENT:
+            return f"the loss rises with {noun}, {name} = {exponent.value:.3f} (95 % interval {interval})"
+        if exponent.low <= ROUNDED_EXPONENT:
+            return f"the 95 % interval of {name}, {interval}, spans zero, so the loss is not shown to fall with {noun}"
+    return None
+
+
+def fit_notes(
+    experiments: Sequence[ExperimentRecord],
+    rows: Sequence[CandidateFit],
+    form: Form,
+    *,
+    left_out: Mapping[str, int],
+    not_ended: Mapping[str, int],
+    unsaid: Sequence[Target],
+) -> tuple[str, ...]:
+    """What limits all the fits, the gravest first. Runs that were `left_out` or have `not_ended`, by candidate;
+    `unsaid`: what was asked for and is not predicted."""
+    return (
+        *_about_progress(experiments, left_out, not_ended),
+        *_about_sizes(unsaid),
+        *_about_workloads(experiments),
+        *_about_rates(experiments),
+        *_about_span(rows, form),
+        "Intervals: each size at each budget counts once, whatever its seeds; residual bootstrap, percentiles "
+        "stretched by t; they hold if the form does.",
+    )
+
+
+def _exponents(row: CandidateFit) -> list[str]:
+    found = []
+    for name in ("alpha", "beta"):
+        if (exponent := row.coefficients.get(name)) is not None:
+            found.append(f"{name} = {exponent.value:.3f} (95 % interval {exponent.low:.3f} to {exponent.high:.3f}).")
+    return found
+
+
+def _floor(row: CandidateFit) -> list[str]:
+    floor = row.coefficients.get("E")
+    if floor is None or floor.low is None or floor.low > 0:
+        return []
+    return ["The irreducible loss E is not told apart from zero by these sizes."]
+
+
+def _against_baseline(row: CandidateFit, form: Form) -> list[str]:
+    """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
+    if row.is_baseline:
+        return []
+    if row.drift is None or row.drift.p_value is None:
+        return ["It cannot be held against the baseline's: the runs that both have show no law of one of the two."]
+    first, last = row.loss_differences[0], row.loss_differences[-1]
+    small, large = (
+        f"{each.parameters:,} parameters" if 0 in form.variables else f"{each.tokens:,} tokens"
+        for each in (first, last)
+    )
+    at_both = f"{first.difference.value:+.4f} nats at {small}, {last.difference.value:+.4f} at {large}"
+    change, p = row.drift.change, row.drift.p_value
+    shown = "no drift shown" if p >= SIGNIFICANCE else "it loses ground" if change.value > 0 else "it gains ground"
+    interval = (
+        ""
+        if change.low is None or change.high is None
+        else f"95 % interval {signed(change.low)} to {signed(change.high)}, "
+    )
+    return [f"Against the baseline {at_both}: {shown}, {signed(change.value)} nats ({interval}{p_text(p)})."]
+
+
+def _held_out(row: CandidateFit) -> list[str]:
+    if row.held_out is None:
+        return ["Too few sizes to leave the largest one out: the law is not checked by a prediction."]
+    error = row.held_out.error
+    text = f"Without the largest it is predicted {abs(error):.4f} nats too {'high' if error > 0 else 'low'}"
+    return [f"{text}, more than optimizers differ by." if abs(error) > FAIR_HELD_OUT else f"{text}."]
+
+
+def _about_progress(
+    experiments: Sequence[ExperimentRecord], left_out: Mapping[str, int], not_ended: Mapping[str, int]
+) -> list[str]:
+    names = [each.name for each in experiments if not each.counts.done()]
+    shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+    found = [f"Not ended yet: {shown}; everything here may still change."] if names else []
+    if counts := _counts(not_ended):
+        found.append(f"Runs at the best learning rate that have not ended are not in it yet: {counts}.")
+    if counts := _counts(left_out):
+        found.append(f"Runs at the best learning rate that ended without a trained model were left out: {counts}.")
+    return found
+
+
+def _counts(by_title: Mapping[str, int]) -> str:
+    return ", ".join(f"{title} ({count})" for title, count in by_title.items() if count)
+
+
+def _about_sizes(unsaid: Sequence[Target]) -> list[str]:
+    if not unsaid:
+        return []
+    names = ", ".join(each.model or f"{each.parameters:,} parameters" for each in unsaid)
+    return [f"The law has no size in it, so it predicts nothing of other sizes: {names}."]
+
+
+def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:
+    workloads = [each.spec.workload for each in experiments]
+    found = []
+    if len({each.data.content_hash() for each in workloads}) > 1:
+        found.append("The experiments read different data or cut it differently: their losses are not on one scale.")
+    if len({each.evaluation.sequences for each in workloads}) > 1:
+        found.append("The experiments are evaluated on different numbers of sequences.")
+    return found
+
+
+def _about_rates(experiments: Sequence[ExperimentRecord]) -> list[str]:
+    """What a law that is fitted at rates from elsewhere does not say."""
+    specs = [each.spec for each in experiments if isinstance(each.spec, ComparisonSpec)]
+    origins = dict.fromkeys(origin for spec in specs if (origin := spec.origin_of_rates()) is not None)
+    return [f"{origin} An optimizer whose best rate moves with size is at a disadvantage." for origin in origins]
+
+
+def _about_span(rows: Sequence[CandidateFit], form: Form) -> list[str]:
+    points = [(point.parameters, point.tokens) for row in rows for point in row.points]
+    found = []
+    for variable in form.variables:
+        values = [point[variable] for point in points]
+        noun = ("model sizes", "token budgets")[variable]
+        if values and max(values) < FAIR_SPAN * min(values):
+            found.append(f"The {noun} span a factor of {max(values) / min(values):.3g}: too little for an exponent.")
+    if form.variables == (0,) and len({tokens for _, tokens in points}) > 1:
+        found.append("Tokens change with the model: alpha is the exponent of both together.")
+    if form.variables == (1,) and len({parameters for parameters, _ in points}) > 1:
+        found.append("The model changes with the tokens: beta is the exponent of both together.")
+    return found

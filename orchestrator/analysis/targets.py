@@ -1,0 +1,116 @@
+"""When a training reached a loss, which candidates nobody beats on both axes, and profiles over workloads.
+
+Pure functions on arrays, without a word of runs or tables:
+
+    first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
+    geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
+    pareto_front    lowest loss × fewest bytes
+    profile_scores  performance profiles, integrated              (Dolan and Moré, arXiv cs/0102001; AlgoPerf)
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from orchestrator.analysis.statistics import mean_interval
+from orchestrator.records import Interval
+
+LARGEST_TAU = 4.0
+"""AlgoPerf integrates profiles over tau in [1, 4]: who takes more than four times as long counts as not there."""
+
+
+def first_reached(positions: Sequence[float], losses: Sequence[float], target: float) -> float | None:
+    """The first position (steps, tokens, …; ascending) at which a curve is at or below `target`; None if it never is.
+
+    Between the evaluation above the target and the first one below, the curve is taken as a straight line: otherwise a
+    sparser evaluation would look slower. Losses that are not finite are evaluations that say nothing.
+    """
+    x, y = np.asarray(positions, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    finite = np.isfinite(y)
+    x, y = x[finite], y[finite]
+    below = np.flatnonzero(y <= target)
+    if not below.size:
+        return None
+    here = int(below[0])
+    if here == 0:
+        return float(x[0])
+    share = (y[here - 1] - target) / (y[here - 1] - y[here])
+    return float(x[here - 1] + share * (x[here] - x[here - 1]))
+
+
+def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
+    """The geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together with
+    those of all `comparisons`; None for anything else."""
+    if not ratios or min(ratios) <= 0:
+        return None
+    logs = mean_interval(np.log(ratios).tolist(), comparisons)
+    if logs is None:
+        return None
+    with np.errstate(over="ignore"):
+        mean, low, high = (None if each is None else float(np.exp(each)) for each in (logs.mean, logs.low, logs.high))
+    if mean is None or not np.isfinite(mean):
+        return None
+    bounded = high is not None and bool(np.isfinite(high))
+    return Interval(mean=mean, low=low if bounded else None, high=high if bounded else None, n=logs.n)
+
+
+def leaves_out_one(ratio: Interval) -> bool:
+    """Whether a ratio is shown to be another than 1."""
+    return ratio.low is not None and ratio.high is not None and (ratio.low > 1 or ratio.high < 1)
+
+
+def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ...]:
+    """Which of the points (loss, bytes) no other one beats: none is as low on both and lower on one.
+
+    None is a candidate without a figure: it is not on the front and beats nobody.
+    """
+    known = [point for point in points if point is not None]
+
+    def beaten(point: tuple[float, float]) -> bool:
+        return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in known)
+
+    return tuple(point is not None and not beaten(point) for point in points)
+
+
+def profile(ratios: Sequence[float], tau: float) -> float:
+    """The share of workloads that a candidate finishes within `tau` times the fastest one's time."""
+    return float(np.mean(np.asarray(ratios, dtype=np.float64) <= tau)) if ratios else 0.0
+
+
+def profile_scores(times: Mapping[str, Sequence[float | None]], largest_tau: float = LARGEST_TAU) -> dict[str, float]:
+    """Each candidate's performance profile, integrated over tau in [1, largest_tau] and divided by its width: 0 to 1.
+
+    `times[candidate][w]` is the time to target on workload w; None where the target was not reached. A workload on
+    which nobody reached it counts for nobody, and stays in the denominator. The integral is exact: a workload with a
+    ratio r to the fastest adds (largest_tau - r) / (largest_tau - 1). Raises `ValueError` for rows of different
+    lengths.
+    """
+    sizes = {len(row) for row in times.values()}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"every candidate needs one time per workload, got rows of {sorted(sizes)}; give None for none"
+        )
+    return {
+        name: sum(max(0.0, largest_tau - ratio) for ratio in ratios) / (largest_tau - 1) / len(ratios)
+        if ratios
+        else 0.0
+        for name, ratios in time_ratios(times).items()
+    }
+
+
+def time_ratios(times: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]]:
+    """Each time by the fastest candidate's on the same workload; infinite where the target was not reached."""
+    rows = {name: [np.inf if each is None else each for each in row] for name, row in times.items()}
+    fastest = [min(column) for column in zip(*rows.values(), strict=True)]
+    return {
+        name: tuple(_ratio(each, best) for each, best in zip(row, fastest, strict=True)) for name, row in rows.items()
+    }
+
+
+def _ratio(time: float, fastest: float) -> float:
+    """`time / fastest`; who is as fast as the fastest has 1, even where that is no time at all."""
+    if not np.isfinite(time):
+        return float("inf")
+    if time == fastest:
+        return 1.0
+    return time / fastest if fastest > 0 else float("inf")

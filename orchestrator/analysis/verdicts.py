@@ -1,0 +1,319 @@
+"""The words of a comparison: a conclusion on each candidate, its sentence, and notes on what a fair reader must know.
+
+A conclusion never says more than the interval supports: better or worse is who has an interval without zero. Sentences
+are made of it last, and nobody reads them back; numbers in them are rounded to the side on which they lie.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from orchestrator.analysis.statistics import SIGNIFICANCE
+from orchestrator.jobs import TERMINAL, Outcome, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import CandidateRow, Conclusion, Difference, LearningRateRow, RunRecord
+from worker.records.result import Result, Verdict
+
+FAIR_SEEDS = 3
+"""Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
+TINY_PARAMETERS = 10_000_000
+"""Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
+
+
+def conclusion(row: CandidateRow, baseline: CandidateRow) -> Conclusion:
+    """What the figures of a candidate say, held against the baseline's."""
+    best = row.best()
+    if best is None or row.val_loss is None:
+        return Conclusion.NO_LOSS
+    if _lost_seeds(best):
+        return Conclusion.UNSTABLE
+    if row.is_baseline:
+        return Conclusion.BASELINE
+    if row.difference is None:
+        return Conclusion.NOT_COMPARED
+    if _planned_rates(row) != _planned_rates(baseline):
+        return Conclusion.UNEQUALLY_TUNED
+    if not row.difference.decides():
+        return Conclusion.UNDECIDED
+    return Conclusion.BETTER if row.difference.mean < 0 else Conclusion.WORSE
+
+
+def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
+    """The conclusion on a candidate as a sentence; `unit` follows a loss: " nats", or nothing."""
+    best, found = row.best(), row.difference
+    match row.conclusion:
+        case Conclusion.UNSTABLE if best is not None:
+            return f"No stable learning rate: at the best one, {best.lr:g}, {_lost_seeds(best)}."
+        case Conclusion.BASELINE if best is not None:
+            return f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
+        case Conclusion.UNEQUALLY_TUNED if found is not None:
+            return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
+        case Conclusion.BETTER | Conclusion.WORSE | Conclusion.UNDECIDED if found is not None:
+            return _difference(found, baseline.title, unit)
+        case Conclusion.NOT_COMPARED:
+            return _not_compared(baseline)
+    return _no_loss(row)
+
+
+def signed(value: float) -> str:
+    """A difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
+    digits = 4
+    if value and abs(value) < 0.5e-4:
+        digits = math.ceil(-math.log10(abs(value)))
+    return f"{value:+.{digits}f}" if digits <= 9 else f"{value:+.0e}"
+
+
+def p_text(value: float) -> str:
+    """`p = 0.034`, `p < 0.001`; with as many digits as it takes to see on which side of 0.05 it lies."""
+    if value < 0.001:
+        return "p < 0.001"
+    digits = 2
+    while (float(f"{value:.{digits}g}") < SIGNIFICANCE) != (value < SIGNIFICANCE):
+        digits += 1
+    return f"p = {value:.{digits}g}"
+
+
+def notes(
+    spec: ComparisonSpec,
+    runs: Sequence[RunRecord],
+    rows: Sequence[CandidateRow],
+    overtaken: Mapping[str, float] | None = None,
+) -> tuple[str, ...]:
+    """What limits the answer, the gravest first. `overtaken`: for each candidate whose grid is led by another rate now
+    than that of its final runs, that other rate."""
+    results = [run.result for run in runs if run.result]
+    found = (
+        *_about_progress(runs, rows),
+        *_about_losses(rows),
+        *_about_seeds(spec, rows),
+        *_about_grid(spec, rows),
+        *_about_overtaken(rows, overtaken or {}),
+        *_about_measurement(results),
+        *_about_peaks(rows),
+        *_about_micro_batches(spec, runs, rows),
+    )
+    return tuple(found)
+
+
+# Verdicts
+
+
+def _planned_rates(row: CandidateRow) -> int:
+    """The size of the grid before its edge was followed: that rule is the same for all and favours nobody."""
+    return len(row.learning_rates) - row.extended_rates
+
+
+def _no_loss(row: CandidateRow) -> str:
+    if not any(rate.runs_ended for rate in row.learning_rates):
+        return "No run has ended yet."
+    if row.best_lr is not None and row.final is None and row.tuning:
+        return _still_tuning(row)
+    if row.best_lr is not None and row.final is not None and row.final.runs_ended == 0:
+        return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count has ended yet."
+    if row.verdicts:
+        counts = ", ".join(f"{count} {_VERBS[kind]}" for kind, count in sorted(row.outcomes.items()))
+        return f"No finite validation loss at any learning rate: {counts}."
+    return "No run has ended with a result yet."
+
+
+def _still_tuning(row: CandidateRow) -> str:
+    ended = sum(rate.runs_ended for rate in row.learning_rates)
+    total = sum(rate.runs_total for rate in row.learning_rates)
+    return f"Tuning: {ended} of {total} runs have ended, the best learning rate so far is {row.best_lr:g}."
+
+
+def _lost_seeds(best: LearningRateRow) -> str | None:
+    """How many seeds gave no trained model, where that forbids to compare the mean over the others."""
+    if best.diverged:
+        return f"{best.diverged} of {best.runs_total} seeds diverged"
+    if best.out_of_memory:
+        return f"{best.out_of_memory} of {best.runs_total} seeds ran out of memory"
+    return None
+
+
+def _not_compared(baseline: CandidateRow) -> str:
+    best = baseline.best()
+    if baseline.val_loss is None or best is None:
+        return f"Not compared: {baseline.title}, the baseline, has no finite validation loss."
+    if lost := _lost_seeds(best):
+        return f"Not compared: {lost} for {baseline.title}, the baseline."
+    return f"Not compared: no seed has a loss both here and for {baseline.title}, the baseline."
+
+
+def _difference(found: Difference, baseline: str, unit: str) -> str:
+    gap = f"{signed(abs(found.mean))[1:]}{unit}"
+    side = "below" if found.mean < 0 else "above"
+    if found.p_value is None or found.low is None or found.high is None:
+        return _untested(found, f"{gap} {side} {baseline}")
+    interval = "95 % interval" if found.comparisons == 1 else "simultaneous 95 % interval"
+    evidence = f"{interval} {signed(found.low)} to {signed(found.high)}, n = {found.n}, {p_text(found.p_value)}"
+    if found.decides():
+        return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap} ({evidence})."
+    return f"No difference to {baseline} shown: {gap} {side} it on average ({evidence})."
+
+
+def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, unit: str) -> str:
+    """More tries find a lower minimum by chance alone, so that no test of the two minima is fair."""
+    gap = f"{signed(abs(found.mean))[1:]}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
+    return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
+
+
+def _untested(found: Difference, measured: str) -> str:
+    if found.n == 1:
+        return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
+    if found.mean == 0:
+        return f"No difference shown: the same loss on all {found.n} common seeds."
+    return f"No difference shown: {measured} by the same amount on all {found.n} seeds, without spread to test by."
+
+
+def _loss(row: CandidateRow, unit: str) -> str:
+    assert row.val_loss is not None
+    half = row.val_loss.half_width()
+    spread = "" if half is None else f" ± {half:.4f}"
+    return f"{row.val_loss.mean:.4f}{spread}{unit} (n = {row.val_loss.n})"
+
+
+# Notes
+
+
+def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
+    open_runs = sum(run.status not in TERMINAL for run in runs)
+    if open_runs:
+        yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
+    if open_runs and (tuning := [row.title for row in rows if row.tuning]):
+        yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
+    if count := sum(run.damaged is not None for run in runs):
+        yield (
+            f"{_plural(count, 'run')} cannot be read in full: what is stored is damaged, and a damaged result does "
+            "not count; `adapm-bench db check` names all of it."
+        )
+    for status in (RunStatus.FAILED, RunStatus.CANCELLED):
+        if count := sum(run.status is status for run in runs):
+            yield f"{_plural(count, 'run')} {status} and without a result."
+
+
+def _about_losses(rows: Iterable[CandidateRow]) -> Iterator[str]:
+    for row in rows:
+        for kind in (Outcome.DIVERGED, Outcome.OUT_OF_MEMORY):
+            if count := row.outcomes.get(kind, 0):
+                yield f"{row.title}: {_plural(count, 'run')} {_VERBS[kind]}; rates with such a seed rank last."
+
+
+def _ranks_first_by_seeds(row: CandidateRow, other: CandidateRow) -> bool:
+    """Whether a row stands before another one, of which all seeds that ended were trained, for its seeds alone."""
+    if row.val_loss is None or other.val_loss is None or set(other.verdicts) - {Verdict.CONVERGED}:
+        return False
+    return other.val_loss.mean < row.val_loss.mean and other.val_loss.n < row.val_loss.n
+
+
+def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+    if len(spec.seeds) < FAIR_SEEDS:
+        yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
+    for row in rows:
+        if row.val_loss is not None and row.val_loss.n < len(spec.seeds):
+            seeds = _plural(len(spec.seeds), "seed")
+            yield f"{row.title} has {row.val_loss.n} of its {seeds} at its best learning rate."
+    for place, row in enumerate(rows):
+        if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
+            yield f"{row.title} has a lower mean than who ranks before it, of fewer seeds: all seeds rank before some."
+    baseline = next(row for row in rows if row.is_baseline)
+    for row in rows:
+        if row.difference is None or row.val_loss is None or baseline.val_loss is None:
+            continue
+        if row.difference.n < max(row.val_loss.n, baseline.val_loss.n):
+            yield f"{row.title} and {baseline.title} are paired over {_plural(row.difference.n, 'common seed')} only."
+    comparisons = len(rows) - 1
+    if comparisons > 1 and any(row.difference is not None and row.difference.p_value is not None for row in rows):
+        yield (
+            f"The intervals of all {comparisons} differences hold together with 95 %; p-values are corrected alike "
+            "(Bonferroni)."
+        )
+
+
+def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+    if (origin := spec.origin_of_rates()) is not None:
+        yield origin
+    if spec.tuning:
+        chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
+        yield f"Learning rates were chosen on {chosen} {_listed(spec.tuning.seeds)}; the losses are of other seeds."
+    extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
+    if extended:
+        yield f"Grids extended beyond their edge, where the best learning rate lay: {', '.join(extended)}."
+    at_edge = [f"{row.title} ({row.best_lr:g})" for row in rows if row.edge_of_grid]
+    if at_edge:
+        yield f"Best learning rate at the edge of the grid, a better one may lie outside: {', '.join(at_edge)}."
+    if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1:
+        yield "The candidates have grids of different sizes: they are not tuned equally."
+
+
+def _about_overtaken(rows: Iterable[CandidateRow], overtaken: Mapping[str, float]) -> Iterator[str]:
+    for row in rows:
+        if row.candidate in overtaken and row.final is not None:
+            yield (
+                f"{row.title} is judged at lr {row.final.lr:g}, which led its grid when the final runs were chosen; "
+                f"runs that ended later put {overtaken[row.candidate]:g} ahead."
+            )
+
+
+def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
+    if not results:
+        return
+    largest = max(result.parameters for result in results)
+    if largest < TINY_PARAMETERS:
+        size = f"{largest / 1e6:.1f} M" if largest >= 100_000 else f"{largest:,}"
+        yield f"A model of {size} parameters: no evidence for large models."
+    environments = {(result.environment.device, result.environment.device_name) for result in results}
+    if any(device == "cpu" for device, _ in environments):
+        yield "Measured on a CPU: device-hours are hours of a CPU run, not GPU-hours."
+    if len(environments) > 1:
+        yield "Measured on several kinds of device: times and memory do not compare."
+    if len({result.data_hash for result in results}) > 1:
+        yield "The runs did not read the same data: their losses do not compare."
+
+
+def _about_peaks(rows: Iterable[CandidateRow]) -> Iterator[str]:
+    for row in rows:
+        if row.peak_memory_note is not None:
+            yield f"{row.title} has no peak memory: {row.peak_memory_note}."
+
+
+def _about_micro_batches(
+    spec: ComparisonSpec, runs: Iterable[RunRecord], rows: Iterable[CandidateRow]
+) -> Iterator[str]:
+    """Where results were not measured with the micro-batch that was asked for, or not all with the same one."""
+    by_candidate: dict[str, set[int]] = {}
+    for run in runs:
+        if run.result is not None and run.result.micro_batch_sequences is not None:
+            by_candidate.setdefault(run.candidate, set()).add(run.result.micro_batch_sequences)
+    sizes = {size for found in by_candidate.values() for size in found}
+    if len(sizes) > 1:
+        each = "; ".join(
+            f"{row.title}: {_listed(sorted(by_candidate[row.candidate]))}"
+            for row in rows
+            if row.candidate in by_candidate
+        )
+        yield (
+            f"Measured with different micro-batches (sequences of {each}): memory and times do not compare; "
+            "losses do, but for rounding."
+        )
+    share = spec.workload.budget.batch_sequences // spec.resources.crew_size()
+    asked = spec.workload.execution.micro_batch_sequences or share
+    if len(sizes) == 1 and asked not in ("auto", *sizes):
+        yield f"All runs took micro-batches of {_listed(sizes)} instead of {asked}, for which memory did not suffice."
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+_VERBS = {
+    Outcome.FINISHED: "finished",
+    Outcome.STOPPED_EARLY: "stopped early",
+    Outcome.DIVERGED: "diverged",
+    Outcome.OUT_OF_MEMORY: "ran out of memory",
+    Outcome.FAILED: "failed",
+    Outcome.CANCELLED: "cancelled",
+}

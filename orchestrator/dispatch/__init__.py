@@ -1,0 +1,1 @@
+"""From claimed runs to processes: the dispatcher, Ray as its runner, warm actors, runs on several devices."""

@@ -1,0 +1,296 @@
+"""The dispatcher: claims runs from the queue, starts each as one attempt on a runner, and settles what ended.
+
+    queue ──claim──► Dispatcher ──start──► Runner (Ray)        the worker itself reports to the api;
+      ▲                 │  ▲                  │                the dispatcher only learns that a process ended,
+      └──release, reap──┘  └──────ended───────┘                and releases the lease if nobody else did
+
+It changes state through fenced calls alone: whatever it believes about a process, a lease that has moved on stays
+untouched. Of several dispatchers one leads, and the others wait for its lease to run out.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from orchestrator.errors import ClusterError, DiskFullError, StoreError
+from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
+from orchestrator.store.queue.queue import Queue
+from worker.reporting import tracing
+
+log = structlog.get_logger(__name__)
+
+TICK_SECONDS = 0.25
+"""A waiting run starts within this long of a free slot; ten empty ticks cost about a millisecond of SQL."""
+
+REAP_SECONDS = 1.0
+"""Leases last 30 s; looking for expired ones more often than this would only cost."""
+
+RENEW_SECONDS = 2.0
+"""How often the leader renews its lease of 10 s, and a standby looks whether it is free."""
+
+FAULT_SECONDS = 5.0
+"""The pause after a round that went wrong: enough to keep the log readable."""
+
+FULL_SECONDS = 1.0
+"""The pause after a write that found no room."""
+
+MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
+"""How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
+stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for every tick."""
+
+MOST_CLAIMS = 64
+"""In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
+
+Key = tuple[RunId, int]
+"""Run and attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """An attempt whose process is known to have ended."""
+
+    run_id: RunId
+    attempt: int
+    interrupted: bool
+    """It left because it was asked to; this does not count against the run."""
+    message: str
+    out_of_memory: bool = False
+    """The machine had no memory left for it."""
+    node_died: bool = False
+    """Ray on its machine, or the machine itself, ended first."""
+
+
+class Runner(Protocol):
+    """The port to what executes attempts. Every method returns at once or within about a second."""
+
+    def nodes(self) -> Sequence[Node]:
+        """The machines that there are, occupied or not. Raises `ClusterError` where there will never be one again."""
+
+    def start(self, lease: Lease, node: NodeId) -> str | None:
+        """Start one attempt in a process of its own on that node. The name by which another dispatcher finds that
+        process, where the attempt alone does not tell it."""
+
+    def keep_warm(self, free: Sequence[Node]) -> None:
+        """Nothing more can start now, and this is what is left of every node: processes may be made ready there."""
+
+    def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
+        """Take over those attempts whose process still runs, and end every other process of an earlier dispatcher."""
+
+    def ended(self) -> Sequence[Ended]:
+        """Attempts that ended since the last call. Where it is not certain that a process is dead, it is not told."""
+
+    def kill(self, run_id: RunId, attempt: int) -> None:
+        """End the process of an attempt now; one that is unknown is no fault."""
+
+    def close(self, grace_seconds: float) -> Sequence[Ended]:
+        """Let go of every attempt. One whose process cannot outlive this dispatcher is asked to write a checkpoint and
+        to leave, is ended after the grace time, and returned; the others go on, for the next dispatcher to adopt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """What an attempt occupies."""
+
+    node: NodeId
+    cpus: int
+    gpus: int
+
+
+class Dispatcher:
+    """One loop over one queue and one runner."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        runner: Runner,
+        leadership: Leadership,
+        service_answers: Callable[[], bool] = lambda: True,
+        hindrance: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
+        `hindrance` tells why nothing may be begun now, a full disk for instance; None where everything may."""
+        self._hindrance, self._told_hindrance = hindrance, False
+        self._queue = queue
+        self._runner = runner
+        self._leadership = leadership
+        self._service_answers = service_answers
+        self._started: dict[Key, _Place] = {}
+        self._unsettled: list[Ended] = []
+        """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
+        self._reaped_at = -REAP_SECONDS
+        self._marked_at = -IDLE_MARK_SECONDS
+        self._sizes: tuple[Node, ...] = ()
+        self._stuck = False
+        """Whether the newest claim took less than there was room for."""
+        self._term: int | None = None
+        """The term that we lead in; None while another one leads."""
+        self._renewed_at = -RENEW_SECONDS
+
+    def run(self, stop: threading.Event) -> None:
+        """Tick until `stop` is set. What goes wrong, a database that is away for a while or anything else, is told and
+        waited for, not died of: one run must not end the service of all others. Raises `ClusterError` where nothing
+        will ever start again in this process."""
+        pause = TICK_SECONDS
+        while not stop.wait(pause):
+            pause = TICK_SECONDS
+            try:
+                if self.tick():
+                    pause = 0.0
+            except DiskFullError as error:
+                log.warning("waiting for room", error=str(error))
+                pause = FULL_SECONDS
+            except StoreError as error:
+                log.warning("database unreachable, trying again", error=str(error))
+            except ClusterError:
+                raise
+            except Exception:
+                log.exception("a round of the dispatcher went wrong, trying again", after_seconds=FAULT_SECONDS)
+                stop.wait(FAULT_SECONDS)
+
+    def tick(self) -> bool:
+        """One round, if we lead: settle what ended, reap what expired, end what must not go on, start what fits.
+
+        Returns whether more may fit at once, since a round starts `MOST_CLAIMS` at most.
+        """
+        if not self._lead():
+            return False
+        self._settle(self._runner.ended())
+        self._reap()
+        self._end_overdue()
+        # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
+        return not self._is_hindered() and self._lead() and self._fill() == MOST_CLAIMS
+
+    def close(self, grace_seconds: float = 10.0) -> None:
+        """Stop all attempts, whose runs wait in the queue for the next start, and let another dispatcher lead."""
+        self._settle(self._runner.close(grace_seconds))
+        if self._term is not None:
+            self._leadership.resign()
+
+    def _lead(self) -> bool:
+        """Whether we lead; takes over, or steps back, where that has changed."""
+        now = time.monotonic()
+        if now - self._renewed_at < RENEW_SECONDS:
+            return self._term is not None
+        term = self._leadership.hold()
+        self._renewed_at = now
+        if term != self._term:
+            if self._term is not None:
+                self._step_back()
+            if term is not None:
+                self._take_over(term)
+        return term is not None
+
+    def _step_back(self) -> None:
+        """Another one leads, or has led meanwhile: what we started is its concern, or has lost its lease."""
+        log.warning("another dispatcher leads", term=self._term)
+        self._term = None
+        self._settle(self._runner.close(0.0))
+        self._started.clear()
+
+    def _take_over(self, term: int) -> None:
+        """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
+        adopted = self._runner.adopt(self._queue.live())
+        self._started = {
+            (each.run_id, each.attempt): _Place(node=NodeId(each.node or ""), cpus=each.cpus, gpus=each.gpus)
+            for each in adopted
+        }
+        interrupted = self._queue.interrupt_all(spared=self._started.keys())
+        self._term = term
+        log.info("leading", term=term, adopted=len(adopted), interrupted=interrupted)
+
+    def _settle(self, ended: Sequence[Ended]) -> None:
+        for each in ended:
+            self._started.pop((each.run_id, each.attempt), None)
+        self._unsettled += ended
+        if not self._unsettled:
+            return
+        # Nearly all have been ended by their worker's own word; a transaction for each of them would be all that a
+        # large cluster's dispatcher ever did.
+        live = self._queue.live_among([(each.run_id, each.attempt) for each in self._unsettled])
+        for each in self._unsettled:
+            if (each.run_id, each.attempt) not in live:
+                log.info("attempt ended", run=each.run_id, attempt=each.attempt, message=each.message, released=False)
+        self._unsettled = [each for each in self._unsettled if (each.run_id, each.attempt) in live]
+        while self._unsettled:
+            self._release(self._unsettled[0])
+            del self._unsettled[0]
+
+    def _release(self, ended: Ended) -> None:
+        outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
+        released = self._queue.release(
+            ended.run_id,
+            ended.attempt,
+            outcome,
+            ended.message,
+            out_of_memory=ended.out_of_memory,
+            node_died=ended.node_died,
+        )
+        log.info("attempt ended", run=ended.run_id, attempt=ended.attempt, message=ended.message, released=released)
+
+    def _reap(self) -> None:
+        """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever. Stop
+        the runs whose time is up; while nobody could tell their workers, they are left alone."""
+        if time.monotonic() - self._reaped_at < REAP_SECONDS or not self._service_answers():
+            return
+        for run_id, attempt in self._queue.reap():
+            log.warning("attempt lost: no sign of life", run=run_id, attempt=attempt)
+            self._end(run_id, attempt)
+        for run_id, limit in self._queue.stop_late():
+            log.info("time is up", run=run_id, limit=limit)
+        self._reaped_at = time.monotonic()
+
+    def _end_overdue(self) -> None:
+        for run_id, attempt in self._queue.overdue_cancels():
+            self._end(run_id, attempt)
+            self._queue.release(run_id, attempt, AttemptOutcome.LOST, "ended after the grace time")
+            log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
+
+    def _end(self, run_id: RunId, attempt: int) -> None:
+        self._runner.kill(run_id, attempt)
+        self._started.pop((run_id, attempt), None)
+
+    def _is_hindered(self) -> bool:
+        reason = self._hindrance()
+        if reason is not None and not self._told_hindrance:
+            log.warning("nothing is begun for now", reason=reason)
+        self._told_hindrance = reason is not None
+        return self._told_hindrance
+
+    def _fill(self) -> int:
+        """Start what fits; returns how many."""
+        nodes = self._runner.nodes()
+        self._mark_unschedulable(nodes)
+        room = Room(nodes)
+        for place in self._started.values():
+            room.occupy(place.node, place.cpus, place.gpus)
+        limit = min(room.cpus(), MOST_CLAIMS)
+        claimed = self._queue.claim(room, limit=limit)
+        self._stuck = len(claimed) < limit
+        actors: dict[Key, str] = {}
+        for lease, node in claimed:
+            wants = lease.spec.resources
+            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.total_cpus(), gpus=wants.gpus)
+            log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
+            ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
+            with tracing.span("claim", lease.trace_parent, ids):
+                if (actor := self._runner.start(lease, node)) is not None:
+                    actors[lease.run_id, lease.attempt] = actor
+        if actors:
+            self._queue.note_actors(actors)
+        if len(claimed) < limit:
+            self._runner.keep_warm(room.free())
+        return len(claimed)
+
+    def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
+        """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""
+        sizes, now = largest(nodes), time.monotonic()
+        pause = MARK_SECONDS if self._stuck else IDLE_MARK_SECONDS
+        if sizes != self._sizes or now - self._marked_at >= pause:
+            self._queue.mark_unschedulable(nodes)
+            self._sizes, self._marked_at = sizes, now

@@ -1,0 +1,208 @@
+"""An attempt by several processes: Ray Train's `TorchTrainer`, called from within the attempt's actor.
+
+    AttemptActor ──► TorchTrainer ──► rank 0   lease, reports, checkpoints (worker/rank_attempt.py)
+      launches,                  └──► rank 1…  the same steps, no service
+      waits
+
+Ray Train places the processes on the actor's node, joins them in a process group (gloo on CPUs, nccl on GPUs) and ends
+all of them when one dies. It retries nothing: the queue's table does. The actor says hello and keeps the lease while
+the processes start, which takes longer than one process; from rank 0's own hello on only that one gives signs of life.
+What counts in the end is the word that rank 0 left in the crew's folder, whatever Ray Train makes of the processes.
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from orchestrator.store.queue.capacity import CrewShape
+from worker.attempt import Outcome
+from worker.distributed.mailbox import CrewFolder
+from worker.errors import LeaseLostError, ServiceUnavailableError, WorkerError
+from worker.meters.clock import DeviceClock
+from worker.records.protocol import Assignment, Heartbeat
+from worker.reporting.client import ServiceClient
+
+log = structlog.get_logger(__name__)
+
+LAST_WORD_SECONDS = 60.0
+"""Where a process dies, the first one gets so long to tell the service why, before all are ended."""
+
+LOOK_SECONDS = 0.2
+
+NODE_LABEL = "ray.io/node-id"
+"""Ray's own label of every node."""
+
+RAY_TRAIN = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # the end of the processes is noticed within this
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one more process a run, for clouds
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # attempts have logs of their own
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+
+
+def execute_together(service_url: str, run_id: str, attempt: int, token: str, shape: CrewShape) -> str:
+    """Carry out an attempt with so many processes; returns its word, as `worker.attempt.execute` does."""
+    clock, folder = time.time(), CrewFolder(Path(tempfile.mkdtemp(prefix="adapm-bench-crew-")))
+    # From here on SIGTERM is a wish: rank 0 hears of it before its next step.
+    former = signal.signal(signal.SIGTERM, _leaving(folder))
+    try:
+        with ServiceClient(service_url, run_id, attempt, token) as service:
+            assignment = service.hello()
+            errand = _Errand(
+                service_url=service_url,
+                assignment=assignment.model_dump_json(),
+                token=token,
+                folder=str(folder.path),
+                started_at=clock,
+            )
+            with _holding(service, assignment, folder, DeviceClock(devices=shape.processes)):
+                fault = _train(errand, shape)
+        return folder.word() or _last_words(folder, fault)
+    except LeaseLostError as error:
+        log.warning("the lease is gone", run=run_id, error=str(error))
+        return Outcome.LEASE_LOST.value
+    except ServiceUnavailableError as error:
+        log.error("the service is away", run=run_id, error=str(error))
+        return Outcome.UNREACHABLE.value
+    finally:
+        signal.signal(signal.SIGTERM, former)
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Errand:
+    """What every process is given."""
+
+    service_url: str
+    assignment: str
+    """JSON."""
+    token: str
+    folder: str
+    started_at: float
+    """When the devices were taken: seconds since 1970, since the processes share no other clock."""
+
+
+def _leaving(folder: CrewFolder) -> Any:
+    def leave(number: int, frame: FrameType | None) -> None:
+        folder.leave()
+
+    return leave
+
+
+def _train(errand: _Errand, shape: CrewShape) -> str | None:
+    """Have the processes train to their end; a sentence where that did not go well."""
+    os.environ.update(RAY_TRAIN)
+    import ray
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    trainer = TorchTrainer(
+        _take_part,
+        train_loop_config={"errand": errand},
+        # Words between processes go over gloo on GPUs too: nccl knows tensors on GPUs only.
+        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if shape.gpu else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=shape.processes,
+            use_gpu=shape.gpu,
+            resources_per_worker={"CPU": shape.cpus, **({"GPU": 1} if shape.gpu else {})},
+            placement_strategy="STRICT_PACK",
+            label_selector={NODE_LABEL: ray.get_runtime_context().get_node_id()},
+        ),
+        run_config=RunConfig(
+            name="crew",
+            storage_path=errand.folder,
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0, max_preemption_failures=0),
+            callbacks=[_patience(errand.folder)],
+        ),
+    )
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def _patience(folder: str) -> Any:
+    """A callback of Ray Train's that lets rank 0 tell the service why another process died, before all are ended."""
+    from ray.train import UserCallback
+
+    class Patience(UserCallback):  # type: ignore[misc]  # Ray publishes no types
+        """Waits for the word of rank 0, unless that is the one that died."""
+
+        def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            deadline = time.monotonic() + LAST_WORD_SECONDS
+            while 0 not in worker_exceptions and CrewFolder(Path(folder)).word() is None:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(LOOK_SECONDS)
+
+    return Patience()
+
+
+def _take_part(config: dict[str, Any]) -> None:
+    """What Ray Train calls in every process, in a thread of its own."""
+    import ray.train
+    import ray.train.torch
+
+    from worker.distributed.process_group import Crew
+    from worker.rank_attempt import follow, lead
+
+    errand: _Errand = config["errand"]
+    context, device = ray.train.get_context(), ray.train.torch.get_device()
+    crew = Crew(
+        rank=context.get_world_rank(),
+        size=context.get_world_size(),
+        local_gpu=device.index or 0,
+        folder=CrewFolder(Path(errand.folder)),
+    )
+    assignment = Assignment.model_validate_json(errand.assignment)
+    if crew.leads:
+        clock = DeviceClock(devices=crew.size, started_before_seconds=max(0.0, time.time() - errand.started_at))
+        lead(errand.service_url, assignment, errand.token, crew, clock)
+    else:
+        follow(assignment, crew)
+
+
+@contextmanager
+def _holding(service: ServiceClient, assignment: Assignment, folder: CrewFolder, clock: DeviceClock) -> Iterator[None]:
+    """Give signs of life until rank 0 does."""
+    over = threading.Event()
+
+    def beat() -> None:
+        step = assignment.checkpoint.step if assignment.checkpoint else 0
+        while not over.wait(assignment.heartbeat_seconds) and not folder.has_begun():
+            try:
+                service.heartbeat(Heartbeat(step=step, device_seconds=clock.seconds()))
+            except ServiceUnavailableError as error:
+                log.warning("no answer to a heartbeat", error=str(error))
+            except WorkerError as error:  # rank 0 will be told the same
+                log.warning("the lease is not ours any more", error=str(error))
+                return
+
+    heart = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        over.set()
+        heart.join()
+
+
+def _last_words(folder: CrewFolder, fault: str | None) -> str:
+    """What is known where rank 0 has left no word: it was killed, or could not be started."""
+    if (left := folder.fault()) is not None:
+        return f"lost: {left.as_error()}"
+    return f"lost: a process of the run was killed or crashed, or did not start: {fault or 'nothing is known'}"[:500]

@@ -1,0 +1,335 @@
+"""Ray as the runner: every attempt is one actor in a process of its own; our table owns retries, so all of Ray's are 0.
+
+A process of its own makes the peak memory of a run its own: nothing of an earlier run is left in it. It may be warm,
+which means that it has imported what it needs. An embedded Ray ends with its dispatcher, and so do its actors. On a
+cluster that was there before, actors are detached: they outlive the dispatcher, and the next one adopts them by name.
+"""
+
+import os
+import re
+import secrets
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from orchestrator.dispatch.attempt_actor import NEVER_STARTED, OUTDATED
+from orchestrator.dispatch.dispatcher import Ended
+from orchestrator.dispatch.ray_session import RaySession, close_session, open_session
+from orchestrator.dispatch.warm_actors import Shape, WarmActors, end_actor, new_actor
+from orchestrator.errors import ClusterError
+from orchestrator.jobs import Lease, LiveAttempt, RunId
+from orchestrator.store.queue.capacity import CrewShape, Node, NodeId
+
+log = structlog.get_logger(__name__)
+
+OBJECT_STORE_BYTES = 100 * 2**20
+"""Nothing of size travels through Ray: specs go in, one word comes back."""
+
+MESSAGE_CHARACTERS = 500
+
+NAMESPACE = "adapm-bench"
+
+NODE_DIED = "the machine that trained it was lost, or Ray on it"
+
+BLAMELESS = frozenset({"terminated", NEVER_STARTED, OUTDATED})
+"""Words of attempts that are not held against the run."""
+
+_embedded: list[RaySession] = []
+"""Of this process's Ray: a process has one at most."""
+
+
+def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
+    """Start a Ray of this process's own, on loopback, with token authentication; it ends with this process.
+
+    Raises `ClusterError`.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file(data_folder))
+    # Despite its name this is what makes Ray listen on 127.0.0.1 instead of on every interface.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    session = open_session(data_folder)
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            namespace=NAMESPACE,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=str(session.temp_dir),
+        )
+    except Exception as error:  # Ray raises bare ones, for a machine that is too busy for instance
+        close_session(session, data_folder)
+        raise ClusterError(f"Ray did not start: {error}") from error
+    _embedded.append(session)
+
+
+def connect_to_ray(address: str) -> None:
+    """Join the Ray cluster at that address (`host:port`); its machines need this package. Raises `ClusterError`."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if address.startswith(("127.", "localhost:")):
+        # Otherwise Ray looks for a loopback cluster at this machine's other address, where it does not listen.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    except (OSError, RuntimeError, ValueError, ConnectionError, ray.exceptions.RayError) as error:
+        raise ClusterError(
+            f"no Ray cluster at {address}: {error}; start one with `ray start --head`, or leave --ray-address out"
+        ) from error
+
+
+def stop_embedded_ray(data_folder: Path) -> None:
+    """End Ray with every process of it, and remove its sockets and logs. Raises `ClusterError`."""
+    import ray
+
+    ray.shutdown()
+    while _embedded:
+        close_session(_embedded.pop(), data_folder)
+
+
+def _token_file(data_folder: Path) -> Path:
+    """Ray's shared secret lives with our data, not in the home folder, readable by its owner alone."""
+    path = data_folder.resolve() / "ray_token"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    run_id: RunId
+    attempt: int
+    node: NodeId | None
+    """Where it was begun."""
+    actor: Any
+    process_id: Any
+    outcome: Any
+
+
+class RayRunner:
+    """The runner on an initialised Ray; `detached` where that Ray outlives this process. It keeps so many warm actors
+    on each node while nothing waits."""
+
+    def __init__(self, service_url: str, *, detached: bool = False, warm_actors: int = 0) -> None:
+        self._service_url = service_url
+        self._detached = detached
+        self._warm = WarmActors(warm_actors, detached)
+        self._started: dict[tuple[RunId, int], _Started] = {}
+        self._out_of_sight: set[tuple[RunId, int]] = set()
+
+    def nodes(self) -> Sequence[Node]:
+        """The nodes alive. Raises `ClusterError` where an embedded Ray has lost its only one: it gets no other."""
+        import ray
+
+        alive = tuple(
+            Node(
+                id=NodeId(node["NodeID"]),
+                cpus=int(node["Resources"].get("CPU", 0)),
+                gpus=int(node["Resources"].get("GPU", 0)),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        )
+        if not alive and not self._detached:
+            raise ClusterError("the raylet of the embedded Ray has died, and all attempts with it; Ray must start anew")
+        return alive
+
+    def start(self, lease: Lease, node: NodeId) -> str | None:
+        """Call a warm actor, or create one and call it; both return at once. The name of a warm, detached one."""
+        wants = lease.spec.resources
+        shape = Shape(cpus=wants.cpus, gpus=wants.gpus)
+        if wants.crew_size() > 1:
+            self._warm.leave(node)
+            # The actor of a crew only launches and waits: its processes take the room that was set aside.
+            actor = self._new_actor(lease, node, Shape(cpus=0, gpus=0))
+            crew = CrewShape(processes=wants.crew_size(), cpus=wants.cpus, gpu=wants.gpus > 0)
+            self._call(lease, node, actor, crew)
+        elif warm := self._warm.take(node, shape):
+            self._call(lease, node, warm.actor)
+            return warm.name if self._detached else None
+        else:
+            self._call(lease, node, self._new_actor(lease, node, shape))
+        return None
+
+    def keep_warm(self, free: Sequence[Node]) -> None:
+        """Start warm actors where there is room for them, of the newest run's shape."""
+        self._warm.keep(free)
+
+    def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
+        """Take over detached actors by their names; an embedded Ray is new and has none."""
+        import ray
+
+        if not self._detached:
+            return ()
+        names = set(ray.util.list_named_actors())
+        adopted = {each.actor or _actor_name(each.run_id, each.attempt): each for each in live}
+        kept = names & adopted.keys()
+        for name in kept:
+            self._take_over(name, adopted[name])
+        for name in names - kept:
+            _end_actor(name)
+        return tuple(adopted[name] for name in sorted(kept))
+
+    def ended(self) -> Sequence[Ended]:
+        """Attempts whose call returned or whose actor is certainly dead."""
+        return self._collect(timeout_seconds=0)
+
+    def kill(self, run_id: RunId, attempt: int) -> None:
+        """`ray.kill`: the process ends within milliseconds."""
+        self._out_of_sight.discard((run_id, attempt))
+        if (started := self._started.pop((run_id, attempt), None)) is not None:
+            end_actor(started.actor, started.process_id)
+
+    def close(self, grace_seconds: float) -> Sequence[Ended]:
+        """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
+
+        However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
+        """
+        self._warm.close()
+        if self._detached:
+            self._started.clear()
+            self._out_of_sight.clear()
+            return ()
+        self._signal_all()
+        settled: list[Ended] = []
+        deadline = time.monotonic() + grace_seconds
+        while self._started and time.monotonic() < deadline:
+            settled += self._collect(timeout_seconds=0.2)
+        for run_id, attempt in list(self._started):
+            stopped = "the service was stopped"
+            settled.append(Ended(run_id=run_id, attempt=attempt, interrupted=True, message=stopped))
+            self.kill(run_id, attempt)
+        return [replace(ended, interrupted=True) for ended in settled]
+
+    def _new_actor(self, lease: Lease, node: NodeId, shape: Shape) -> Any:
+        name = _actor_name(lease.run_id, lease.attempt)
+        return new_actor(name, node, shape, detached=self._detached, soft=True)
+
+    def _call(self, lease: Lease, node: NodeId, actor: Any, crew: CrewShape | None = None) -> None:
+        gpus = lease.spec.resources.gpus
+        self._started[lease.run_id, lease.attempt] = _Started(
+            run_id=lease.run_id,
+            attempt=lease.attempt,
+            node=node,
+            actor=actor,
+            process_id=actor.process_id.remote(),
+            outcome=actor.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, gpus, crew),
+        )
+
+    def _take_over(self, name: str, live: LiveAttempt) -> None:
+        """Hold on to a living actor: its answer comes once it has carried out what it is doing."""
+        import ray
+
+        actor = ray.get_actor(name)
+        self._started[live.run_id, live.attempt] = _Started(
+            run_id=live.run_id,
+            attempt=live.attempt,
+            node=NodeId(live.node) if live.node else None,
+            actor=actor,
+            process_id=None,
+            outcome=actor.last_word.remote(),
+        )
+
+    def _collect(self, timeout_seconds: float) -> list[Ended]:
+        import ray
+
+        by_outcome = {
+            started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
+        }
+        hidden = [self._started[key] for key in tuple(self._out_of_sight) if key in self._started]
+        lost = [self._lose_with_node(each) for each in hidden if _is_gone(each.node)]
+        if not by_outcome:
+            time.sleep(0.0 if lost else timeout_seconds)
+            return lost
+        ready, _ = ray.wait(list(by_outcome), num_returns=len(by_outcome), timeout=timeout_seconds)
+        settled = [self._settle(by_outcome[reference]) for reference in ready]
+        return lost + [ended for ended in settled if ended is not None]
+
+    def _lose_with_node(self, started: _Started) -> Ended:
+        """The end of an attempt whose machine is no more: none of it is the run's doing."""
+        self.kill(started.run_id, started.attempt)
+        return replace(_ended(started, interrupted=True, message=NODE_DIED), node_died=True)
+
+    def _settle(self, started: _Started) -> Ended | None:
+        """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
+        import ray
+
+        key = started.run_id, started.attempt
+        try:
+            word = ray.get(started.outcome)
+        except ray.exceptions.RayError as error:
+            if isinstance(error, ray.exceptions.RayActorError) and _is_gone(started.node):
+                return self._lose_with_node(started)
+            if isinstance(error, ray.exceptions.ActorUnavailableError):
+                log.warning("an attempt is out of sight; its lease decides", run=started.run_id, error=str(error))
+                self._out_of_sight.add(key)
+                return None
+            del self._started[key]
+            ended = _ended(started, interrupted=False, message=_in_words(error))
+            return replace(ended, out_of_memory=isinstance(error, ray.exceptions.OutOfMemoryError))
+        self.kill(*key)
+        return _ended(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
+
+    def _signal_all(self) -> None:
+        """SIGTERM to every worker that runs on this machine and has told its process."""
+        import ray
+
+        by_reference = {started.process_id: started for started in self._started.values()}
+        if not by_reference:
+            return
+        ready, _ = ray.wait(list(by_reference), num_returns=len(by_reference), timeout=1.0)
+        for reference in ready:
+            try:
+                os.kill(ray.get(reference), signal.SIGTERM)
+            except (ray.exceptions.RayError, ProcessLookupError) as error:
+                log.info("no process to signal", run=by_reference[reference].run_id, error=_in_words(error))
+
+
+def _is_gone(node: NodeId | None) -> bool:
+    """Whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
+    import ray
+
+    return node is not None and not any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
+
+
+def _actor_name(run_id: RunId, attempt: int) -> str:
+    return f"run-{run_id}-a{attempt}"
+
+
+def _end_actor(name: str) -> None:
+    """End what an earlier dispatcher left and nobody waits for any more."""
+    import ray
+
+    try:
+        ray.kill(ray.get_actor(name), no_restart=True)
+    except ValueError:
+        log.info("an actor was gone already", actor=name)
+
+
+def _ended(started: _Started, *, interrupted: bool, message: str) -> Ended:
+    return Ended(run_id=started.run_id, attempt=started.attempt, interrupted=interrupted, message=message)
+
+
+def _in_words(error: Exception) -> str:
+    """Ray's pages of advice in a sentence."""
+    import ray
+
+    text = " ".join(str(error).split())
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return "the host ran out of memory, and Ray ended the worker's process"
+    if isinstance(error, ray.exceptions.RayActorError):
+        detail = re.search(r"exit detail: ([^.]+)", text)
+        return "the worker's process was killed or crashed" + (f": {detail[1]}" if detail else "")
+    return text[:MESSAGE_CHARACTERS] or type(error).__name__

@@ -1,0 +1,1 @@
+"""Copies for other programs: MLflow, Parquet and CSV, one JSON document with its provenance."""

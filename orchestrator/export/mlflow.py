@@ -1,0 +1,374 @@
+"""The copy in MLflow, for people who live there. It is fed by the outbox and is never on a run's path.
+
+    experiment `bench/<name>`  ─  parent run = our experiment  ─<  child runs `<candidate>-<model>-lr<rate>-s<seed>`
+
+Every delivery may be repeated, and may have been cut anywhere: runs are found again by their `bench.*` tags,
+parameters are written with the values that they have, MLflow ignores a metric that it already holds, and an artifact
+replaces itself. So a delivery is always done from its beginning, and an entry leaves the outbox after its last call.
+
+MLflow keeps every value that it was ever told, by its moment. So a run that has ended again, after a retry, gets a
+new copy, and the one of its earlier ending goes into MLflow's trash: no step has two values, no tag is of yesterday.
+"""
+
+import json
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+# MLflow loads it in the exporter's thread: while it is half loaded, SQLAlchemy fails in every other thread that makes a
+# query, and the dispatcher would die of it.
+import sqlalchemy.orm  # noqa: F401
+import structlog
+
+from orchestrator.columns import FIELDS, STEP, Columns
+from orchestrator.errors import OrchestratorError
+from orchestrator.export.files import Format, leaves, write_series
+from orchestrator.jobs import RunStatus
+from orchestrator.records import AnyExperiment, DamagedExperiment, RunRecord
+from orchestrator.services.bench import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.outgoing.exports import Outbox, OutboxEntry
+from worker.records.protocol import CheckpointNotice
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+"""While nothing can be delivered, one entry is tried this often."""
+DRAIN_SECONDS = 10.0
+"""How long a stop waits for what is ready to be exported; the rest is exported after the next start."""
+ROLE = "mlflow export"
+"""Of all exporters on one database one delivers: two at once would both miss a run in MLflow, and both make it."""
+LEASE_SECONDS = 120.0
+"""Longer than the longest call to MLflow: a try and another one, each given up after 20 s."""
+RENEW_SECONDS = 5.0
+BATCH = 1000
+"""MLflow's own limit of metrics in one `log_batch`."""
+PARAM_BATCH = 100
+"""MLflow's own limit of parameters in one `log_batch`."""
+PARAM_CHARACTERS = 6000
+"""MLflow's limit for a parameter's value."""
+TAG_CHARACTERS = 8000
+"""MLflow's limit for a tag's value."""
+POINT_METRICS = tuple(name for name in FIELDS if name not in (STEP, "tokens"))
+"""Tokens are the step times a constant; the Parquet file of the series has them."""
+SQLITE = "sqlite:///"
+ENDED_AS = {RunStatus.SUCCEEDED: "FINISHED", RunStatus.FAILED: "FAILED", RunStatus.CANCELLED: "KILLED"}
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # The outbox tries again by itself; MLflow's own seven tries would hold one delivery for minutes.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
+
+
+class NotOursError(OrchestratorError):
+    """Another exporter delivers."""
+
+
+class Exporter:
+    """A thread that delivers the outbox to MLflow. MLflow may be away for hours: entries wait."""
+
+    def __init__(self, bench: Bench, database: Database, uri: str, artifacts_folder: Path, *, holder: str) -> None:
+        """`holder` names this exporter among those on the database, as in `Leadership`."""
+        self._outbox = Outbox(database)
+        self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
+        self._renewed_at = -RENEW_SECONDS
+        self._leads = False
+        self._bench = bench
+        self._uri = uri
+        self._artifacts_folder = artifacts_folder
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mlflow-export", daemon=True)
+        self._copy: MlflowCopy | None = None
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Deliver what is ready, for a short while, then stop."""
+        self._stop.set()
+        self._thread.join(DRAIN_SECONDS)
+
+    def _run(self) -> None:
+        pause_seconds = POLL_SECONDS
+        while True:
+            stopping = self._stop.is_set()
+            told, failed = self._deliver_some()
+            if stopping and (failed or not told):
+                self._resign()
+                return
+            # Nothing is gained by trying a thousand entries while MLflow is away.
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS) if failed else POLL_SECONDS
+            if failed or not told:
+                self._stop.wait(pause_seconds)
+
+    def _deliver_some(self) -> tuple[int, bool]:
+        """How many entries were delivered, and whether one could not be, which ends the round."""
+        try:
+            entries = self._outbox.pending(limit=20)
+            if not entries or not self._lead():
+                return 0, False
+        except OrchestratorError as error:
+            log.warning("the outbox cannot be read", error=str(error))
+            return 0, True
+        for told, entry in enumerate(entries):
+            try:
+                self._require_lead()
+                self._copy = self._copy or self._new_copy()
+                self._copy.write(entry)
+                self._outbox.delivered([entry.id])
+            except NotOursError:
+                return told, False
+            except Exception as error:  # noqa: BLE001 - it stays in the outbox and is tried again later
+                ids = {"experiment": entry.experiment_id, "run": entry.run_id, "entry": entry.id}
+                log.warning("export failed, will be tried again", **ids, tries=entry.tries, error=str(error))
+                self._put_back(entry, error)
+                return told, True
+        return len(entries), False
+
+    def _new_copy(self) -> "MlflowCopy":
+        return MlflowCopy(self._bench, self._uri, self._artifacts_folder, before_batch=self._require_lead)
+
+    def _lead(self) -> bool:
+        """Whether this exporter delivers; renews its lease, or looks whether it is free, every few seconds."""
+        now = time.monotonic()
+        if now - self._renewed_at >= RENEW_SECONDS:
+            self._leads = self._leadership.hold() is not None
+            self._renewed_at = now
+        return self._leads
+
+    def _require_lead(self) -> None:
+        if not self._lead():
+            raise NotOursError
+
+    def _resign(self) -> None:
+        try:
+            self._leadership.resign()
+        except OrchestratorError as error:
+            log.warning("another exporter has to wait for this one's lease to run out", error=str(error))
+
+    def _put_back(self, entry: OutboxEntry, error: Exception) -> None:
+        try:
+            self._outbox.failed(entry.id, str(error))
+        except OrchestratorError as trouble:
+            log.warning("the outbox cannot be written", entry=entry.id, error=str(trouble))
+
+
+def make_store(path: Path) -> None:
+    """Make MLflow's SQLite store, whole or not at all; one that is there is left alone.
+
+    MLflow makes its tables one by one: a store whose making was killed would refuse every later start for ever.
+    """
+    from mlflow.tracking import MlflowClient
+
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob(f"{path.stem}.*.unfinished*"):
+        leftover.unlink(missing_ok=True)
+    # A name of its own each time: MLflow remembers, for as long as the process lives, which stores it has made.
+    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
+    MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
+    unfinished.replace(path)
+
+
+class MlflowCopy:
+    """Writes experiments and runs to one MLflow store."""
+
+    def __init__(
+        self, bench: Bench, uri: str, artifacts_folder: Path, before_batch: Callable[[], None] = lambda: None
+    ) -> None:
+        """`before_batch` is called every thousand metrics, so that its caller can renew a lease; what it raises ends
+        the delivery."""
+        # MLflow takes a second to import and 100 MB: only a process that exports pays for it.
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from mlflow.tracking import MlflowClient
+
+        self._bench = bench
+        self._before_batch = before_batch
+        if uri.startswith(SQLITE):
+            make_store(Path(uri.removeprefix(SQLITE)))
+        self._client = MlflowClient(tracking_uri=uri)
+        # A server keeps artifacts where its operator said; the embedded store keeps them beside its database.
+        self._artifacts = artifacts_folder.as_uri() if uri.startswith("sqlite") else None
+
+    def write(self, entry: OutboxEntry) -> None:
+        """Copy what the entry refers to."""
+        experiment = self._bench.any_experiment(entry.experiment_id)
+        folder, parent = self._parent(experiment)
+        if entry.run_id is not None:
+            run = self._bench.run(entry.run_id)
+            if run.status in ENDED_AS:  # one that was queued again is told when it has ended again
+                self._write_run(folder, parent, run)
+        if experiment.counts.done():
+            self._client.set_terminated(parent, "FINISHED", end_time=_milliseconds(experiment.ended_at))
+
+    def _parent(self, experiment: AnyExperiment) -> tuple[str, str]:
+        """The ids of MLflow's experiment and of the parent run."""
+        folder = self._folder(f"bench/{experiment.name}")
+        tags = {
+            "bench.experiment_id": experiment.id,
+            "bench.kind": experiment.kind,
+            "bench.spec_hash": experiment.spec_hash,
+        }
+        if isinstance(experiment, DamagedExperiment):
+            tags["bench.damaged"] = experiment.damaged
+        parent, new = self._run_id(folder, "bench.experiment_id", experiment, experiment.name, tags)
+        # It may have been cut between the two.
+        if experiment.spec is not None and (new or not self._client.list_artifacts(parent)):
+            self._client.log_text(parent, experiment.spec.model_dump_json(indent=2), "spec.json")
+        return folder, parent
+
+    def _write_run(self, folder: str, parent: str, run: RunRecord) -> None:
+        tags = {"bench.run_id": run.id, "bench.ended_at": _moment(run), "mlflow.parentRunId": parent}
+        name = f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}"
+        self._discard_earlier(folder, run)
+        copy, _ = self._run_id(folder, "bench.run_id", run, name, tags)
+        columns = self._bench.series(run.id)
+        self._log_metrics(copy, point_metrics(columns, _milliseconds(run.started_at)))
+        self._log_metrics(copy, result_metrics(run, _milliseconds(run.ended_at)))
+        self._log_words(copy, dict(_params(run)), self._tags(run))
+        self._log_artifacts(copy, run, columns)
+        self._client.set_terminated(copy, ENDED_AS[run.status], end_time=_milliseconds(run.ended_at))
+
+    def _discard_earlier(self, folder: str, run: RunRecord) -> None:
+        """Delete the copies of this run as it ended before; what was cut in making is one of them, too."""
+        earlier = f"tags.`bench.run_id` = '{run.id}' and tags.`bench.ended_at` != '{_moment(run)}'"
+        for found in self._client.search_runs([folder], filter_string=earlier):
+            self._client.delete_run(found.info.run_id)
+
+    def _folder(self, name: str) -> str:
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            return str(self._client.create_experiment(name, artifact_location=self._artifacts))
+        if found.lifecycle_stage != "active":
+            self._client.restore_experiment(found.experiment_id)  # its name is taken for good
+        return str(found.experiment_id)
+
+    def _run_id(
+        self, folder: str, tag: str, record: AnyExperiment | RunRecord, name: str, tags: dict[str, str]
+    ) -> tuple[str, bool]:
+        """The id of the run with that tag, and whether it was made just now."""
+        # A child carries its own tag only, so that a search by the parent's tag finds the parent alone.
+        found = self._client.search_runs([folder], filter_string=f"tags.`{tag}` = '{record.id}'", max_results=1)
+        if found:
+            return str(found[0].info.run_id), False
+        started_at = record.started_at if isinstance(record, RunRecord) else record.created_at
+        moment = _milliseconds(started_at or record.created_at)
+        made = self._client.create_run(folder, run_name=name, tags=tags, start_time=moment)
+        return str(made.info.run_id), True
+
+    def _log_metrics(self, run_id: str, metrics: "Iterator[tuple[str, float, int, int]]") -> None:
+        from mlflow.entities import Metric
+
+        while batch := [Metric(*metric) for metric in islice(metrics, BATCH)]:
+            self._before_batch()
+            self._client.log_batch(run_id, metrics=batch)
+
+    def _log_words(self, run_id: str, params: dict[str, str], tags: dict[str, str]) -> None:
+        from mlflow.entities import Param, RunTag
+
+        found = [Param(key, value[:PARAM_CHARACTERS]) for key, value in params.items()]
+        for start in range(0, len(found), PARAM_BATCH):
+            self._client.log_batch(run_id, params=found[start : start + PARAM_BATCH])
+        self._client.log_batch(run_id, tags=[RunTag(key, value[:TAG_CHARACTERS]) for key, value in tags.items()])
+
+    def _log_artifacts(self, run_id: str, run: RunRecord, columns: Columns) -> None:
+        with tempfile.TemporaryDirectory(prefix="adapm-bench-export-") as folder:
+            files = Path(folder)
+            if run.spec is not None:
+                (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
+            if run.result is not None:
+                (files / "result.json").write_text(run.result.model_dump_json(indent=2))
+            for checkpoint in self._kept_checkpoint(run):
+                (files / "checkpoint.json").write_text(checkpoint.model_dump_json(indent=2))
+            with (files / "series.parquet").open("wb") as file:
+                write_series(_Known(columns), [run], file, Format.PARQUET)
+            self._client.log_artifacts(run_id, folder)
+
+    def _kept_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
+        """The last one; none of a run that succeeded, whose checkpoints are deleted."""
+        return () if run.status is RunStatus.SUCCEEDED else self._bench.checkpoints(run.id)[-1:]
+
+    def _tags(self, run: RunRecord) -> dict[str, str]:
+        """Provenance, and what MLflow's own states cannot say."""
+        tags = {
+            "bench.candidate": run.candidate,
+            "bench.status": run.status.value,
+            "bench.outcome": run.state_word(),
+            "bench.attempts": str(run.attempt),
+        }
+        if run.spec is not None:
+            tags["bench.spec_hash"] = run.spec.content_hash()
+        if run.damaged is not None:
+            tags["bench.damaged"] = run.damaged
+        for checkpoint in self._kept_checkpoint(run):
+            tags["bench.checkpoint"] = f"{checkpoint.path} (step {checkpoint.step}, sha256 {checkpoint.sha256})"
+        if run.result is None:
+            return tags | ({"bench.reason": run.reason} if run.reason else {})
+        environment = run.result.environment
+        return tags | {
+            "bench.verdict": run.result.verdict.value,
+            "bench.data_hash": run.result.data_hash,
+            "bench.device": environment.device_name,
+            "bench.environment": environment.model_dump_json(),
+            "bench.commit": environment.commit or "unknown",
+        }
+
+
+class _Known:
+    """Series that are in memory already."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def series(self, run_id: str) -> Columns:
+        """The one series, whatever the run."""
+        return self._columns
+
+
+def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, int, int]]:
+    """(name, value, milliseconds, step) of all that was measured; time is the run's start and its steps' since."""
+    at = (start + np.cumsum(np.nan_to_num(columns.column("step_seconds"))) * 1000).round().astype(np.int64)
+    for name in POINT_METRICS:
+        known = np.isfinite(columns.column(name))
+        rows = columns.column(name)[known].tolist(), at[known].tolist(), columns.step[known].astype(np.int64).tolist()
+        for value, moment, step in zip(*rows, strict=True):
+            yield name, value, moment, step
+
+
+def result_metrics(run: RunRecord, at: int) -> Iterator[tuple[str, float, int, int]]:
+    """Every number of the result but its environment's, and the device-hours of all attempts; `result.` stands before
+    those that points have, too."""
+    step = run.result.steps if run.result else run.step
+    if run.result is not None:
+        for name, value in leaves(run.result.model_dump(mode="json", exclude={"environment"})):
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield f"result.{name}" if name in POINT_METRICS else name, float(value), at, step
+    yield "device_hours", run.device_seconds / 3600, at, step
+
+
+def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
+    for name, value in leaves(run.spec.model_dump(mode="json")) if run.spec else ():
+        yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _moment(run: RunRecord) -> str:
+    """Which of its endings a run has had: no two are at the same moment."""
+    return repr(run.ended_at)
+
+
+def _milliseconds(seconds: float | None) -> int:
+    return round(1000 * (seconds or 0.0))

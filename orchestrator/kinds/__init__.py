@@ -1,0 +1,1 @@
+"""The kinds of experiments: what each asks for, the runs that it expands into, and what follows when runs end. Pure."""

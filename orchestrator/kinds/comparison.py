@@ -1,0 +1,223 @@
+"""Experiments: what a user submits, and the runs that it expands into.
+
+A comparison is optimizers × learning rates × seeds over one workload; with `tuning`, optimizers × learning rates ×
+tuning seeds first, then the winners × seeds (`orchestrator/kinds/tuning.py`). Its expansion is a pure function with a
+fixed order, so that
+the same specification always means the same runs.
+"""
+
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from optim import catalog
+from optim.catalog import Scalar
+from orchestrator.names import CandidateName, Name
+from worker.spec.run import (
+    CountOrZero,
+    Fault,
+    Flag,
+    LearningRate,
+    OptimizerSpec,
+    Resources,
+    Rules,
+    RunSpec,
+    Seed,
+    Spec,
+    Workload,
+    is_stored,
+    left_out_at,
+    one_of,
+    option_faults,
+    raise_faults,
+)
+
+Value = TypeVar("Value", int, float)
+
+LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
+
+MAX_RUNS = 10_000
+"""One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""
+
+
+class Candidate(Spec):
+    """One optimizer of a comparison, with its own learning-rate grid."""
+
+    optimizer: str
+    learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    warmup_steps: CountOrZero | None = left_out_at(None)
+    """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
+    rules: Rules = left_out_at(())
+    """What some blocks keep instead of what the optimizer's plan says."""
+    label: CandidateName | None = None
+    """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
+
+    @field_validator("optimizer")
+    @classmethod
+    def _known_optimizer(cls, value: str) -> str:
+        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _distinct_rates(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        return distinct("learning rate", value)
+
+    @model_validator(mode="after")
+    def _known_options(self) -> Self:
+        if not is_stored():
+            raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
+        return self
+
+    def name(self) -> str:
+        """What tables, figures and colours call this candidate."""
+        return self.label or self.optimizer
+
+
+class Tuning(Spec):
+    """Two phases: each candidate's grid on seeds of its own, then the best rate of each on the seeds that count."""
+
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64)] = (0,)
+    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter."""
+    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
+    """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
+    until the best one is interior; the table says who did."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return distinct("seed", value)
+
+
+class ComparisonSpec(Spec):
+    """Which optimizer is best on this workload, at which learning rate, how sure."""
+
+    kind: Literal["comparison"] = "comparison"
+    name: Name
+    workload: Workload
+    candidates: Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256)]
+    baseline: str | None = None
+    """The candidate that the others are held against, by name. Default: the first one."""
+    tuning: Tuning | None = None
+    """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
+    unequal_grids: Flag = False
+    """Allow candidates with different numbers of learning rates; the table then gives no verdict on them."""
+    resources: Resources = Resources()
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+    """Waiting runs of higher priority start first; running ones are left alone."""
+    max_run_seconds: LimitSeconds | None = left_out_at(None)
+    """Time that one run may hold its device, over all of its attempts; then it is stopped, with a checkpoint."""
+    deadline_seconds: LimitSeconds | None = left_out_at(None)
+    """Time from the submission; what has not ended by then is stopped, with a checkpoint, or never begun."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return distinct("seed", value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not is_stored():
+            raise_faults(type(self).__name__, self._inconsistencies())
+        return self
+
+    def _inconsistencies(self) -> list[Fault]:
+        faults: list[Fault] = []
+        names = [candidate.name() for candidate in self.candidates]
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
+                faults.append((("candidates", position, "label"), name, allowed))
+        if self.baseline is not None and self.baseline not in names:
+            faults.append((("baseline",), self.baseline, f"must be one of {', '.join(names)}"))
+        faults += self._unfair()
+        faults += self.resources.misfits(self.workload)
+        if (count := self.run_count()) > MAX_RUNS:
+            allowed = f"makes {count} runs; at most {MAX_RUNS} in one experiment"
+            faults.append((("candidates",), len(self.candidates), allowed))
+        for position, candidate in enumerate(self.candidates):
+            if (candidate.warmup_steps or 0) >= (steps := self.workload.budget.steps):
+                where = ("candidates", position, "warmup_steps")
+                faults.append((where, candidate.warmup_steps, f"must be below workload.budget.steps = {steps}"))
+        return faults
+
+    def _unfair(self) -> list[Fault]:
+        """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
+        faults: list[Fault] = []
+        most = max(len(candidate.learning_rates) for candidate in self.candidates)
+        for position, candidate in enumerate(self.candidates):
+            count = len(candidate.learning_rates)
+            if count < most and not self.unequal_grids:
+                allowed = f"has {count} of the {most} rates that others get; give all the same, or set unequal_grids"
+                faults.append((("candidates", position, "learning_rates"), list(candidate.learning_rates), allowed))
+            if self.tuning and self.tuning.extend_grid and count < 2:
+                allowed = "needs two rates for a factor that extend_grid can go on by"
+                faults.append((("candidates", position, "learning_rates"), list(candidate.learning_rates), allowed))
+        if self.tuning and (shared := sorted({*self.tuning.seeds} & {*self.seeds})):
+            allowed = (
+                f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
+            )
+            faults.append((("tuning", "seeds"), list(self.tuning.seeds), allowed))
+        return faults
+
+    def run_count(self) -> int:
+        """How many runs there will be; with tuning, at most."""
+        rates = sum(len(candidate.learning_rates) for candidate in self.candidates)
+        if self.tuning is None:
+            return rates * len(self.seeds)
+        more = self.tuning.extend_grid * len(self.candidates)
+        return (rates + more) * len(self.tuning.seeds) + len(self.candidates) * len(self.seeds)
+
+    def origin_of_rates(self) -> str | None:
+        """A sentence on where the rates are from, where they are not from grids of this comparison's own."""
+        return None
+
+    def baseline_name(self) -> str:
+        """The candidate that the others are held against."""
+        return self.baseline or self.candidates[0].name()
+
+
+class PlannedRun(Spec):
+    """One run of an expansion, with the candidate that it belongs to."""
+
+    candidate: str
+    spec: RunSpec
+
+
+def expand(spec: ComparisonSpec) -> tuple[PlannedRun, ...]:
+    """The runs that a comparison begins with, seed by seed, so that early results already span every candidate: all of
+    them, or those of phase 1 where it tunes first."""
+    return tuple(
+        planned_run(spec, candidate, lr, seed)
+        for seed in (spec.tuning.seeds if spec.tuning else spec.seeds)
+        for position in range(max(len(candidate.learning_rates) for candidate in spec.candidates))
+        for candidate in spec.candidates
+        for lr in candidate.learning_rates[position : position + 1]
+    )
+
+
+def planned_run(spec: ComparisonSpec, candidate: Candidate, lr: float, seed: int) -> PlannedRun:
+    """One run of a comparison."""
+    return PlannedRun(
+        candidate=candidate.name(),
+        spec=RunSpec(
+            workload=spec.workload if candidate.warmup_steps is None else _warmed_up(spec.workload, candidate),
+            optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options, rules=candidate.rules),
+            seed=seed,
+            resources=spec.resources,
+        ),
+    )
+
+
+def _warmed_up(workload: Workload, candidate: Candidate) -> Workload:
+    schedule = workload.schedule.model_copy(update={"warmup_steps": candidate.warmup_steps})
+    return workload.model_copy(update={"schedule": schedule})
+
+
+def distinct(noun: str, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return `values` if no one repeats; else a fault that names the repeated one."""
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise ValueError(f"{noun} {value} is given twice; each must differ")
+    return values

@@ -1,0 +1,328 @@
+"""Scaling experiments: one workload at several model sizes and token budgets, a comparison at each of them.
+
+    sizes × budgets = cells;   a cell × candidates × learning rates × seeds = a comparison (`orchestrator/kinds/comparison.py`)
+
+The workload is a template: its model and its steps are those of the first cell, and nobody writes them. All cells' runs
+belong to one experiment; which cell a run belongs to, its model and its steps say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, PlannedRun, Tuning, distinct, expand
+from worker.catalog import datasets as data_catalog
+from worker.catalog import presets
+from worker.catalog.presets import parameter_count
+from worker.schema import WHOLE_NUMBER
+from worker.spec.run import Execution, Fault, LearningRate, Schedule, Spec, Workload, one_of, raise_faults
+
+# Tuning in scaling experiments: which sizes tune their learning rates, and how the others come by theirs. Pure.
+#
+#     each-size       every cell tunes as a comparison does (`orchestrator/kinds/tuning.py`)
+#     smallest-size   the smallest size's cells do; a larger size at the same budget takes over the rate that won there
+#
+# Either way all candidates have as many trials: those of their grid, in the cells that tune.
+
+DIGITS = 12
+"""Scaled rates are rounded to so many digits, like those that extend a grid."""
+RULES = {"kept": "keep them", "inverse-width": "have them times their width's share"}
+"""What a larger size does with the smallest one's rates, as a verb."""
+
+
+class ScalingTuning(Tuning):
+    """Two phases in every cell, or in the cells of the smallest size for all."""
+
+    at: Literal["each-size", "smallest-size"] = "each-size"
+    """Where the grids run."""
+    transfer: Literal["kept", "inverse-width"] | None = None
+    """How a rate of the smallest size becomes that of a larger one: as it is, or times the widths' inverse ratio, which
+    is muP's rule for the matrices of Adam (Yang et al., "Tensor Programs V", arXiv 2203.03466). Needed where only the
+    smallest size is tuned."""
+
+    @model_validator(mode="after")
+    def _transfers_where_it_must(self) -> Self:
+        smallest = self.at == "smallest-size"
+        if smallest is (self.transfer is not None):
+            return self
+        needed, idle = "must be kept or inverse-width: larger sizes need a rule", "must be null: each size is tuned"
+        raise_faults(type(self).__name__, [(("transfer",), self.transfer, needed if smallest else idle)])
+        return self
+
+    def of_a_cell(self) -> Tuning:
+        """The tuning of a cell that tunes, as a comparison has it."""
+        return Tuning(seeds=self.seeds, extend_grid=self.extend_grid)
+
+    def transferred(self, rate: float, smallest: str, model: str) -> float:
+        """The rate of a larger model, from the one that won at the smallest."""
+        if self.transfer != "inverse-width":
+            return rate
+        width, wider = (presets.preset(name).hidden_size for name in (smallest, model))
+        return float(f"{rate * width / wider:.{DIGITS}g}")
+
+
+class TransferredSpec(ComparisonSpec):
+    """The comparison of a cell that takes over its rates: one for each candidate, and no grid."""
+
+    rates_from: str
+    """The model that was tuned."""
+    rule: str
+
+    def origin_of_rates(self) -> str | None:
+        """Whose rates these are."""
+        return f"Learning rates were tuned at {self.rates_from} alone; larger sizes {RULES[self.rule]}, untried."
+
+
+MICRO = "micro_batch_sequences"
+MOST_STEPS = 1_000_000_000
+"""The bound of `worker.spec.run.Count`."""
+TOKENS = 1e18
+"""More than anybody will train on; a larger number is a mistake."""
+
+Rates = Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
+
+
+class Size(Spec):
+    """One model of a scaling experiment, with what differs at its size."""
+
+    model: str
+    micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
+    """Sequences in one forward and backward pass at this size; null: as the workload says."""
+    learning_rates: dict[str, Rates] = Field(default_factory=dict)
+    """Candidate's name → its grid at this size, instead of the one that it has at the others."""
+
+    @field_validator("model")
+    @classmethod
+    def _known_model(cls, value: str) -> str:
+        return one_of("model", value, presets.names())
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _distinct_rates(cls, value: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+        return {name: distinct("learning rate", rates) for name, rates in value.items()}
+
+
+class TokenBudget(Spec):
+    """How much each size is trained on: tokens, or tokens for each parameter of the model."""
+
+    tokens: Annotated[int, Field(ge=1, le=TOKENS), WHOLE_NUMBER] | None = None
+    tokens_per_parameter: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.tokens is None) == (self.tokens_per_parameter is None):
+            given = self.model_dump(exclude_none=True)
+            raise_faults("TokenBudget", [((), given, "must have either tokens or tokens_per_parameter")])
+        return self
+
+    def of(self, parameters: int) -> float:
+        """The tokens for a model with so many parameters."""
+        return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One size at one budget: a comparison by itself."""
+
+    size: Size
+    budget: int
+    """Its place among the budgets."""
+    steps: int
+    parameters: int
+
+    @property
+    def key(self) -> str:
+        """What addresses call it: `gpt2-tiny-200`."""
+        return f"{self.size.model}-{self.steps}"
+
+    def holds(self, model: str, steps: int) -> bool:
+        """Whether a run of that model and so many steps is one of its runs."""
+        return (self.size.model, self.steps) == (model, steps)
+
+
+class ScalingSpec(ComparisonSpec):
+    """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
+
+    kind: Literal["scaling"] = "scaling"  # type: ignore[assignment]  # what tells the two apart
+    sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
+    budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
+    warmup_share: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
+    """Warm-up as a share of each run's steps; null: `workload.schedule.warmup_steps` of every run."""
+    tuning: ScalingTuning | None = None
+    """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_first_cell(cls, fields: Any) -> Any:
+        """The workload with model and steps of the first cell, so that it is a whole one."""
+        if not isinstance(fields, dict) or not isinstance(fields.get("workload"), dict):
+            return fields
+        template = fields["workload"]
+        if not isinstance(template.get("budget", {}), dict):
+            return fields
+        model, steps = _first(fields)
+        faults: list[Fault] = []
+        if template.get("model", model) != model:
+            faults.append((("workload", "model"), template["model"], "is said by sizes; leave it out here"))
+        if template.get("budget", {}).get("steps", steps) != steps:
+            allowed = "follows from budgets; leave it out here"
+            faults.append((("workload", "budget", "steps"), template["budget"]["steps"], allowed))
+        raise_faults(cls.__name__, faults)
+        return fields | {"workload": _whole(template, model, steps)}
+
+    def _inconsistencies(self) -> list[Fault]:
+        return super()._inconsistencies() or self._cell_faults()
+
+    def _cell_faults(self) -> list[Fault]:
+        """What is wrong with sizes, budgets, and the cells that they make."""
+        faults: list[Fault] = []
+        names = {candidate.name() for candidate in self.candidates}
+        for position, size in enumerate(self.sizes):
+            if size.model in [other.model for other in self.sizes[:position]]:
+                faults.append((("sizes", position, "model"), size.model, "is given twice; each must differ"))
+            for name in size.learning_rates.keys() - names:
+                allowed = f"no candidate has that name; known: {', '.join(sorted(names))}"
+                faults.append((("sizes", position, "learning_rates", name), name, allowed))
+        smallest = self.smallest()
+        for position, size in enumerate(self.sizes):
+            if size.learning_rates and size is not smallest and self._transfers():
+                allowed = f"must be empty: rates are tuned at {smallest.model} alone, and taken over here"
+                faults.append((("sizes", position, "learning_rates"), sorted(size.learning_rates), allowed))
+        if not self.workload.task.loss_unit:
+            allowed = f"measures {self.workload.task.loss_name}, which has no scaling law in nats"
+            faults.append((("workload", "task"), self.workload.task.kind, allowed))
+        return faults or self._unfit_cells()
+
+    def _unfit_cells(self) -> list[Fault]:
+        faults: list[Fault] = []
+        for position, size in enumerate(self.sizes):
+            steps = [cell.steps for cell in self.cells() if cell.size is size]
+            for one, other in pairwise(sorted(steps)):
+                if one == other:
+                    allowed = f"two budgets are {one} steps of {size.model}; each must differ"
+                    faults.append((("budgets",), len(self.budgets), allowed))
+            for cell in (each for each in self.cells() if each.size is size):
+                if not 1 <= cell.steps <= MOST_STEPS:
+                    allowed = f"is {cell.steps} steps of {size.model}; must be 1 to {MOST_STEPS:,}"
+                    faults.append((("budgets",), len(self.budgets), allowed))
+                    continue
+                try:
+                    self.comparison(cell)
+                except ValidationError as error:
+                    found = "; ".join(each["msg"] for each in error.errors())
+                    faults.append(
+                        (("sizes", position), size.model, f"cannot be trained for {cell.steps} steps: {found}")
+                    )
+        return faults
+
+    def run_count(self) -> int:
+        """How many runs there will be; with tuning, at most."""
+        return len(self.budgets) * sum(self._runs_of(size) for size in self.sizes)
+
+    def _runs_of(self, size: Size) -> int:
+        """Of one size at one budget."""
+        rates = sum(len(size.learning_rates.get(each.name(), each.learning_rates)) for each in self.candidates)
+        if self.tuning is None:
+            return rates * len(self.seeds)
+        final = len(self.candidates) * len(self.seeds)
+        if self._transfers() and size is not self.smallest():
+            return final
+        return (rates + self.tuning.extend_grid * len(self.candidates)) * len(self.tuning.seeds) + final
+
+    def _transfers(self) -> bool:
+        """Whether larger sizes take over the rates of the smallest."""
+        return self.tuning is not None and self.tuning.at == "smallest-size"
+
+    def smallest(self) -> Size:
+        """The size of the first cell."""
+        vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
+        return min(self.sizes, key=lambda size: (parameter_count(presets.preset(size.model), vocabulary), size.model))
+
+    def tries_rates(self, cell: Cell) -> bool:
+        """Whether the cell has grids of its own."""
+        return not self._transfers() or cell.size is self.smallest()
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every size at every budget, the smallest model first, each with its smallest budget first."""
+        step_tokens = self.workload.budget.batch_sequences * self.workload.data.sequence_length_tokens
+        vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
+        found = []
+        for size in self.sizes:
+            parameters = parameter_count(presets.preset(size.model), vocabulary)
+            found += [
+                Cell(size=size, budget=place, steps=round(budget.of(parameters) / step_tokens), parameters=parameters)
+                for place, budget in enumerate(self.budgets)
+            ]
+        return tuple(sorted(found, key=lambda cell: (cell.parameters, cell.size.model, cell.steps)))
+
+    def comparison(self, cell: Cell, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
+        """The comparison at one size and budget. `rates`: what candidates have taken over, where the cell tries none
+        itself."""
+        own, execution = self.workload, self.workload.execution
+        if cell.size.micro_batch_sequences is not None:
+            execution = Execution.model_validate(execution.model_dump() | {MICRO: cell.size.micro_batch_sequences})
+        schedule = own.schedule
+        if self.warmup_share is not None:
+            warmup = min(round(self.warmup_share * cell.steps), cell.steps - 1)
+            schedule = Schedule.model_validate(schedule.model_dump() | {"warmup_steps": warmup})
+        fields = own.model_dump(mode="json") | {"model": cell.size.model, "schedule": schedule.model_dump()}
+        fields |= {"budget": own.budget.model_dump() | {"steps": cell.steps}, "execution": execution.model_dump()}
+        workload = Workload.model_validate(fields)
+        common: dict[str, Any] = {
+            "name": f"{self.name[:60]} · {cell.size.model} · {workload.tokens():,} tokens",
+            "workload": workload,
+            "seeds": self.seeds,
+            "baseline": self.baseline,
+            "unequal_grids": self.unequal_grids,
+            "resources": self.resources,
+            "priority": self.priority,
+        }
+        if self.tuning is None or self.tries_rates(cell):
+            candidates = tuple(self._at(cell.size, each) for each in self.candidates)
+            tuning = self.tuning and self.tuning.of_a_cell()
+            return ComparisonSpec(**common, candidates=candidates, tuning=tuning)
+        candidates = tuple(_at_one_rate(each, (rates or {}).get(each.name())) for each in self.candidates)
+        tuned = {"rates_from": self.smallest().model, "rule": self.tuning.transfer}
+        return TransferredSpec(**common, **tuned, candidates=candidates)
+
+    def _at(self, size: Size, candidate: Candidate) -> Candidate:
+        rates = size.learning_rates.get(candidate.name())
+        return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
+
+
+def _at_one_rate(candidate: Candidate, rate: float | None) -> Candidate:
+    """At the rate that was taken over; before there is one, at the first one that may win."""
+    return candidate.model_copy(update={"learning_rates": (rate or candidate.learning_rates[0],)})
+
+
+def expand_cells(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
+    """The runs that it begins with, seed by seed and small models first, so that early results already span the sizes:
+    those of every cell, or of phase 1 of the cells that tune."""
+    by_cell = [expand(spec.comparison(cell)) for cell in spec.cells() if spec.tries_rates(cell)]
+    seeds = spec.tuning.seeds if spec.tuning else spec.seeds
+    return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
+
+
+def _whole(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
+    """A template of a workload with its model and its steps."""
+    return {**template, "model": model, "budget": {**template.get("budget", {}), "steps": steps}}
+
+
+def _first(fields: Mapping[str, Any]) -> tuple[str, int]:
+    """Model and steps of the first cell; where the fields are faulty, what lets their own faults be told."""
+    model, steps = presets.names()[0], MOST_STEPS
+    try:
+        sizes = [Size.model_validate(each) for each in fields["sizes"]]
+        model = sizes[0].model
+        budgets = [TokenBudget.model_validate(each) for each in fields["budgets"]]
+        template = fields["workload"]
+        workload = Workload.model_validate(_whole(template, model, MOST_STEPS))
+        vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer)
+        parameters = parameter_count(presets.preset(model), vocabulary)
+        steps = round(budgets[0].of(parameters) / (workload.tokens() / MOST_STEPS))
+    except (ValidationError, KeyError, TypeError, IndexError):
+        pass
+    return model, min(max(steps, 1), MOST_STEPS)

@@ -1,0 +1,219 @@
+"""Search spaces: where one hyperparameter may be looked for, as typed records, and what can be asked of them. Pure.
+
+    log-uniform | uniform   a number between two bounds          choice   one of some values
+    integer                 a whole number between two bounds    catalog  what the optimizer's own entry suggests
+
+A grid takes `points` values of each range, evenly spaced (on a log-uniform range by ratio) with both ends among them.
+"""
+
+import math
+from random import Random
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from optim.catalog.records import Option, Scalar
+from worker.spec.run import Fault, Flag, Spec, raise_faults
+
+Bound = Annotated[float, Field(strict=True, ge=-1e12, le=1e12)]
+Points = Annotated[int, Field(strict=True, ge=1, le=1_000)]
+
+RATE_FACTOR = 8.0
+"""The catalog's range of learning rates reaches so far to either side of the grid's centre: three doublings."""
+OPTION_FACTOR = 10.0
+"""The catalog's range of a positive option: a decade to either side of its default, within the option's bounds."""
+COUNT_FACTOR = 4
+"""The same for whole numbers, which are ranks, gaps and iterations."""
+DIGITS = 12
+"""Grid values are rounded to so many digits: 0.001 × 10 is 0.01 in every table."""
+
+
+class LogUniform(Spec):
+    """A positive number whose logarithm is uniform: learning rates, decays, thresholds."""
+
+    kind: Literal["log-uniform"] = "log-uniform"
+    low: Annotated[float, Field(strict=True, gt=0, le=1e12)]
+    high: Annotated[float, Field(strict=True, gt=0, le=1e12)]
+    points: Points = 5
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        raise_faults(type(self).__name__, _disorder(self.low, self.high))
+        return self
+
+
+class Uniform(Spec):
+    """A number that is uniform between its bounds."""
+
+    kind: Literal["uniform"] = "uniform"
+    low: Bound
+    high: Bound
+    points: Points = 5
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        raise_faults(type(self).__name__, _disorder(self.low, self.high))
+        return self
+
+
+class Integer(Spec):
+    """A whole number between its bounds, both included."""
+
+    kind: Literal["integer"] = "integer"
+    low: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+    high: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+    log: Flag = False
+    """Uniform in its logarithm; `low` must then be at least 1."""
+    points: Points = 5
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        faults = _disorder(self.low, self.high)
+        if self.log and self.low < 1:
+            faults.append((("low",), self.low, "must be at least 1 where log is true"))
+        raise_faults(type(self).__name__, faults)
+        return self
+
+
+class Choice(Spec):
+    """One of some values."""
+
+    kind: Literal["choice"] = "choice"
+    values: Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        faults: list[Fault] = []
+        for position, value in enumerate(self.values):
+            if any(_same(value, earlier) for earlier in self.values[:position]):
+                faults.append((("values", position), value, "is given twice; each must differ"))
+        raise_faults(type(self).__name__, faults)
+        return self
+
+
+class FromCatalog(Spec):
+    """What the optimizer's entry suggests: around its grid's centre, an option's default, or its choices."""
+
+    kind: Literal["catalog"] = "catalog"
+
+
+Domain = Annotated[LogUniform | Uniform | Integer | Choice | FromCatalog, Field(discriminator="kind")]
+Range = LogUniform | Uniform | Integer | Choice
+"""A domain that says its values itself."""
+
+
+def suggested_rates(centre: float) -> LogUniform:
+    """The catalog's range of learning rates."""
+    return LogUniform(low=_rounded(centre / RATE_FACTOR), high=_rounded(centre * RATE_FACTOR), points=7)
+
+
+def suggested(option: Option) -> Range | None:
+    """The range that an option's entry suggests; None where its default says nothing of a scale."""
+    if option.kind == "bool":
+        return Choice(values=(True, False))
+    if option.kind == "choice":
+        return Choice(values=option.choices)
+    default = option.default
+    if isinstance(default, bool) or not isinstance(default, int | float) or default <= 0:
+        return None
+    if option.kind == "int":
+        low, high = max(1, int(default) // COUNT_FACTOR), int(default) * COUNT_FACTOR
+        low, high = max(low, math.ceil(option.minimum or low)), min(high, int(option.maximum or high))
+        return Integer(low=low, high=high, log=True) if low < high else None
+    if option.exclusive_maximum and option.maximum == 1.0:
+        # A decay rate b averages over 1 / (1 - b) steps: a decade of steps to either side.
+        slack = OPTION_FACTOR * (1 - default), (1 - default) / OPTION_FACTOR
+        return Uniform(low=max(_least(option, default), round(1 - slack[0], DIGITS)), high=round(1 - slack[1], DIGITS))
+    low_end, high_end = default / OPTION_FACTOR, default * OPTION_FACTOR
+    bounded = max(low_end, _least(option, default)), min(high_end, option.maximum or high_end)
+    return LogUniform(low=_rounded(bounded[0]), high=_rounded(bounded[1])) if bounded[0] < bounded[1] else None
+
+
+def _least(option: Option, default: float) -> float:
+    """The lowest value to suggest: the option's minimum, or a little above it where that is not allowed itself."""
+    minimum = option.minimum or 0.0
+    return minimum + (default - minimum) / OPTION_FACTOR if option.exclusive_minimum else minimum
+
+
+def contains(domain: Range, value: Scalar) -> bool:
+    """Whether the domain can give that value."""
+    if isinstance(domain, Choice):
+        return any(_same(value, each) for each in domain.values)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if isinstance(domain, Integer) and not isinstance(value, int):
+        return False
+    return domain.low <= value <= domain.high
+
+
+def draw(domain: Range, random: Random) -> Scalar:
+    """One value by chance."""
+    if isinstance(domain, Choice):
+        return domain.values[random.randrange(len(domain.values))]
+    if isinstance(domain, Integer):
+        if not domain.log:
+            return random.randint(domain.low, domain.high)
+        # Each whole number has the piece of the logarithmic axis that lies half a step around it.
+        spot = math.exp(random.uniform(math.log(domain.low - 0.5), math.log(domain.high + 0.5)))
+        return min(max(round(spot), domain.low), domain.high)
+    if isinstance(domain, LogUniform):
+        spot = math.exp(random.uniform(math.log(domain.low), math.log(domain.high)))
+        return min(max(spot, domain.low), domain.high)
+    return random.uniform(domain.low, domain.high)
+
+
+def grid(domain: Range) -> tuple[Scalar, ...]:
+    """The values that a grid takes, ascending, or as they are listed."""
+    if isinstance(domain, Choice):
+        return domain.values
+    if domain.points == 1 or domain.low == domain.high:
+        return (domain.low,) if domain.low == domain.high else (_middle(domain),)
+    shares = [place / (domain.points - 1) for place in range(domain.points)]
+    spots = [_at(domain, share) for share in shares]
+    if isinstance(domain, Integer):
+        return tuple(dict.fromkeys(round(spot) for spot in spots))
+    return (domain.low, *(_rounded(spot) for spot in spots[1:-1]), domain.high)
+
+
+def ends(domain: Range) -> tuple[Scalar, ...]:
+    """The values that decide whether all of them are allowed: both bounds, or each choice."""
+    return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
+
+
+def share_of(domain: Range, value: Scalar) -> float:
+    """Where a value lies between the domain's ends, from 0 to 1, on the domain's own scale."""
+    if isinstance(domain, Choice):
+        place = next((place for place, each in enumerate(domain.values) if _same(value, each)), 0)
+        return place / (len(domain.values) - 1) if len(domain.values) > 1 else 0.5
+    assert isinstance(value, int | float)  # what a range gave
+    low, high, here = float(domain.low), float(domain.high), float(value)
+    if isinstance(domain, LogUniform) or (isinstance(domain, Integer) and domain.log):
+        low, high, here = math.log(low), math.log(high), math.log(here)
+    return (here - low) / (high - low)
+
+
+# Helpers
+
+
+def _disorder(low: float, high: float) -> list[Fault]:
+    return [] if low < high else [(("high",), high, f"must be above low = {low:g}")]
+
+
+def _middle(domain: LogUniform | Uniform | Integer) -> float | int:
+    spot = _at(domain, 0.5)
+    return round(spot) if isinstance(domain, Integer) else _rounded(spot)
+
+
+def _at(domain: LogUniform | Uniform | Integer, share: float) -> float:
+    if isinstance(domain, LogUniform) or (isinstance(domain, Integer) and domain.log):
+        return float(domain.low * (domain.high / domain.low) ** share)
+    return float(domain.low + (domain.high - domain.low) * share)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _same(one: Scalar, other: Scalar) -> bool:
+    """Equal and of one type: True is not 1 here, as it is in Python."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,329 @@
+"""Sweeps: what a user submits to find good hyperparameters, each optimizer with a typed search space of its own.
+
+Every optimizer gets the same number of trials: fairness is equal tuning. Trials are numbered, and take turns: of C
+candidates, trial n is number n // C of candidate n % C. Each trial is one run of the store; which ones follow is found
+while the sweep goes, by its driver (`orchestrator/sweeps/driver.py`).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from optim import catalog
+from optim.catalog import OptimizerEntry, Scalar
+from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
+from orchestrator.kinds.comparison import LimitSeconds
+from orchestrator.kinds.search_spaces import (
+    Choice,
+    Domain,
+    FromCatalog,
+    Range,
+    contains,
+    ends,
+    grid,
+    suggested,
+    suggested_rates,
+)
+from orchestrator.names import CandidateName, Name
+from worker.spec.run import (
+    Fault,
+    LearningRate,
+    Resources,
+    Rules,
+    Seed,
+    Spec,
+    Workload,
+    is_stored,
+    left_out_at,
+    one_of,
+    option_faults,
+    raise_faults,
+)
+
+Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
+LR = "lr"
+WARMUP = "warmup_steps"
+"""Hyperparameters that are no options of the optimizer."""
+LARGEST_RATE = 1e6
+"""The bound of `worker.spec.run.LearningRate`."""
+MOST_TRIALS = 1_000
+"""Of one sweep: a driver that is started again tells all of them to Tune once more, a few tenths of a second each."""
+DEFAULT_TRIALS = 16
+STOPPING = frozenset({"asha", "tpe-hyperband"})
+"""Algorithms that end trials before their budget."""
+NO_PBT = (
+    "pbt is not offered: it goes on with one trial's weights under another trial's hyperparameters, and a run here is "
+    "one specification from its first step to its last, which its result and its checkpoints are checked against; "
+    "use tpe-hyperband"
+)
+
+
+class Searched(Spec):
+    """One optimizer of a sweep: what is held fixed, and where the rest is looked for."""
+
+    optimizer: str
+    lr: LearningRate | None = None
+    """The learning rate where the space does not have it; null is the centre of the catalog's grid."""
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options that stay as they are."""
+    rules: Rules = left_out_at(())
+    """What some blocks keep in every trial instead of what the optimizer's plan says."""
+    space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
+    """Hyperparameter → where to look: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN`, what the
+    blocks of that pattern keep. Default: `lr`, around the centre of the catalog's grid."""
+    label: CandidateName | None = None
+    """The name in tables; tells two candidates with the same optimizer apart."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_catalogs_ranges(cls, fields: Any) -> Any:
+        """Write out what the catalog suggests: a stored sweep must mean the same when the catalog has changed."""
+        if is_stored() or not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
+            return fields
+        entry, space = catalog.entry(fields["optimizer"]), fields.get("space")
+        space = {LR: {"kind": "catalog"}} if space is None else space
+        if not isinstance(space, dict):
+            return fields
+        return fields | {"space": {name: _written_out(entry, name, domain) for name, domain in space.items()}}
+
+    @field_validator("optimizer")
+    @classmethod
+    def _known_optimizer(cls, value: str) -> str:
+        return value if is_stored() else one_of("optimizer", value, catalog.names())
+
+    @model_validator(mode="after")
+    def _fits_the_catalog(self) -> Self:
+        if is_stored():
+            return self
+        faults = option_faults(self.optimizer, self.options, self.rules)
+        for name, domain in self.space.items():
+            faults += [
+                (("space", name, *place), value, allowed) for place, value, allowed in self._misfits(name, domain)
+            ]
+        raise_faults(type(self).__name__, faults)
+        return self
+
+    def _misfits(self, name: str, domain: Domain) -> list[Fault]:
+        if is_rule(name):
+            return self._rule_misfits(name, domain)
+        option = catalog.entry(self.optimizer).option(name)
+        if name not in (LR, WARMUP) and option is None:
+            entry = catalog.entry(self.optimizer)
+            known = ", ".join((LR, WARMUP, *(each.name for each in entry.options)))
+            known += f", {PREFIX}PATTERN" if entry.planned else ""
+            return [((), name, f"unknown hyperparameter of {self.optimizer}; known: {known}")]
+        if name in self.options or (name == LR and self.lr is not None):
+            return [((), name, "is held fixed as well; take it out of one of the two")]
+        if isinstance(domain, FromCatalog):
+            default = "none" if option is None else f"{option.default}"
+            return [((), "catalog", f"has no range of its own in the catalog (its default is {default}); name one")]
+        wrong = [(value, fault) for value in ends(domain) if (fault := self._fault(name, value))]
+        return [((), value, fault) for value, fault in wrong[:1]]
+
+    def _rule_misfits(self, name: str, domain: Domain) -> list[Fault]:
+        """What is wrong with a search for what some blocks should keep."""
+        if not catalog.entry(self.optimizer).planned:
+            return [((), name, f"cannot be searched: {self.optimizer} keeps to no block plan")]
+        if (fault := pattern_fault(name)) is not None:
+            return [((), name, fault)]
+        if values_of([name], self.rules)[name] != PLAN:
+            return [((), name, "is held fixed by rules as well; take it out of one of the two")]
+        if not isinstance(domain, Choice):
+            return [((), domain.kind, f"must be a choice of what the blocks keep, like {', '.join(SUGGESTED)}")]
+        wrong = [(value, fault) for value in domain.values if (fault := value_fault(name, value))]
+        return [((), value, fault) for value, fault in wrong[:1]]
+
+    def _fault(self, name: str, value: Scalar) -> str | None:
+        if name == LR:
+            fine = not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= LARGEST_RATE
+            return None if fine else f"must be a number in (0, {LARGEST_RATE:g}]"
+        if name == WARMUP:
+            fine = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+            return None if fine else "must be a whole number, at least 0"
+        option = catalog.entry(self.optimizer).option(name)
+        assert option is not None  # unknown names are refused before
+        return option.fault(value)
+
+    def name(self) -> str:
+        """What tables, figures and colours call this candidate."""
+        return self.label or self.optimizer
+
+    def ranges(self) -> dict[str, Range]:
+        """The space of a valid candidate, in one order however it was written: the learning rate first."""
+        named = sorted(self.space.items(), key=lambda item: (item[0] != LR, item[0] != WARMUP, item[0]))
+        return {name: domain for name, domain in named if not isinstance(domain, FromCatalog)}
+
+    def default_rate(self) -> float:
+        """The learning rate where none is looked for."""
+        return self.lr if self.lr is not None else catalog.entry(self.optimizer).learning_rate
+
+    def defaults(self, workload: Workload) -> dict[str, Scalar]:
+        """The hyperparameters that are looked for, at the values that they would have otherwise."""
+        entry = catalog.entry(self.optimizer)
+        usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
+        return {name: PLAN if is_rule(name) else usual[name] for name in self.ranges()}
+
+    def includes_defaults(self, workload: Workload) -> bool:
+        """Whether a trial at all of the defaults is possible."""
+        ranges = self.ranges()
+        return all(contains(ranges[name], value) for name, value in self.defaults(workload).items())
+
+    def grid_size(self) -> int:
+        """How many points a grid over the space has."""
+        return math.prod(len(grid(domain)) for domain in self.ranges().values())
+
+
+class EarlyStopping(Spec):
+    """How ASHA and Hyperband decide, of each optimizer's trials apart: none is judged by another optimizer's pace."""
+
+    grace_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
+    """No trial is stopped before this step. Default: a ninth of the budget, and at least one evaluation."""
+    reduction_factor: Annotated[int, Field(strict=True, ge=2, le=10)] = 3
+    """Of the trials that reach a rung, one in so many goes on; the next rung is so many times as far."""
+    brackets: Annotated[int, Field(strict=True, ge=1, le=8)] = 3
+    """Of `tpe-hyperband`: how many successions with later and later first rungs share the trials."""
+
+
+class Objective(Spec):
+    """What is to be low."""
+
+    metric: Literal["validation-loss"] = "validation-loss"
+    """At the end of the budget; early stopping holds trials against each other at equal steps."""
+    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
+    """Tensor memory that a trial may use; one that needs more ends as `out_of_memory` and cannot win."""
+
+
+class SweepSpec(Spec):
+    """Which hyperparameters are good for each optimizer on this workload, at an equal number of trials."""
+
+    kind: Literal["sweep"] = "sweep"
+    name: Name
+    workload: Workload
+    candidates: Annotated[tuple[Searched, ...], Field(min_length=1, max_length=16)]
+    algorithm: Algorithm = "tpe"
+    trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] | None = None
+    """Of each optimizer. Default: 16; of a grid, all of its points."""
+    concurrency: Annotated[int, Field(strict=True, ge=1, le=64)] = 2
+    """Trials at a time, queued ones included. More of them means that TPE knows less when it chooses."""
+    device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
+    """No trial is begun that would probably not fit any more; those that train are not cut off. At least 3.6 s, less
+    than a training takes to begin."""
+    objective: Objective = Objective()
+    early_stopping: EarlyStopping = EarlyStopping()
+    seed: Seed = 0
+    """Of the search, and of every trial: initial weights and data order are the same for all of them."""
+    resources: Resources = Resources()
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+    """Waiting runs of higher priority start first; running ones are left alone."""
+    max_run_seconds: LimitSeconds | None = left_out_at(None)
+    """Time that one trial may hold its device, over all of its attempts."""
+    deadline_seconds: LimitSeconds | None = left_out_at(None)
+    """Time from the submission; trials that have not ended by then are stopped, or never begun."""
+
+    @field_validator("algorithm")
+    @classmethod
+    def _offered(cls, value: Algorithm) -> Algorithm:
+        if value == "pbt":
+            raise ValueError(NO_PBT)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not is_stored():
+            faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
+            raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
+        return self
+
+    def _name_faults(self) -> list[Fault]:
+        names = [candidate.name() for candidate in self.candidates]
+        return [
+            (
+                ("candidates", place, "label"),
+                name,
+                f"must differ from the other candidates'; give a label, not {name!r}",
+            )
+            for place, name in enumerate(names)
+            if name in names[:place]
+        ]
+
+    def _size_faults(self) -> list[Fault]:
+        faults: list[Fault] = []
+        if self.algorithm == "grid":
+            sizes = [candidate.grid_size() for candidate in self.candidates]
+            for place, size in enumerate(sizes):
+                if size != sizes[0]:
+                    allowed = f"makes a grid of {size} points, the first candidate's has {sizes[0]}: tune them equally"
+                    faults.append((("candidates", place, "space"), size, allowed))
+                elif self.trials is not None and self.trials < size:
+                    allowed = f"must be at least {size}, the points of the grid; or leave it out, or set fewer points"
+                    faults.append((("trials",), self.trials, allowed))
+        if (count := self.trial_count()) > MOST_TRIALS:
+            allowed = f"makes {count} trials over all candidates; at most {MOST_TRIALS} in one sweep"
+            faults.append((("trials",), self.trials, allowed))
+        return list({fault[0]: fault for fault in faults}.values())
+
+    def _step_faults(self) -> list[Fault]:
+        faults: list[Fault] = []
+        steps = self.workload.budget.steps
+        for place, candidate in enumerate(self.candidates):
+            warmups = [each for each in _ends_of(candidate, WARMUP) if isinstance(each, int) and each >= steps]
+            if warmups:
+                where = ("candidates", place, "space", WARMUP)
+                faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
+        grace = self.early_stopping.grace_steps
+        if grace is not None and grace >= steps:
+            allowed = f"must be below workload.budget.steps = {steps}, or nothing could be stopped early"
+            faults.append((("early_stopping", "grace_steps"), grace, allowed))
+        return faults
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The one seed, where others have several."""
+        return (self.seed,)
+
+    def trials_each(self) -> int:
+        """Trials of each candidate."""
+        if self.algorithm == "grid":
+            return self.candidates[0].grid_size()
+        return self.trials or DEFAULT_TRIALS
+
+    def trial_count(self) -> int:
+        """Trials of all candidates."""
+        return self.trials_each() * len(self.candidates)
+
+    def run_count(self) -> int:
+        """How many runs there will be, at most: a trial is a run."""
+        return self.trial_count()
+
+    def grace_steps(self) -> int:
+        """The first rung of early stopping."""
+        given = self.early_stopping.grace_steps
+        return given or max(self.workload.evaluation.every_steps, self.workload.budget.steps // 9, 1)
+
+    def may_stop_early(self) -> bool:
+        """Whether a trial may be ended before its budget."""
+        return self.algorithm in STOPPING
+
+    def candidate_of(self, number: int) -> Searched:
+        """Whose trial that is."""
+        return self.candidates[number % len(self.candidates)]
+
+
+def _written_out(entry: OptimizerEntry, name: object, domain: object) -> object:
+    """A range instead of `kind: catalog`, where the catalog has one."""
+    if not (isinstance(domain, Mapping) and dict(domain) == {"kind": "catalog"}) and not isinstance(
+        domain, FromCatalog
+    ):
+        return domain
+    if is_rule(name):
+        return Choice(values=SUGGESTED).model_dump()
+    option = entry.option(str(name))
+    found = suggested_rates(entry.learning_rate) if name == LR else suggested(option) if option else None
+    return domain if found is None else found.model_dump()
+
+
+def _ends_of(candidate: Searched, name: str) -> tuple[Scalar, ...]:
+    domain = candidate.ranges().get(name)
+    return () if domain is None else ends(domain)

@@ -1,0 +1,122 @@
+"""Trials: what the numbered trials of a sweep are made of, and what they become in the store. Pure functions.
+
+    number ─► candidate ─► hyperparameters (by chance, off the grid, or as TPE says) ─► one run   and back again
+
+What chance gives is a function of (sweep's seed, number): a driver that was killed and comes back draws the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from random import Random
+
+from optim.catalog.records import Scalar
+from orchestrator.kinds.block_rules import is_rule, rules_of, values_of
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, PlannedRun, planned_run
+from orchestrator.kinds.search_spaces import draw, grid
+from orchestrator.kinds.sweep import LR, WARMUP, Searched, SweepSpec
+from worker.spec.run import RunSpec, Workload
+
+Parameters = dict[str, Scalar]
+"""Hyperparameter → value, in the order of the space."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What a sweep's trials have cost so far."""
+
+    device_seconds: float
+    """Over all attempts of all trials."""
+    ended: int
+    """Trials that have ended, and what they cost."""
+    ended_seconds: float
+    live: int
+    """Trials that have not ended."""
+
+
+def planned(spec: SweepSpec, number: int) -> Parameters | None:
+    """The hyperparameters of that trial where they do not depend on other trials; None where TPE has to say.
+
+    The first trial of each candidate is the catalog's own defaults where the space has them: what is found can then
+    not be worse than doing nothing, except by stopping early.
+    """
+    candidate = spec.candidate_of(number)
+    place = number // len(spec.candidates)
+    if spec.algorithm == "grid":
+        return next(islice(grid_points(candidate), place, None))
+    if place == 0 and candidate.includes_defaults(spec.workload):
+        return candidate.defaults(spec.workload)
+    if spec.algorithm in ("tpe", "tpe-hyperband"):
+        return None
+    random = Random(f"{spec.seed}/{number}")  # noqa: S311 - a search, not a secret
+    return {name: draw(domain, random) for name, domain in candidate.ranges().items()}
+
+
+def grid_points(candidate: Searched) -> Iterator[Parameters]:
+    """Every point of the grid over a candidate's space, the last hyperparameter changing fastest."""
+    ranges = candidate.ranges()
+    return (dict(zip(ranges, values, strict=True)) for values in product(*map(grid, ranges.values())))
+
+
+def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) -> PlannedRun:
+    """The run of that trial at these hyperparameters."""
+    searched = spec.candidate_of(number)
+    workload = trial_workload(spec)
+    candidate = as_candidate(searched, parameters)
+    one = ComparisonSpec(
+        name=spec.name, workload=workload, candidates=(candidate,), seeds=(spec.seed,), resources=spec.resources
+    )
+    return planned_run(one, candidate, candidate.learning_rates[0], spec.seed)
+
+
+def as_candidate(searched: Searched, parameters: Mapping[str, Scalar]) -> Candidate:
+    """A candidate of a comparison at these hyperparameters."""
+    rate, warmup = parameters.get(LR, searched.default_rate()), parameters.get(WARMUP)
+    assert isinstance(rate, int | float)  # spaces are checked at the border
+    assert warmup is None or isinstance(warmup, int)
+    options = {name: value for name, value in parameters.items() if name not in (LR, WARMUP) and not is_rule(name)}
+    # In the order of the space, whatever order TPE tells them in: later rules win.
+    stated = {name: parameters[name] for name in searched.ranges() if is_rule(name)}
+    return Candidate(
+        optimizer=searched.optimizer,
+        learning_rates=(float(rate),),
+        options=searched.options | options,
+        rules=(*searched.rules, *rules_of(stated)),
+        warmup_steps=warmup,
+        label=searched.label,
+    )
+
+
+def parameters_of(searched: Searched, run: RunSpec) -> Parameters:
+    """The hyperparameters that a trial's run has."""
+    known: Parameters = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
+    known |= values_of(searched.ranges(), run.optimizer.rules)
+    return {name: known[name] for name in searched.ranges()}
+
+
+def admits_another(spec: SweepSpec, spent: Spending) -> bool:
+    """Whether one more trial would probably fit into the budget: it, and each that is under way, costs what the ended
+    ones cost on average."""
+    if spec.device_hours is None:
+        return True
+    budget_seconds = 3600 * spec.device_hours
+    if not spent.ended:
+        return spent.device_seconds < budget_seconds
+    mean_seconds = spent.ended_seconds / spent.ended
+    live_seconds = max(spent.device_seconds - spent.ended_seconds, spent.live * mean_seconds)
+    return spent.ended_seconds + live_seconds + mean_seconds <= budget_seconds
+
+
+def without_defaults(spec: SweepSpec) -> Sequence[Searched]:
+    """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained."""
+    return tuple(each for each in spec.candidates if not each.includes_defaults(spec.workload))
+
+
+def trial_workload(spec: SweepSpec) -> Workload:
+    """What every trial trains: the sweep's workload, under the memory cap of its objective. A trial above it is not
+    tried with smaller micro-batches: it cannot win."""
+    cap = spec.objective.memory_cap_gib
+    if cap is None:
+        return spec.workload
+    execution = spec.workload.execution.model_copy(update={"memory_cap_gib": cap, "retry_out_of_memory": False})
+    return spec.workload.model_copy(update={"execution": execution})

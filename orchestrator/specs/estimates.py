@@ -1,0 +1,209 @@
+"""Estimates of what an experiment takes before it is submitted: device-hours by measured runs, memory by counts.
+
+    shares (`orchestrator/specs/estimates.py`) + the newest runs of each model     ─► seconds a token and a start ─► `CostEstimate`
+    shares               + footprints that were counted once ─► bytes at the least          ─► `CandidateMemory`
+
+Nothing is guessed: what was never measured or counted is said to be unknown.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from optim.catalog import Scalar
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import RunRecord
+from orchestrator.specs.footprints import Footprints, Question
+from worker.catalog import presets
+from worker.records.result import Record
+from worker.spec.run import Workload
+
+# Shares: what an experiment of any kind asks for, taken apart into candidates on workloads, each with its runs.
+#
+#     comparison  a share a candidate        scaling  a share a candidate and cell        sweep  a share a candidate
+#
+# They are what estimates are made of (`orchestrator/specs/estimates.py`): a share has one model, one optimizer and one
+# length of run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The runs of one candidate on one workload."""
+
+    candidate: str
+    optimizer: str
+    options: Mapping[str, Scalar]
+    """Those that all of its runs have."""
+    searched: frozenset[str]
+    """Hyperparameters that differ from run to run, but for the learning rate."""
+    has_rules: bool
+    """Whether some blocks keep something else than what the optimizer's plan says."""
+    workload: Workload
+    runs: int
+    """At most, where the experiment may grow."""
+
+    def tokens(self) -> int:
+        """Of all of its runs."""
+        return self.runs * self.workload.tokens()
+
+
+def shares(spec: ComparisonSpec | SweepSpec) -> tuple[Share, ...]:
+    """All shares of an experiment, in the order of its cells and candidates."""
+    if isinstance(spec, SweepSpec):
+        return tuple(_of_a_sweep(spec))
+    if isinstance(spec, ScalingSpec):
+        cells = (spec.comparison(cell) for cell in spec.cells())
+        return tuple(share for comparison in cells for share in _of_a_comparison(comparison))
+    return tuple(_of_a_comparison(spec))
+
+
+def _of_a_comparison(spec: ComparisonSpec) -> Iterator[Share]:
+    for candidate in spec.candidates:
+        yield Share(
+            candidate=candidate.name(),
+            optimizer=candidate.optimizer,
+            options=candidate.options,
+            searched=frozenset(),
+            has_rules=bool(candidate.rules),
+            workload=spec.workload,
+            runs=_runs_of(spec, candidate),
+        )
+
+
+def _runs_of(spec: ComparisonSpec, candidate: Candidate) -> int:
+    """As `ComparisonSpec.run_count`, of one candidate."""
+    rates = len(candidate.learning_rates)
+    if spec.tuning is None:
+        return rates * len(spec.seeds)
+    return (rates + spec.tuning.extend_grid) * len(spec.tuning.seeds) + len(spec.seeds)
+
+
+def _of_a_sweep(spec: SweepSpec) -> Iterator[Share]:
+    for searched in spec.candidates:
+        yield Share(
+            candidate=searched.name(),
+            optimizer=searched.optimizer,
+            options=searched.options,
+            searched=frozenset(searched.space),
+            has_rules=bool(searched.rules),
+            workload=spec.workload,
+            runs=spec.trials_each(),
+        )
+
+
+ASKED = {"rank_ratio", "state_dtype"}
+STATELESS = {"eps", "weight_decay", "clip", "refresh_interval", "inner_iterations", "seed", "lr", "warmup_steps"}
+"""Hyperparameters that no byte of state depends on."""
+RunsOfModel = Callable[[str], Sequence[RunRecord]]
+"""The newest runs of a model that have succeeded, newest first."""
+
+
+class CandidateMemory(Record):
+    """What training a candidate keeps at the least: parameters, gradients, optimizer state; activations come on top."""
+
+    candidate: str
+    model: str
+    state_bytes: int
+    total_bytes: int
+
+
+class CostEstimate(Record):
+    """What the runs may cost, by the pace of measured ones."""
+
+    device_hours: float
+    device: str
+    """On which device that pace was measured; another one has another pace."""
+    measured_runs: int
+    assumed: tuple[str, ...]
+    """Candidates without a measured run: they are taken to be as fast as the mean of all others."""
+    unmeasured: tuple[str, ...] = ()
+    """Models of which no run was measured here: theirs are not in the hours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How fast runs of one model and task went, on the device of the newest one."""
+
+    device: str
+    by_optimizer: dict[str, float]
+    """Seconds a token, of each optimizer the mean of its runs."""
+    start_seconds: float
+    """What a run takes besides training."""
+    runs: int
+
+    def seconds(self, share: Share) -> float:
+        """What the runs of a share take."""
+        pace = self.by_optimizer.get(share.optimizer, fmean(self.by_optimizer.values()))
+        return share.tokens() * pace + share.runs * self.start_seconds
+
+
+def cost(shares: Sequence[Share], measured: RunsOfModel) -> CostEstimate | None:
+    """The hours of all shares; None where no run of any of their models was ever measured here."""
+    workloads = {share.workload.model: share.workload for share in shares}
+    paces = {model: _pace(workload, measured(model)) for model, workload in workloads.items()}
+    known = [(share, pace) for share in shares if (pace := paces[share.workload.model]) is not None]
+    if not known:
+        return None
+    found = [pace for pace in paces.values() if pace is not None]
+    return CostEstimate(
+        device_hours=sum(pace.seconds(share) for share, pace in known) / 3600,
+        device=", ".join(dict.fromkeys(pace.device for pace in found)),
+        measured_runs=sum(pace.runs for pace in found),
+        assumed=tuple(
+            dict.fromkeys(share.candidate for share, pace in known if share.optimizer not in pace.by_optimizer)
+        ),
+        unmeasured=tuple(model for model, pace in paces.items() if pace is None),
+    )
+
+
+def memory(shares: Sequence[Share], footprints: Footprints) -> Iterator[CandidateMemory]:
+    """Of every candidate and model whose footprint is known, once each."""
+    seen: set[tuple[str, str]] = set()
+    for share in shares:
+        key = share.candidate, share.workload.model
+        question = None if key in seen else _question(share)
+        seen.add(key)
+        known = footprints.known(question) if question else None
+        kept = {one.optimizer: one.state_bytes for one in known.optimizers} if known else {}
+        state_bytes = kept.get(share.optimizer)
+        if known and state_bytes is not None:
+            total = known.parameter_bytes + known.gradient_bytes + state_bytes
+            yield CandidateMemory(candidate=key[0], model=key[1], state_bytes=state_bytes, total_bytes=total)
+
+
+def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
+    """Of runs with the same task, which sets what is done for a token, on the newest one's device."""
+    paces: dict[str, list[float]] = {}
+    starts: list[float] = []
+    device = None
+    for run in measured:
+        if run.spec is None or run.result is None or not run.result.tokens:
+            continue
+        if run.spec.workload.task.kind != workload.task.kind:
+            continue
+        device = device or run.result.environment.device_name
+        if run.result.environment.device_name == device:
+            productive = run.result.productive_seconds or run.result.device_seconds
+            paces.setdefault(run.optimizer, []).append(productive / run.result.tokens)
+            starts.append(max(run.result.device_seconds - productive, 0.0))
+    if device is None:
+        return None
+    means = {optimizer: fmean(found) for optimizer, found in paces.items()}
+    return Pace(device=device, by_optimizer=means, start_seconds=median(starts), runs=len(starts))
+
+
+def _question(share: Share) -> Question | None:
+    """The question whose answer holds for the share; None where only a count of its own would tell."""
+    model, options = share.workload.model, share.options
+    if model not in presets.names() or share.has_rules:
+        return None
+    if options.keys() - ASKED - STATELESS or share.searched - STATELESS:
+        return None
+    if presets.preset(model).vocabulary_of_tokenizer and share.workload.data.tokenizer != "byte":
+        return None
+    try:
+        return Question.of(model, options.get("rank_ratio"), options.get("state_dtype"))
+    except ValueError:
+        return None

@@ -1,0 +1,199 @@
+"""Faults as data: what is wrong with a specification, where, and what is allowed, in words.
+
+A pydantic error becomes a `Fault`: a JSON pointer, the value found there, and what is allowed. The api answers with
+them, the pages put them beside the fields of their forms.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from optim.nearest import hint, nearest
+from worker.records.result import Record
+
+Source = Literal["body", "query", "header"]
+Location = tuple[int | str, ...]
+
+LONGEST_TEXT = 200
+"""Characters of a faulty value that are repeated to its sender."""
+MOST_ITEMS = 8
+"""Items of a faulty list or object that are repeated to its sender."""
+
+OBJECT_EXPECTED = "must be a JSON object, sent as application/json"
+QUOTES = "'()"
+"""What pydantic puts around the name of a discriminator, or of the function that is one."""
+SCALAR_EXPECTED = "must be true, false, a finite number, a string or null"
+
+
+class Fault(Record):
+    """One thing that is wrong with a request."""
+
+    pointer: str
+    """JSON pointer (RFC 6901) into the body; into the parameters where `source` is not `body`."""
+    value: Any = None
+    """What was found there, shortened; numbers that JSON does not know are text; null where nothing was found."""
+    allowed: str
+    """What would be right, in words."""
+    source: Source = "body"
+
+
+def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fault, ...]:
+    """The faults that pydantic found in a value that should have been a `root`."""
+    return faults(error.errors(include_url=False), root)
+
+
+def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: Source = "body") -> tuple[Fault, ...]:
+    """One fault for each place; `root` is what the body should have been, a model or a union, where there is one."""
+    found: dict[tuple[str, str], Fault] = {}
+    for error in errors:
+        if _is_artefact(error):
+            continue
+        fault = _fault(error, root, source)
+        found.setdefault((fault.pointer, fault.allowed), fault)
+    return tuple(found.values())
+
+
+def pointer(location: Iterable[int | str]) -> str:
+    """The JSON pointer of a location: `/candidates/0/learning_rates/1`."""
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in location)
+    return encodable("".join(f"/{step}" for step in steps))
+
+
+def encodable(text: str) -> str:
+    """`text` with lone surrogates, which no UTF-8 can carry, replaced by question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def shown(value: Any, depth: int = 2) -> Any:
+    """`value` as finite, short JSON: what an error may repeat of its input, whatever that was."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return value if abs(value) < 2**53 else _short(str(value))
+    if isinstance(value, bytes):
+        return _short(value[: LONGEST_TEXT + 1].decode("utf-8", "replace"))
+    if isinstance(value, Mapping):
+        return _shown_object(value, depth)
+    if isinstance(value, list | tuple):
+        return _shown_list(value, depth)
+    return _short(encodable(str(value)))
+
+
+def _shown_object(value: Mapping[Any, Any], depth: int) -> Any:
+    if depth == 0:
+        return "{…}" if value else {}
+    items = list(value.items())[:MOST_ITEMS]
+    more: dict[str, Any] = {"…": "…"} if len(value) > MOST_ITEMS else {}
+    return {_short(encodable(str(key))): shown(item, depth - 1) for key, item in items} | more
+
+
+def _shown_list(value: list[Any] | tuple[Any, ...], depth: int) -> Any:
+    if depth == 0:
+        return "[…]" if value else []
+    more = ["…"] if len(value) > MOST_ITEMS else []
+    return [shown(item, depth - 1) for item in value[:MOST_ITEMS]] + more
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
+
+
+def _is_artefact(error: Mapping[str, Any]) -> bool:
+    """Whether pydantic only counts the items that it refused: a long enough tuple is then called too short."""
+    return error["type"] == "too_short" and bool(len(error["input"]) >= error["ctx"]["min_length"])
+
+
+def _fault(error: Mapping[str, Any], root: Any, source: Source) -> Fault:
+    location: Location = tuple(error["loc"])
+    if error["type"] == "json_invalid":
+        place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
+        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}")
+    path, model, in_union = _walk(location, root)
+    value = None if error["type"] == "missing" else shown(error["input"])
+    allowed = SCALAR_EXPECTED if in_union else _allowed(error, model, path)
+    return Fault(pointer=pointer(path), value=value, allowed=encodable(allowed), source=source)
+
+
+def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "unknown_name":
+        meant = nearest(context["value"], context["known"].split(", "))
+        allowed = f"must be one of {context['known']}"
+        return f"did you mean {meant}? It {allowed}" if meant else allowed
+    if kind == "union_tag_invalid":
+        return (
+            f"{context['discriminator'].strip(QUOTES)} must be one of {context['expected_tags'].replace(chr(39), '')}"
+        )
+    if kind == "extra_forbidden":
+        return "unknown field" + (f"; {hint(path[-1], model.model_fields)}" if model else "")
+    if kind == "missing":
+        return "required" if path else OBJECT_EXPECTED
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return OBJECT_EXPECTED if not path else "must be a JSON object"
+    if kind in ("tuple_type", "list_type"):
+        given = error["input"]
+        numeric = isinstance(given, int | float) and not isinstance(given, bool)
+        return f"must be a list of numbers, as [{given}]" if numeric else "must be a list"
+    if kind == "too_short":
+        return f"must have at least {context['min_length']} item{'s' if context['min_length'] > 1 else ''}"
+    if kind == "too_long":
+        return f"must have at most {context['max_length']} items"
+    message: str = error["msg"].removeprefix("Value error, ")
+    for theirs in ("Input should", "String should", "Value should"):
+        message = message.replace(theirs, "must", 1) if message.startswith(theirs) else message
+    return message
+
+
+def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | None, bool]:
+    """Follow `location` from `root`: its path without pydantic's union tags, the innermost model, ended in a union?"""
+    path: list[int | str] = []
+    here: Any = root
+    model = root if isinstance(root, type) else None
+    for step in location:
+        here = _unwrapped(here)
+        if get_origin(here) in (Union, UnionType):
+            here = _tagged(here, step)
+            if here is None:
+                return tuple(path), model, True
+            model = here
+            continue
+        path.append(step)
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            model = here
+            field = here.model_fields.get(str(step))
+            here = field.annotation if field else None
+        else:
+            here = _item_of(here)
+    return tuple(path), model, False
+
+
+def _tagged(union: Any, tag: int | str) -> type[BaseModel] | None:
+    """The arm of a discriminated union that bears the tag; None where the union is none."""
+    for arm in map(_unwrapped, get_args(union)):
+        fields = arm.model_fields if isinstance(arm, type) and issubclass(arm, BaseModel) else {}
+        if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
+            return cast("type[BaseModel]", arm)
+    return None
+
+
+def _item_of(annotation: Any) -> Any:
+    """The annotation of the items of a tuple, list or dict; None for anything else."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is dict:
+        return arguments[1]
+    return arguments[0] if arguments and get_origin(annotation) in (tuple, list) else None
+
+
+def _unwrapped(annotation: Any) -> Any:
+    """`annotation` without `Annotated` and without `| None`: pydantic gives neither a step in a location."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        arms = [arm for arm in get_args(annotation) if arm is not type(None)]
+        return _unwrapped(arms[0]) if len(arms) == 1 else annotation
+    return annotation

@@ -1,0 +1,109 @@
+"""A preview: what a specification of any kind would mean if it were submitted; nothing is stored.
+
+    whatever was sent ─► `kinds.spec_of` ─► faults, or its shares (`orchestrator/specs/estimates.py`) ─► runs, tokens, hours, memory
+
+Hours and memory are estimates (`orchestrator/specs/estimates.py`): by the pace of runs that were measured here, by
+footprints that were
+counted before.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.kind import ExperimentSpec, spec_of
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.specs import estimates
+from orchestrator.specs.estimates import CandidateMemory, CostEstimate, RunsOfModel, shares
+from orchestrator.specs.faults import Fault, faults
+from orchestrator.specs.footprints import Footprints
+from orchestrator.specs.hidden_faults import with_hidden_faults
+from worker.records.result import Record
+
+MEASURED_RUNS = 60
+"""So many of a model's last runs make the estimate of what more of them cost."""
+
+
+ONE_RUN = (
+    "makes this the specification of one run, which `adapm-bench run` takes; an experiment has candidates and seeds"
+)
+
+
+class Preview(Record):
+    """What a specification would mean."""
+
+    faults: tuple[Fault, ...] = ()
+    missing: tuple[str, ...] = ()
+    """A sentence for each thing that has to be prepared before it can be submitted."""
+    kind: str | None = None
+    """Which kind of experiment it is; null where there are faults, like everything below."""
+    name: str | None = None
+    runs: int | None = None
+    """With tuning, at most; of a sweep its trials."""
+    growing: bool = False
+    """Whether the number of runs, and of what they do, is an upper bound: tuning may need fewer rates, a sweep stops
+    trials early or runs out of its device-hours."""
+    models: tuple[str, ...] = ()
+    """What is trained, in the order of the runs."""
+    steps: int | None = None
+    """Of all runs."""
+    tokens: int | None = None
+    batch_unit: str = "tokens"
+    """What `tokens` counts: samples, where nothing has tokens."""
+    cost: CostEstimate | None = None
+    """Null where no run of these models was ever measured here."""
+    device_hours_budget: float | None = None
+    """What a sweep gives itself: it begins nothing that would not fit any more."""
+    memory: tuple[CandidateMemory, ...] = ()
+    """Empty where the models' footprints were not counted yet."""
+
+    def accepted(self) -> bool:
+        """Whether it can be submitted as it is."""
+        return not self.faults and not self.missing
+
+
+def preview(
+    fields: Any,
+    *,
+    missing: Callable[[ComparisonSpec | SweepSpec], Sequence[str]],
+    measured: RunsOfModel,
+    footprints: Footprints,
+) -> Preview:
+    """Look at what would be the body of a submission, whatever it is."""
+    if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
+        return Preview(faults=(Fault(pointer="/optimizer", allowed=ONE_RUN),))
+    try:
+        spec = spec_of(fields)
+    except ValidationError as error:
+        return Preview(faults=with_hidden_faults(faults(error.errors(include_url=False), ExperimentSpec), fields))
+    parts = shares(spec)
+    budget = spec.device_hours if isinstance(spec, SweepSpec) else None
+    return Preview(
+        missing=tuple(missing(spec)),
+        kind=spec.kind,
+        name=spec.name,
+        runs=sum(part.runs for part in parts),
+        growing=_is_bound(spec),
+        models=tuple(dict.fromkeys(part.workload.model for part in parts)),
+        steps=sum(part.runs * part.workload.budget.steps for part in parts),
+        tokens=sum(part.tokens() for part in parts),
+        batch_unit=spec.workload.task.batch_unit,
+        cost=_within(estimates.cost(parts, measured), budget),
+        device_hours_budget=budget,
+        memory=tuple(estimates.memory(parts, footprints)),
+    )
+
+
+def _is_bound(spec: ComparisonSpec | SweepSpec) -> bool:
+    if isinstance(spec, SweepSpec):
+        return spec.may_stop_early() or spec.device_hours is not None
+    return spec.tuning is not None and spec.tuning.extend_grid > 0
+
+
+def _within(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
+    """Nothing takes longer than it may."""
+    if cost is None or budget is None:
+        return cost
+    return cost.model_copy(update={"device_hours": min(cost.device_hours, budget)})

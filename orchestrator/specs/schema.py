@@ -1,0 +1,87 @@
+"""The JSON schema of each kind of specification, for editors: fields, what they mean, and the names that are known.
+
+It never refuses what the service takes; what depends on several fields at once (equal grids, a model's positions) only
+the service tells.
+"""
+
+from typing import Any, Final
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from optim import catalog
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.sweep import SweepSpec
+from worker.catalog import datasets as data_catalog
+from worker.catalog import presets
+from worker.spec.run import RunSpec, Spec
+from worker.spec.task import LINEAR_MODEL
+
+SPECS: Final[dict[str, type[Spec]]] = {
+    "comparison": ComparisonSpec,
+    "sweep": SweepSpec,
+    "scaling": ScalingSpec,
+    "run": RunSpec,
+}
+"""Kind → what a file of that kind holds."""
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of a specification of that kind."""
+    found = SPECS[kind].model_json_schema()
+    parts: dict[str, Any] = found.get("$defs", {})
+    _name(parts)
+    _loosen(parts, scaling=kind == "scaling")
+    return {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        **found,
+        "title": f"AdaPM Bench: {kind}",
+        "additionalProperties": False,
+    }
+
+
+def _name(parts: dict[str, Any]) -> None:
+    """Say which names are known where a specification names something."""
+    models = {"enum": [*presets.names(), LINEAR_MODEL]}
+    optimizers = {"enum": list(catalog.names())}
+    datasets = {"anyOf": [{"enum": _plain(data_catalog.dataset_names())}, _pattern("own/")]}
+    tokenizers = {"anyOf": [{"enum": _plain(data_catalog.tokenizer_names())}, _pattern("own/", "bpe-[0-9]")]}
+    for part, field, names in (
+        ("Workload", "model", models),
+        ("Size", "model", {"enum": list(presets.names())}),
+        ("DataSpec", "dataset", datasets),
+        ("DataSpec", "tokenizer", tokenizers),
+        ("Candidate", "optimizer", optimizers),
+        ("Searched", "optimizer", optimizers),
+        ("OptimizerSpec", "name", optimizers),
+    ):
+        if part in parts:
+            parts[part]["properties"][field].update(names)
+            parts[part]["properties"][field].pop("type", None)
+
+
+def _plain(names: tuple[str, ...]) -> list[str]:
+    """The names without those that only say how others are made, `own/<name>`."""
+    return [name for name in names if "<" not in name]
+
+
+def _pattern(*beginnings: str) -> dict[str, str]:
+    return {"type": "string", "pattern": f"^({'|'.join(beginnings)})"}
+
+
+def _loosen(parts: dict[str, Any], *, scaling: bool) -> None:
+    """Take back what is demanded of a specification only after defaults of its task or its sizes were filled in."""
+    optional = {"Workload": {"model", "budget"} if scaling else {"model"}, "Searched": {"space"}}
+    if scaling:
+        optional["Budget"] = {"steps"}
+    for part, fields in optional.items():
+        if part in parts:
+            required = [field for field in parts[part].get("required", ()) if field not in fields]
+            parts[part]["required"] = required
+    task = parts["Workload"]["properties"]["task"]
+    arms = [task.pop(name) for name in ("oneOf", "anyOf", "$ref") if name in task]
+    task.pop("discriminator", None)
+    if arms and isinstance(arms[0], list):
+        kinds = [arm["$ref"].rpartition("/")[2] for arm in arms[0]]
+        names = [parts[kind]["properties"]["kind"]["const"] for kind in kinds]
+        task["anyOf"] = [{"enum": names}, *arms[0]]

@@ -1,0 +1,274 @@
+"""Specifications as text: YAML, JSON or TOML, read safely, with numbers as people write them; written as YAML again."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Any, Never
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.sweep import SweepSpec
+from worker.spec.run import Workload, as_stored
+
+MAX_CHARACTERS = 1_000_000
+"""The service takes no body over 1 MiB; parsing a longer text would only cost minutes."""
+
+MAX_ALIASES = 16
+"""Enough for shared parts of a specification, too few to multiply by much."""
+FLOAT = re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.[\d_]*)?[eE][-+]?\d+$")
+"""`2e-3` is a number: YAML 1.2 says so, PyYAML's YAML 1.1 takes it for text."""
+
+
+class TextForm(StrEnum):
+    """The language of a text, by the end of its file's name; what is neither of the last two is YAML, or JSON in it."""
+
+    YAML = "YAML"
+    JSON = "JSON"
+    TOML = "TOML"
+
+    @classmethod
+    def of(cls, path: PurePath) -> "TextForm":
+        """The language of a file with that name."""
+        return {".json": cls.JSON, ".toml": cls.TOML}.get(path.suffix.lower(), cls.YAML)
+
+
+class SpecTextError(OrchestratorError):
+    """The text is no specification: what was found instead, and where."""
+
+
+class TwiceError(ValueError):
+    """A name stands twice in one object."""
+
+
+class SpecLoader(yaml.SafeLoader):
+    """YAML's plain data, no objects, few aliases; scientific notation is a number; a key stands only once."""
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A node; raises `ComposerError` for too many aliases: nine lines of them can stand for a billion values."""
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+        if self.aliases > MAX_ALIASES:
+            problem = f"more than {MAX_ALIASES} aliases (*name)"
+            raise yaml.composer.ComposerError(None, None, problem, self.get_mark())
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping; raises `ConstructorError` where a key is given twice, which would hide the first value."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                problem = f"{key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep=deep)
+
+
+SpecLoader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
+
+
+def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, Any]:
+    """The mapping in a text that came from `source`; raises `SpecTextError` where there is none."""
+    if len(text) > MAX_CHARACTERS:
+        raise SpecTextError(f"{source} is longer than {MAX_CHARACTERS:,} characters; no specification is")
+    try:
+        value = _PARSERS[form](text)
+    except yaml.MarkedYAMLError as error:
+        raise SpecTextError(_yaml_trouble(source, error)) from error
+    except json.JSONDecodeError as error:
+        raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecTextError(_toml_trouble(source, text, error)) from error
+    except TwiceError as error:
+        raise SpecTextError(f"{source}{_json_place(text, str(error))} is no JSON: {error}") from error
+    except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, numbers of thousands of digits
+        raise SpecTextError(f"{source} is {_neither(form)}: {error}") from error
+    except RecursionError as error:
+        raise SpecTextError(f"{source} is nested too deeply for a specification") from error
+    if not isinstance(value, dict):
+        raise SpecTextError(
+            f"{source} holds {_noun(value)}, not the fields of a specification; docs/specs.md lists them"
+        )
+    return value
+
+
+def _yaml(text: str) -> Any:
+    value = yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
+    _check_plain(value, set(), set())
+    return value
+
+
+def _check_plain(value: Any, around: set[int], seen: set[int]) -> None:
+    """Raise `ValueError` for what JSON cannot hold: a value within itself, a name that is none."""
+    if not isinstance(value, dict | list) or id(value) in seen:
+        return
+    if id(value) in around:
+        raise ValueError("an alias (*name) stands for what holds itself")
+    around.add(id(value))
+    for name in value if isinstance(value, dict) else ():
+        if not isinstance(name, str | int | float | None):
+            raise ValueError(f"the name of a field must be text, not {name!r}")
+    for held in value.values() if isinstance(value, dict) else value:
+        _check_plain(held, around, seen)
+    around.discard(id(value))
+    seen.add(id(value))
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members; a name that stands twice would hide its first value."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise TwiceError(f"{name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def _json_place(text: str, words: str) -> str:
+    """`:3:7:`, where JSON has a name for the second time: the standard library's parser tells no place, YAML's does."""
+    try:
+        yaml.load(text.replace("\t", " "), Loader=SpecLoader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark if error.problem == words else None
+        return f":{mark.line + 1}:{mark.column + 1}:" if mark else ""
+    except (yaml.YAMLError, ValueError):
+        pass
+    return ""
+
+
+def _no_number(word: str) -> Never:
+    raise ValueError(f"{word} is not JSON's")
+
+
+_PARSERS: dict[TextForm, Callable[[str], Any]] = {
+    TextForm.YAML: _yaml,
+    TextForm.JSON: _json,
+    TextForm.TOML: tomllib.loads,
+}
+
+
+def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
+    """`a.yaml:3:7: is neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
+    mark = error.problem_mark or error.context_mark
+    where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else source
+    words = ": ".join(filter(None, (error.context, error.problem)))
+    return f"{where} is {_neither(TextForm.YAML)}: {words}"
+
+
+_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def _toml_trouble(source: str, text: str, error: tomllib.TOMLDecodeError) -> str:
+    """tomllib's words, with the place that it puts behind them in front."""
+    words = str(error)
+    found = _TOML_PLACE.search(words)
+    if found is None:
+        return f"{source} is no TOML: {words}"
+    line, column = found.groups()
+    place = f"{line}:{column}" if line else str(max(len(text.splitlines()), 1))
+    return f"{source}:{place}: is no TOML: {words[: found.start()]}"
+
+
+def _neither(form: TextForm) -> str:
+    return "neither YAML nor JSON" if form is TextForm.YAML else f"no {form}"
+
+
+def written(fields: dict[str, Any]) -> str:
+    """The fields as YAML that `parse` reads back to the same."""
+    text: str = yaml.dump(fields, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML as people write it: no aliases, short lists of numbers on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Always: a value that stands twice is written twice."""
+        return True
+
+
+def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
+    scalars = all(not isinstance(item, dict | list) for item in value)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=scalars)
+
+
+_Plain.add_representer(list, _list)
+
+
+def _noun(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+# A specification as its author would write it: without what holds anyway, and with every word that tells kinds apart.
+#
+#     spec ─► `brief` ─► fields ─► `kinds.spec_of` ─► an equal spec
+#
+# "What holds anyway" is what the specification would have without the field, which for a workload depends on its
+# task. A `kind` always stays: an experiment, a task or a range without it would be another one. Pure.
+
+KIND = "kind"
+
+
+def brief(spec: ComparisonSpec | SweepSpec) -> dict[str, Any]:
+    """The fields of a specification, as short as they can be."""
+    fields = _fields(spec, None)
+    if isinstance(spec, ScalingSpec):  # its sizes and budgets say both
+        workload = fields["workload"]
+        del workload["model"], workload["budget"]["steps"]
+        if not workload["budget"]:
+            del workload["budget"]
+    return fields
+
+
+def _fields(one: BaseModel, usual: BaseModel | None) -> dict[str, Any]:
+    """What of `one` differs from `usual`, which stands for the defaults of its class where they are others."""
+    if isinstance(one, Workload):
+        usual = _usual(one)
+    written = one.model_dump(mode="json")
+    found: dict[str, Any] = {}
+    for name, field in type(one).model_fields.items():
+        if name not in written:
+            continue
+        value = getattr(one, name)
+        default = _default(field) if usual is None else getattr(usual, name)
+        if name == KIND or field.is_required() or value != default:
+            of_same_class = isinstance(default, BaseModel) and type(default) is type(value)
+            found[name] = _plain(value, written[name], default if of_same_class else None)
+    return found
+
+
+def _plain(value: Any, written: Any, usual: BaseModel | None) -> Any:
+    """A value as JSON has it; specifications inside of it are shortened as well."""
+    if isinstance(value, BaseModel):
+        return _fields(value, usual)
+    if isinstance(value, tuple):
+        return [_plain(each, as_json, None) for each, as_json in zip(value, written, strict=True)]
+    if isinstance(value, dict):
+        return {name: _plain(each, written[name], None) for name, each in value.items()}
+    return written
+
+
+def _usual(workload: Workload) -> Workload:
+    """The workload that task, model and steps alone would make; the task itself is held to the usual one."""
+    task = workload.task.model_dump(mode="json")
+    fields = {"task": task, "model": workload.model, "budget": {"steps": workload.budget.steps}}
+    with as_stored():
+        found = Workload.model_validate(fields)
+    return found.model_copy(update={"task": _default(Workload.model_fields["task"])})
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True, validated_data={})

@@ -1,0 +1,81 @@
+"""`AuditLog`: who changed what, when, from where, and what came of it. Lines are added and grow old, nothing else.
+
+A line is in the database before the answer that it is about leaves the service. Lines of requests that come at once
+share a transaction (`api/middleware/audit.py`).
+"""
+
+import time
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from orchestrator.keys import AuditRecord
+from orchestrator.store.database import Database
+from orchestrator.store.tables import audit, keys
+
+DAY_SECONDS = 86_400.0
+PRUNE_SECONDS = 3_600.0
+"""Old lines are looked for this often, when a new one is added."""
+MOST_TEXT = 500
+"""Characters of a target or an address; longer ones come from nobody who means well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditLine:
+    """What is to be remembered of one request."""
+
+    key_id: str | None
+    address: str
+    action: str
+    target: str
+    outcome: int
+
+
+class AuditLog:
+    """The audit log in a database. Thread-safe; every method may raise `StoreError`."""
+
+    def __init__(self, database: Database, *, keep_days: float = 365.0) -> None:
+        self._database = database
+        self.keep_days = keep_days
+        """Older lines are deleted."""
+        self._pruned_at = float("-inf")
+
+    def add(self, *lines: AuditLine) -> None:
+        """Remember requests, in one transaction."""
+        # Not forced to disk by itself: what it tells of has been, and a killed process loses nothing.
+        with self._database.writing(durable=False) as connection:
+            now = self._database.read_clock(connection)
+            connection.execute(_INSERT, [_row(line, now) for line in lines])
+            if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
+                connection.execute(sa.delete(audit).where(audit.c.at < now - self.keep_days * DAY_SECONDS))
+                self._pruned_at = time.monotonic()
+
+    def page(self, *, limit: int, before: int | None = None, key_id: str | None = None) -> tuple[AuditRecord, ...]:
+        """Lines, the newest first; `before` is the number of the last one already seen."""
+        query = sa.select(audit, keys.c.label).select_from(audit.outerjoin(keys, keys.c.id == audit.c.key_id))
+        if before is not None:
+            query = query.where(audit.c.number < before)
+        if key_id is not None:
+            query = query.where(audit.c.key_id == key_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.order_by(audit.c.number.desc()).limit(limit))
+            return tuple(AuditRecord(**row._mapping) for row in rows)
+
+
+def _row(line: AuditLine, now: float) -> dict[str, object]:
+    return {
+        "at": now,
+        "key_id": line.key_id,
+        "address": _kept(line.address),
+        "action": _kept(line.action),
+        "target": _kept(line.target),
+        "outcome": line.outcome,
+    }
+
+
+def _kept(text: str) -> str:
+    """Text as both databases keep it and terminals can show it."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)[:MOST_TEXT]
+
+
+_INSERT = sa.insert(audit)

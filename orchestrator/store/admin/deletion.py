@@ -1,0 +1,224 @@
+"""Deletion: an experiment is marked, can be restored for a while, and is then removed for good, some runs at a time.
+
+    delete ─► hidden everywhere, all rows there ─► restore                    (until `undo_until`)
+                                          └──────► claimed ─► runs ─► its own row     (killed: taken up again)
+
+What is claimed cannot be restored any more, so that nothing comes back without its files.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.jobs import TERMINAL, ExperimentId
+from orchestrator.store.admin.quotas import DAY_SECONDS
+from orchestrator.store.database import Database
+from orchestrator.store.near_ids import no_experiment
+from orchestrator.store.tables import (
+    attempts,
+    audit,
+    checkpoints,
+    chunks,
+    events,
+    experiments,
+    is_deleted,
+    labels,
+    observations,
+    outbox,
+    removed,
+    results,
+    run_specs,
+    runs,
+    webhook_endings,
+    webhook_messages,
+    webhooks,
+)
+from orchestrator.store.transitions import count_change, known_id
+
+ADDRESS = "housekeeping"
+"""Who removes for good, in the audit log."""
+RUN_TABLES = (outbox, chunks, observations, checkpoints, results, events, run_specs, attempts)
+"""What refers to runs, and to attempts before these."""
+
+
+def delete(database: Database, connection: Connection, experiment_id: str, *, undo_seconds: float) -> None:
+    """Mark an experiment as deleted; one that is already stays as it is. Until the transaction ends it is locked.
+
+    Raises `NotFoundError`, and `ConflictError` while a run of it has not ended, or more may be added.
+    """
+    number = _number(connection, experiment_id)
+    # Runs first, then the experiment, as everybody locks them: whoever retries a run has done so before, or finds
+    # the experiment deleted after.
+    connection.execute(
+        sa.select(runs.c.id).where(runs.c.experiment_number == number).order_by(runs.c.id).with_for_update()
+    )
+    row = _locked(connection, number)
+    if row.deleted_at is not None:
+        return
+    unended = sa.select(sa.func.count()).select_from(runs)
+    active = connection.execute(
+        unended.where(runs.c.experiment_number == number, runs.c.status.not_in(TERMINAL))
+    ).scalar_one()
+    if active or row.growing:
+        raise ConflictError(_still_active(row.id, active))
+    now = database.read_clock(connection)
+    _write(connection, number, deleted_at=now, undo_until=now + undo_seconds)
+
+
+def restore(database: Database, connection: Connection, experiment_id: str) -> None:
+    """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` where the
+    time to undo has passed."""
+    row = _locked(connection, _number(connection, experiment_id))
+    if row.deleted_at is None:
+        return
+    if row.undo_until is None or row.undo_until <= database.read_clock(connection):
+        raise ConflictError(f"the time to restore experiment {row.id} has passed; it is being removed for good")
+    _write(connection, row.number, deleted_at=None, undo_until=None)
+
+
+def claim_removals(database: Database) -> tuple[ExperimentId, ...]:
+    """The experiments that are to be removed for good: from here on none of them can be restored.
+
+    One whose device-hours still count for a key's quota stays for that long: deleting gives nothing back.
+    """
+    now = database.now()
+    counted = sa.exists().where(
+        attempts.c.run_id == runs.c.id,
+        runs.c.experiment_number == experiments.c.number,
+        attempts.c.key_id.is_not(None),
+        attempts.c.ended_at > now - DAY_SECONDS,
+    )
+    due = is_deleted & (experiments.c.undo_until <= now) & ~counted
+    ready = is_deleted & experiments.c.undo_until.is_(None)
+    query = sa.select(experiments.c.id).where(due | ready).order_by(experiments.c.number)
+    with database.reading() as connection:  # a look that takes no lock, since most looks find nothing
+        found = connection.execute(query).scalars().all()
+    if not found:
+        return ()
+    with database.writing() as connection:
+        connection.execute(sa.update(experiments).where(experiments.c.id.in_(found), due).values(undo_until=None))
+        claimed = connection.execute(query.where(ready)).scalars()
+        return tuple(ExperimentId(id) for id in claimed)
+
+
+def runs_left(database: Database, experiment_id: str, limit: int) -> tuple[str, ...]:
+    """The first runs of an experiment that are still there."""
+    query = sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id).order_by(runs.c.id).limit(limit)
+    with database.reading() as connection:
+        return tuple(connection.execute(query).scalars())
+
+
+def has_begun(database: Database, experiment_id: str) -> bool:
+    """Whether an attempt of an experiment's runs has begun: from then on there may be files of it."""
+    mine = attempts.c.run_id.in_(sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id))
+    query = sa.select(attempts.c.run_id).where(mine, attempts.c.started_at.is_not(None)).limit(1)
+    with database.reading() as connection:
+        return connection.execute(query).first() is not None
+
+
+def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
+    """Remove runs with everything that is known of them; what counters count of them is kept as sums."""
+    with database.writing() as connection:
+        mine = sa.select(runs.c.id).where(runs.c.id.in_(run_ids)).order_by(runs.c.id).with_for_update()
+        there = connection.execute(mine).scalars().all()  # another process may have been quicker
+        if not there:
+            return
+        for what, count, seconds in _counted(connection, there):
+            connection.execute(_ADD[connection.dialect.name], {"what": what, "count": count, "seconds": seconds})
+        for table in RUN_TABLES:
+            connection.execute(sa.delete(table).where(table.c.run_id.in_(there)))
+        connection.execute(sa.delete(runs).where(runs.c.id.in_(there)))
+
+
+def remove_experiment(database: Database, experiment_id: str) -> bool:
+    """Remove an experiment that has no runs any more, and tell the audit log; False where another process has."""
+    with database.writing() as connection:
+        mine = sa.select(experiments.c.number).where(experiments.c.id == experiment_id).with_for_update()
+        number = connection.execute(mine).scalar_one_or_none()
+        if number is None:
+            return False
+        connection.execute(sa.delete(labels).where(labels.c.experiment_number == number))
+        connection.execute(sa.delete(outbox).where(outbox.c.experiment_id == experiment_id))
+        of_it = sa.select(webhooks.c.id).where(webhooks.c.experiment_id == experiment_id)
+        messages = (webhook_messages.c.experiment_id == experiment_id) | webhook_messages.c.webhook_id.in_(of_it)
+        connection.execute(sa.delete(webhook_messages).where(messages))
+        connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.experiment_id == experiment_id))
+        connection.execute(sa.delete(webhooks).where(webhooks.c.experiment_id == experiment_id))
+        connection.execute(sa.delete(experiments).where(experiments.c.number == number))
+        line = {"at": database.read_clock(connection), "address": ADDRESS, "action": "remove a deleted experiment"}
+        connection.execute(sa.insert(audit), {**line, "target": f"/v1/experiments/{experiment_id}", "outcome": 200})
+        return True
+
+
+def sums(connection: Connection) -> dict[str, tuple[int, float]]:
+    """Count and seconds of what was removed: of `attempts <outcome>`, `device`, `claim` and `dispatch`."""
+    rows = connection.execute(sa.select(removed.c.what, removed.c.count, removed.c.seconds))
+    return {what: (int(count), float(seconds)) for what, count, seconds in rows}
+
+
+# Helpers, in the order of their use
+
+
+def _number(connection: Connection, experiment_id: str) -> int:
+    query = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
+    number = connection.execute(query).scalar_one_or_none()
+    if number is None:
+        raise no_experiment(connection, experiment_id, deleted_too=True)
+    return int(number)
+
+
+def _locked(connection: Connection, number: int) -> sa.Row[Any]:
+    names = ("id", "number", "growing", "deleted_at", "undo_until")
+    query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
+    row = connection.execute(query.where(experiments.c.number == number).with_for_update(key_share=True)).one_or_none()
+    if row is None:
+        raise NotFoundError("this experiment has just been removed for good")
+    return row
+
+
+def _still_active(experiment_id: str, active: int) -> str:
+    if not active:
+        return f"experiment {experiment_id} may still get runs; cancel it first (`adapm-bench cancel {experiment_id}`)"
+    runs_of = f"{active} run{'s' if active != 1 else ''} of experiment {experiment_id}"
+    have = "have" if active != 1 else "has"
+    return f"{runs_of} {have} not ended; cancel it first (`adapm-bench cancel {experiment_id}`)"
+
+
+def _write(connection: Connection, number: int, *, deleted_at: float | None, undo_until: float | None) -> None:
+    mine = sa.update(experiments).where(experiments.c.number == number)
+    revision = experiments.c.revision + 1
+    connection.execute(mine.values(deleted_at=deleted_at, undo_until=undo_until, revision=revision))
+    count_change(connection)
+
+
+def _counted(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
+    """What the census has counted of these runs."""
+    mine = attempts.c.run_id.in_(run_ids)
+    by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(mine).group_by(attempts.c.outcome)
+    for outcome, count in connection.execute(by_outcome):
+        yield f"attempts {outcome.value}", count, 0.0
+    held = sa.select(sa.func.sum(runs.c.device_seconds)).where(runs.c.id.in_(run_ids))
+    yield "device", 0, connection.execute(held).scalar_one() or 0.0
+    joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
+    for what, seconds, condition in (
+        ("claim", attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1),
+        ("dispatch", attempts.c.started_at - attempts.c.leased_at, attempts.c.started_at.is_not(None)),
+    ):
+        query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(mine, condition)
+        count, total = connection.execute(query).one()
+        yield what, count, total or 0.0
+
+
+def _adding(insert: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgresql.Insert:
+    """The statement that adds to a sum, or begins it."""
+    values = {name: sa.bindparam(name, type_=removed.c[name].type) for name in ("what", "count", "seconds")}
+    begun = insert.values(values)
+    more = {each: removed.c[each] + begun.excluded[each] for each in ("count", "seconds")}
+    return begun.on_conflict_do_update(index_elements=["what"], set_=more)
+
+
+_ADD = {"sqlite": _adding(sqlite.insert(removed)), "postgresql": _adding(postgresql.insert(removed))}

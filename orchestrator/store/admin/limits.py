@@ -1,0 +1,126 @@
+"""Limits of time: a run's own (`max_run_seconds`), and the deadline of its experiment (`deadline_seconds`).
+
+A run whose time is up is cancelled by the dispatcher as by a user: its worker is asked to write a checkpoint and to
+leave, and is ended by force after the grace time. Its reason, its events and `limit_reached` say why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.jobs import LIVE, Limit, RunId, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.store.database import Database
+from orchestrator.store.tables import attempts, experiments, runs
+from orchestrator.store.transitions import RunRow, lock_ids, move
+
+MOST_AT_ONCE = 1000
+"""Stopped in one transaction; the others in the next one, a second later."""
+
+_TRAINING = LIVE - {RunStatus.CANCELLING}
+
+
+class RunLimits(TypedDict):
+    """The columns that limit a run."""
+
+    max_seconds: float | None
+    deadline_at: float | None
+
+
+def run_limits(spec: ComparisonSpec | SweepSpec, submitted_at: float) -> RunLimits:
+    """What limits the runs of an experiment that was submitted then, those that it gets later too."""
+    deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
+    return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
+
+
+def with_time_anew(run: RunRow, now: float) -> RunRow:
+    """A run that is tried again by a user's word: it gets all of its own time, and no deadline that is over."""
+    deadline_at = run.deadline_at if run.deadline_at is not None and run.deadline_at > now else None
+    return replace(run, limit_reached=None, max_seconds_from=run.device_seconds, deadline_at=deadline_at)
+
+
+def stop_late(database: Database) -> tuple[tuple[RunId, Limit], ...]:
+    """Stop the runs whose time is up; returns them, each with the limit that it reached. Cheap where there is none."""
+    with database.reading() as connection:
+        found = [
+            *connection.execute(_over_deadline(database)).scalars(),
+            *connection.execute(_over_time(database)).scalars(),
+        ]
+    if not found:
+        return ()
+    with database.writing() as connection:
+        locked, now = lock_ids(database, connection, found)
+        spent = _seconds_spent(connection, list(locked), now)
+        # Asked again under the lock: it may have ended, or have been tried again, since it was found.
+        pairs = [
+            (run, after) for run in locked.values() if (after := _stopped(run, spent.get(run.id), now)) is not None
+        ]
+        _grow_no_more(connection, [run for run, after in pairs if after.limit_reached is Limit.DEADLINE_SECONDS])
+        move(connection, pairs, now)
+        return tuple((run.id, after.limit_reached) for run, after in pairs if after.limit_reached)
+
+
+# Helpers, in the order of their use
+
+
+def _over_deadline(database: Database) -> sa.Select[Any]:
+    open_and_late = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None) & (runs.c.deadline_at <= database.now())
+    not_yet_stopped = runs.c.status != RunStatus.CANCELLING
+    return sa.select(runs.c.id).where(open_and_late, not_yet_stopped).order_by(runs.c.deadline_at).limit(MOST_AT_ONCE)
+
+
+def _spent(now: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
+    """Time of the earlier attempts, and this one's since its hello: a worker that is silent spends time, too. What a
+    run has had is counted for each of its processes."""
+    earlier = runs.c.device_seconds - attempts.c.device_seconds - runs.c.max_seconds_from
+    return sa.cast(earlier / runs.c.processes, sa.Double) + (now - attempts.c.started_at)
+
+
+def _over_time(database: Database) -> sa.Select[Any]:
+    """Only attempts under way are looked at, however many runs there are: `uq_attempts_live` finds them."""
+    over = _spent(database.now()) >= runs.c.max_seconds
+    query = sa.select(runs.c.id).join(attempts, attempts.c.run_id == runs.c.id)
+    under_way = attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None), runs.c.status.in_(_TRAINING)
+    return query.where(*under_way, runs.c.max_seconds.is_not(None), over).limit(MOST_AT_ONCE)
+
+
+def _seconds_spent(connection: Connection, ids: Sequence[str], now: float) -> Mapping[str, tuple[float, float]]:
+    """Of each live run with a limit of its own: the time that it has had, and the time that it may have."""
+    query = sa.select(runs.c.id, _spent(sa.literal(now)).label("spent"), runs.c.max_seconds)
+    live = query.join(attempts, attempts.c.run_id == runs.c.id).where(
+        runs.c.id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
+    )
+    rows = connection.execute(live.where(runs.c.max_seconds.is_not(None)))
+    return {row.id: (row.spent, row.max_seconds) for row in rows}
+
+
+def _stopped(run: RunRow, time: tuple[float, float] | None, now: float) -> RunRow | None:
+    """What becomes of it; None where its time is not up, or where it is being stopped already."""
+    if run.ended_at is not None or run.status is RunStatus.CANCELLING:
+        return None
+    if run.deadline_at is not None and run.deadline_at <= now:
+        moment = datetime.fromtimestamp(run.deadline_at, UTC).isoformat(sep=" ", timespec="seconds")
+        reason = f"the deadline of its experiment has passed: {moment}"
+        return _cancelled(run, Limit.DEADLINE_SECONDS, reason)
+    if time is not None and time[0] >= time[1]:
+        reason = f"its time is up: {time[0]:.0f} s of the {time[1]:g} s that max_run_seconds allows"
+        return _cancelled(run, Limit.MAX_RUN_SECONDS, reason)
+    return None
+
+
+def _cancelled(run: RunRow, limit: Limit, reason: str) -> RunRow:
+    status = RunStatus.CANCELLING if run.status in LIVE else RunStatus.CANCELLED
+    return replace(run, status=status, reason=reason, limit_reached=limit)
+
+
+def _grow_no_more(connection: Connection, late: Sequence[RunRow]) -> None:
+    """A tuned comparison gets no further runs after its deadline."""
+    ids = {run.experiment_id for run in late}
+    if ids:
+        query = sa.update(experiments).where(experiments.c.id.in_(ids), experiments.c.growing)
+        connection.execute(query.values(growing=False, paused=False))

@@ -1,0 +1,186 @@
+"""Keeping a database: its schema's revision, whether it is sound, a copy while it is in use, its space back.
+
+SQLite does all of it by itself. PostgreSQL is checked and vacuumed; a backup of it is `pg_dump`'s, which is called
+where it is installed.
+"""
+
+import os
+import shlex
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, make_url
+
+from orchestrator.columns import FIELDS
+from orchestrator.errors import DamagedError, StoreError
+from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.store import integrity
+from orchestrator.store.database import Database
+from orchestrator.store.series import decode
+from orchestrator.store.tables import attempts, metadata, results, run_specs, runs
+
+ROWS_AT_ONCE = 64
+"""In memory while all are read, some 100 kB each at most."""
+COPY_PAGES = 4096
+"""Copied between two breaths of the writers: 16 MiB."""
+
+
+def revision(database: Database) -> tuple[str | None, str]:
+    """The revision of the database's schema (None: no tables yet) and the newest one."""
+    from orchestrator.store import migrations  # alembic is slow to import and needed only here
+
+    with database.reading() as connection:
+        return migrations.current_revision(connection), migrations.newest_revision()
+
+
+def faults(database: Database) -> tuple[str, ...]:
+    """What is wrong with the database, a sentence each; nothing where it is sound. Every row of every table is read.
+    Raises `StoreError`."""
+    current, newest = revision(database)
+    if current != newest:
+        return (f"the schema is {current or 'missing'}, not {newest}; `adapm-bench db upgrade` brings it there",)
+    with database.reading() as connection:
+        found = _damage(connection) if database.dialect == "sqlite" else []
+        return (*found, *_unreadable(connection), *_contradictions(connection))
+
+
+def _damage(connection: Connection) -> list[str]:
+    pages = [row[0] for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
+    strays = [
+        f"{row[0]}: a row refers to no {row[2]}" for row in connection.exec_driver_sql("PRAGMA foreign_key_check")
+    ]
+    return pages + strays
+
+
+def _unreadable(connection: Connection) -> Iterator[str]:
+    """Every row that is not what was written: by its checksum, and by being read as everybody reads it."""
+    for table in metadata.sorted_tables:
+        query = sa.select(*integrity.stored_columns(table)).execution_options(yield_per=ROWS_AT_ONCE)
+        if table.name not in CONTENTS:
+            # As they are: what a column of words has that is none of them is found by nobody but a reader of words.
+            query = sa.select(*(sa.type_coerce(column, _plain(column.type)).label(column.name) for column in table.c))
+            query = query.execution_options(yield_per=ROWS_AT_ONCE)
+        key = [column.name for column in table.primary_key]
+        for row in connection.execute(query).mappings():
+            which = f"{table.name} {' '.join(str(row[name]) for name in key)}"
+            if table.name in CONTENTS:
+                column, read = CONTENTS[table.name]
+                try:
+                    read(row)
+                except DamagedError as error:
+                    yield f"{which}: the stored {column} {error}"
+            yield from (
+                f"{which}: {column.name} holds {row[column.name]!r}, which is none of its words"
+                for column in table.c
+                if isinstance(column.type, sa.Enum) and row[column.name] not in (None, *column.type.enums)
+            )
+
+
+def _plain(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+    return sa.Text() if isinstance(kind, sa.Enum) else kind
+
+
+def _read_chunk(row: sa.RowMapping) -> None:
+    data = integrity.chunk(row["data"], row["checksum"])
+    try:
+        points = len(decode([data], FIELDS))
+    except Exception as error:  # whatever a decompressor makes of nonsense
+        raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
+    if points != row["points"]:
+        raise DamagedError(f"has {points} points, and its row says {row['points']}")
+
+
+CONTENTS: dict[str, tuple[str, Callable[[sa.RowMapping], object]]] = {
+    "experiments": ("specification", lambda row: integrity.experiment_spec(row["spec"], row["spec_hash"])),
+    "run_specs": ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
+    "results": ("result", lambda row: integrity.result(row["result"], row["checksum"])),
+    "chunks": ("points", _read_chunk),
+    "observations": ("observation", lambda row: integrity.blocks(row["blocks"], row["checksum"])),
+}
+"""Tables whose rows hold more than their columns say, and how that is read."""
+
+
+def _contradictions(connection: Connection) -> list[str]:
+    """Promises of the queue that no constraint of SQL can hold."""
+    has_result = sa.exists().where(results.c.run_id == runs.c.id)
+    has_lease = sa.exists().where(attempts.c.run_id == runs.c.id, attempts.c.ended_at.is_(None))
+    promises = {
+        "has no specification": (~sa.exists().where(run_specs.c.run_id == runs.c.id), sa.true()),
+        "succeeded without a result": (runs.c.status == RunStatus.SUCCEEDED, ~has_result),
+        "has a result without having succeeded": (runs.c.status != RunStatus.SUCCEEDED, has_result),
+        "has ended and still holds a lease": (runs.c.status.in_(TERMINAL), has_lease),
+        "is live without a lease": (runs.c.status.in_(LIVE), ~has_lease),
+    }
+    return [
+        f"run {run_id} {what}"
+        for what, conditions in promises.items()
+        for run_id in connection.execute(sa.select(runs.c.id).where(*conditions).limit(20)).scalars()
+    ]
+
+
+def backup(url: str, target: Path) -> None:
+    """Copy the database into a new file, of one moment, while it is being used. Raises `StoreError`."""
+    if target.exists():
+        raise StoreError(f"{target} exists already; a backup overwrites nothing, give it another name")
+    parsed = make_url(url)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if parsed.get_backend_name() == "sqlite":
+            _copy_sqlite(Path(parsed.database or ""), target)
+        else:
+            _dump_postgresql(parsed, target)
+    except (OSError, sqlite3.Error) as error:
+        target.unlink(missing_ok=True)
+        raise StoreError(f"no backup at {target}: {error}") from error
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise StoreError(f"there is no database at {source}")
+    with closing(sqlite3.connect(source)) as origin, closing(sqlite3.connect(target)) as copy:
+        origin.backup(copy, pages=COPY_PAGES)
+
+
+def _dump_postgresql(url: sa.URL, target: Path) -> None:
+    if shutil.which("pg_dump") is None:
+        raise StoreError("a backup of PostgreSQL needs pg_dump, which is not on the PATH; install PostgreSQL's client")
+    # The password goes by the environment's rules of libpq, never into a command line that everybody can read.
+    environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
+    dump = ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={_without_password(url)}"]
+    done = subprocess.run(dump, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise StoreError(f"pg_dump failed: {done.stderr.strip()}")
+
+
+def _without_password(url: sa.URL) -> str:
+    # `URL.set(password=None)` would leave the password as it is.
+    plain = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    return plain.render_as_string(hide_password=False)
+
+
+def way_back(url: str, target: Path) -> str:
+    """The command that makes the database of a backup again; the service is stopped before it."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        database = parsed.database or ""
+        # What the write-ahead log holds is of the database that is replaced.
+        remove = shlex.join(["rm", "-f", f"{database}-wal", f"{database}-shm"])
+        return f"{remove} && {shlex.join(['cp', str(target), database])}"
+    flags = ["--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error"]
+    return shlex.join(["pg_restore", *flags, f"--dbname={_without_password(parsed)}", str(target)])
+
+
+def vacuum(database: Database) -> None:
+    """Give space back to the disk and refresh the planner's statistics. Raises `StoreError`."""
+    if database.dialect == "sqlite":
+        database.execute_alone("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.execute_alone("VACUUM")
+        database.execute_alone("ANALYZE")
+    else:
+        database.execute_alone("VACUUM (ANALYZE)")

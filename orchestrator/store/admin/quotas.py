@@ -1,0 +1,152 @@
+"""Quotas: how many runs of a key's experiments are at work, and how many device-hours they have had in a day.
+
+An attempt is charged to the key that submitted its experiment. Quotas are looked at in the transaction that claims,
+under a lock of the keys' rows, so that two dispatchers at once cannot pass them together. What is at work when the
+device-hours are used up goes on; it is by so much that a day can be longer than its quota.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.store.database import Database
+from orchestrator.store.tables import attempts, experiments, keys, runs
+from orchestrator.store.transitions import RunRow, lock
+
+DAY_SECONDS = 86_400.0
+HOUR_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a key's experiments use."""
+
+    runs: int
+    device_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """A key's limits, and what is used of them."""
+
+    key_id: str
+    label: str
+    runs_at_once: int | None
+    device_hours_a_day: float | None
+    used: Usage
+
+    def runs_left(self) -> int | None:
+        """How many more runs may begin now; None where there is no limit."""
+        if self.device_hours_a_day is not None and self.used.device_hours >= self.device_hours_a_day:
+            return 0
+        return None if self.runs_at_once is None else max(self.runs_at_once - self.used.runs, 0)
+
+    def reason(self) -> str:
+        """Why its runs wait, where none may begin."""
+        if self.device_hours_a_day is not None and self.used.device_hours >= self.device_hours_a_day:
+            used = f"{self.used.device_hours:.4g} of {self.device_hours_a_day:.4g} device-hours of 24 hours are used"
+            return f"waits for the quota of the key {self.label!r}: {used}"
+        return f"waits for the quota of the key {self.label!r}: {self.used.runs} of {self.runs_at_once} runs at work"
+
+
+def quotas(connection: Connection, now: float) -> dict[str, Quota]:
+    """Every quota by key."""
+    rows = connection.execute(_LIMITED).all()
+    used = usage(connection, [row.id for row in rows], now)
+    return {
+        row.id: Quota(
+            key_id=row.id,
+            label=row.label,
+            runs_at_once=row.runs_at_once,
+            device_hours_a_day=row.device_hours_a_day,
+            used=used[row.id],
+        )
+        for row in rows
+    }
+
+
+def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[str, Usage]:
+    """What each key's experiments use: runs at work, and the device-hours of attempts that ended within a day or are
+    at work."""
+    if not key_ids:
+        return {}
+    live = sa.func.sum(sa.case((attempts.c.ended_at.is_(None), 1), else_=0))
+    query = sa.select(attempts.c.key_id, live.label("runs"), sa.func.sum(attempts.c.device_seconds).label("seconds"))
+    recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > now - DAY_SECONDS)
+    rows = connection.execute(query.where(attempts.c.key_id.in_(key_ids), recent).group_by(attempts.c.key_id))
+    found = {row.key_id: Usage(runs=int(row.runs), device_hours=row.seconds / HOUR_SECONDS) for row in rows}
+    return {key_id: found.get(key_id, Usage(runs=0, device_hours=0.0)) for key_id in key_ids}
+
+
+def exhausted(found: Mapping[str, Quota]) -> frozenset[str]:
+    """The keys whose runs wait."""
+    return frozenset(key_id for key_id, quota in found.items() if quota.runs_left() == 0)
+
+
+def not_of(key_ids: Collection[str]) -> sa.ColumnElement[bool]:
+    """Whether a run is of none of these keys' experiments."""
+    theirs = sa.select(experiments.c.number).where(experiments.c.key_id.in_(sorted(key_ids)))
+    return runs.c.experiment_number.not_in(theirs)
+
+
+def keys_of(connection: Connection, found: Iterable[RunRow]) -> dict[str, str | None]:
+    """The key of each run, by the id of its experiment."""
+    rows = connection.execute(_KEYS_OF, {"ids": sorted({run.experiment_id for run in found})})
+    return {row.id: row.key_id for row in rows}
+
+
+class Allowance:
+    """What the keys may still begin in one claim; taken run by run."""
+
+    def __init__(self, found: Mapping[str, Quota]) -> None:
+        self._left = {key_id: left for key_id, quota in found.items() if (left := quota.runs_left()) is not None}
+
+    def take(self, key_id: str | None) -> bool:
+        """Begin one run of that key; False where its quota does not allow it."""
+        if key_id is None or key_id not in self._left:
+            return True
+        if self._left[key_id] == 0:
+            return False
+        self._left[key_id] -= 1
+        return True
+
+
+def lock_within(
+    database: Database, connection: Connection, due: sa.Select[Any], limit: int
+) -> tuple[tuple[RunRow, ...], float]:
+    """Lock the head of `due`, at most `limit` runs, passing over those that no quota has room for; and the time."""
+    # Nobody else's claim passes here until this transaction ends; what is read after it is what the last one left.
+    if not connection.execute(_LOCK_LIMITED).all():
+        free = lock(database, connection, due.limit(limit), wait=False)
+        return free.runs, free.now
+    found = quotas(connection, database.read_clock(connection))
+    passed, query = exhausted(found), due
+    chosen: list[RunRow] = []
+    while True:
+        if passed:
+            mine = runs.c.id.in_([run.id for run in chosen])
+            query = due.where(sa.or_(mine, not_of(passed)))
+        locked = lock(database, connection, query.limit(limit), wait=False)
+        whose, allowance = keys_of(connection, locked.runs), Allowance(found)
+        chosen = [run for run in locked.runs if allowance.take(whose[run.experiment_id])]
+        refused = {key_id for run in locked.runs if run not in chosen and (key_id := whose[run.experiment_id])}
+        # Where all were taken there is room for nothing more; where less than `limit` were there, nothing is behind.
+        if not refused or len(locked.runs) < limit:
+            return tuple(chosen), locked.now
+        passed |= refused
+
+
+# Statements of every claim, built once.
+
+_LIMITED = (
+    sa.select(keys.c.id, keys.c.label, keys.c.runs_at_once, keys.c.device_hours_a_day)
+    .where(sa.or_(keys.c.runs_at_once.is_not(None), keys.c.device_hours_a_day.is_not(None)))
+    .order_by(keys.c.id)
+)
+_LOCK_LIMITED = _LIMITED.with_for_update()
+_KEYS_OF = sa.select(experiments.c.id, experiments.c.key_id).where(
+    experiments.c.id.in_(sa.bindparam("ids", expanding=True))
+)

@@ -1,0 +1,176 @@
+"""Growth: the runs that a tuned experiment gets while it goes, each once, in the transaction that ends a run.
+
+    a run ends ─► its experiment's row is locked ─► what follows from its candidate's runs (`orchestrator/kinds/follow_up.py`) is queued
+
+Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
+then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
+the experiment.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import DamagedError, NotFoundError
+from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.follow_up import Place, following
+from orchestrator.kinds.tuning import Trial
+from orchestrator.store import integrity
+from orchestrator.store.admin.limits import RunLimits, run_limits
+from orchestrator.store.outgoing.ended_experiments import note_endings
+from orchestrator.store.submission import insert_runs, tell
+from orchestrator.store.tables import experiments, results, runs
+from orchestrator.store.transitions import RunRow, count_change, known_id
+from orchestrator.store.trials import reopen_sweep
+from worker.records.result import Verdict
+from worker.spec.run import as_stored
+
+
+def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
+    """Queue what follows for the candidates whose runs these are; they have just ended, locked by this transaction.
+
+    Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
+    """
+    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~IS_SWEEP):
+        _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
+
+
+def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
+    """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
+    for row in _locked(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
+        with suppress(DamagedError):
+            reopen_sweep(connection, row, now)
+    for row in _locked(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
+        try:
+            spec = _tunable(row)
+        except DamagedError:
+            continue
+        if spec.tuning and _is_tuned_still(connection, row.number, spec):
+            connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
+
+
+def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> None:
+    """A cancel lets nothing be added from here on, a pause lets it wait for a resume. Raises `NotFoundError`.
+
+    To be committed before the runs get the wish: then none can slip in behind the ones that were found.
+    """
+    mine = experiments.c.id == known_id(experiment_id)
+    grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
+    if grew is None:
+        raise NotFoundError(f"there is no experiment {experiment_id!r}")
+    over = bool(grew) and wish is Wish.CANCEL
+    revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
+    connection.execute(sa.update(experiments).where(mine).values({**HEEDED[wish], "revision": revision}))
+    if over:  # between two trials no run ends that would tell that the experiment has
+        tell(connection, [ExperimentId(known_id(experiment_id))], now)
+        note_endings(connection, [known_id(experiment_id)], now)
+        count_change(connection)
+
+
+IS_SWEEP = experiments.c.kind == "sweep"
+"""Its trials are added by its driver (`trials.py`), not by the transaction that ends a run."""
+PLACE = (runs.c.candidate, runs.c.model, runs.c.steps_total)
+"""Whose runs are tuned together, as `Place` has it."""
+HEEDED: dict[Wish, dict[str, object]] = {
+    Wish.CANCEL: {"growing": False, "paused": False},
+    Wish.PAUSE: {"paused": experiments.c.growing},
+    Wish.RESUME: {"paused": False},
+}
+"""What a wish for a whole experiment means for the runs that it has not got yet."""
+
+
+def _locked(
+    connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
+) -> Sequence[sa.Row[Any]]:
+    """Those of the experiments for which the condition holds, locked until the transaction ends."""
+    query: sa.Select[Any] = sa.select(
+        integrity.stored(experiments.c.spec),
+        *[experiments.c[name] for name in ("id", "number", "spec_hash", "paused", "created_at", "trace_parent")],
+    )
+    found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
+    # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
+    return connection.execute(found.with_for_update(key_share=True)).all()
+
+
+def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
+    try:
+        spec = _tunable(row)
+    except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
+        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
+        return
+    trials = _trials(connection, row.number, ended)
+    with as_stored():  # an end must be taken down even where what follows from it would be refused today
+        planned = [run for place in trials for run in following(spec, place, trials[place])]
+    if planned:
+        insert_runs(
+            connection,
+            ExperimentId(row.id),
+            row.number,
+            tuple(planned),
+            now,
+            rank=-spec.priority,
+            first=_next_position(connection, row.number),
+            paused=row.paused,
+            limits=_limits(connection, spec, row.created_at, ended, now),
+            trace_parent=row.trace_parent,
+        )
+    if not _is_tuned_still(connection, row.number, spec):
+        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
+
+
+def _limits(
+    connection: Connection, spec: ComparisonSpec, submitted_at: float, ended: Collection[RunId], now: float
+) -> RunLimits:
+    """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from these."""
+    limits = run_limits(spec, submitted_at)
+    if limits["deadline_at"] is None or limits["deadline_at"] > now:
+        return limits
+    still_limited = sa.select(runs.c.id).where(runs.c.id.in_(ended), runs.c.deadline_at.is_not(None)).limit(1)
+    if connection.execute(still_limited).first() is not None:
+        return limits
+    return {**limits, "deadline_at": None}
+
+
+def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> dict[Place, list[Trial]]:
+    """All runs of the places of these runs, as of now: asked after the lock, so that no end is missed."""
+    concerned = sa.select(*PLACE).where(runs.c.id.in_(ended))
+    query = (
+        sa.select(*PLACE, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
+        .select_from(runs.outerjoin(results, results.c.run_id == runs.c.id))
+        .where(runs.c.experiment_number == number, sa.tuple_(*PLACE).in_(concerned))
+        .order_by(runs.c.position)
+    )
+    found: dict[Place, list[Trial]] = {}
+    for row in connection.execute(query):
+        verdict = None if row.verdict is None else Verdict(row.verdict)
+        trial = Trial(lr=row.lr, seed=row.seed, ended=row.status in TERMINAL, verdict=verdict, loss=row.final_val_loss)
+        found.setdefault(Place(candidate=row.candidate, model=row.model, steps=row.steps_total), []).append(trial)
+    return found
+
+
+def _is_tuned_still(connection: Connection, number: int, spec: ComparisonSpec) -> bool:
+    """Whether anything can follow by itself: a run of phase 1 has not ended, and its place has no phase 2 yet.
+
+    A place whose runs have all ended gets more only in the transaction that ended the last of them.
+    """
+    mine, in_phase_two = runs.c.experiment_number == number, runs.c.seed.in_(spec.seeds)
+    waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
+    done = sa.select(*PLACE).where(mine, in_phase_two)
+    query = sa.select(runs.c.id).where(waiting, sa.tuple_(*PLACE).not_in(done)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _next_position(connection: Connection, number: int) -> int:
+    query = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == number)
+    return int(connection.execute(query).scalar_one()) + 1
+
+
+def _tunable(row: sa.Row[Any]) -> ComparisonSpec:
+    """The specification of an experiment that is no sweep."""
+    spec = integrity.experiment_spec(row.spec, row.spec_hash)
+    assert isinstance(spec, ComparisonSpec)
+    return spec

@@ -1,0 +1,214 @@
+"""What webhooks are told: an outbox of its own, from the end of a run to the message that was delivered.
+
+    a run ends ─► webhook_endings, in the same transaction
+               ─► a message for each webhook, once the experiment has ended
+               ─► posted, again after growing pauses ─► delivered, or given up after a day
+
+Every step may be repeated: a message's id follows from what it tells, so that the same end never makes a second one.
+Where there is no webhook nothing is written.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import RunStatus
+from orchestrator.records import AnyExperiment
+from orchestrator.store.database import Database
+from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
+from orchestrator.store.transitions import MAX_BACKOFF_SECONDS, plain_text
+from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
+
+FIRST_PAUSE_SECONDS = 1.0
+"""After the first failure; doubles each time, up to five minutes."""
+GIVE_UP_SECONDS = 86_400.0
+"""A receiver that was away for a day is not waited for."""
+KEPT_SECONDS = 30 * 86_400.0
+"""How long settled messages can be looked at."""
+ENDINGS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class DueMessage:
+    """One message that may be posted now."""
+
+    id: str
+    webhook_id: str
+    url: str
+    secret_hash: str
+    body: str
+    tries: int
+
+
+def message_id(webhook_id: str, *what: str) -> str:
+    """The id of the message that tells a webhook just this."""
+    return "msg_" + hashlib.sha256("\n".join((webhook_id, *what)).encode()).hexdigest()[:32]
+
+
+def message_body(kind: MessageKind, at: float, data: EndedExperiment | None) -> str:
+    """The JSON of a message."""
+    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Message(type=kind, timestamp=moment, data=data).model_dump_json()
+
+
+def ended_experiment(experiment: AnyExperiment) -> EndedExperiment:
+    """What is told of an experiment that has ended."""
+    states = experiment.counts.by_status
+    failed = bool(states.get(RunStatus.FAILED))
+    succeeded = 0 < experiment.counts.total == states.get(RunStatus.SUCCEEDED, 0)
+    return EndedExperiment(
+        id=experiment.id,
+        name=experiment.name,
+        kind=experiment.kind,
+        outcome="succeeded" if succeeded else "failed" if failed else "cancelled",
+        counts=experiment.counts,
+        created_at=experiment.created_at,
+        ended_at=experiment.ended_at or experiment.created_at,
+    )
+
+
+def insert_message(
+    connection: Connection,
+    id: str,
+    webhook_id: str,
+    kind: MessageKind,
+    experiment_id: str | None,
+    body: str,
+    now: float,
+) -> None:
+    """Add a message; does nothing where it is there already, delivered or not."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    row: dict[str, object] = {"id": id, "webhook_id": webhook_id, "kind": kind, "experiment_id": experiment_id}
+    row |= {"body": body, "state": DeliveryState.WAITING, "created_at": now, "available_at": now}
+    connection.execute(dialect.insert(webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
+
+
+class Messages:
+    """The dispatcher's side. For one sender at a time: two would post some messages twice, under the same id."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write(self, look_up: Callable[[str], AnyExperiment]) -> int:
+        """Turn ended runs into messages, where they were the last of their experiment; how many were looked at."""
+        query = sa.select(webhook_endings).order_by(webhook_endings.c.id).limit(ENDINGS_AT_ONCE)
+        with self._database.reading() as connection:
+            endings = connection.execute(query).all()
+        for experiment_id in dict.fromkeys(row.experiment_id for row in endings):
+            self._write(_ended(look_up, experiment_id), [row for row in endings if row.experiment_id == experiment_id])
+        return len(endings)
+
+    def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
+        """The oldest message of each webhook, `but` of these, that may be tried now: a receiver that hangs holds up no
+        other."""
+        waits = webhook_messages.c.state == DeliveryState.WAITING
+        now = sa.or_(
+            webhook_messages.c.tries == 0,
+            self._database.has_come(webhook_messages.c.available_at, MAX_BACKOFF_SECONDS),
+        )
+        place = sa.func.row_number().over(
+            partition_by=webhook_messages.c.webhook_id,
+            order_by=(webhook_messages.c.available_at, webhook_messages.c.id),
+        )
+        joined = webhook_messages.join(webhooks)
+        first = sa.select(webhook_messages.c.id, place.label("place")).select_from(joined)
+        firsts = first.where(waits, now, self._served()).subquery()
+        columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body", "tries")), webhooks.c.url)
+        query = sa.select(*columns, webhooks.c.secret_hash).select_from(
+            joined.join(firsts, firsts.c.id == webhook_messages.c.id)
+        )
+        ordered = (
+            query.where(firsts.c.place == 1, webhooks.c.id.not_in(but))
+            .order_by(webhook_messages.c.available_at)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return tuple(DueMessage(**row._mapping) for row in connection.execute(ordered))
+
+    def delivered(self, id: str) -> None:
+        """The receiver has confirmed a message."""
+        waits = webhook_messages.c.id == id, webhook_messages.c.state == DeliveryState.WAITING
+        values = {"state": DeliveryState.DELIVERED, "last_error": None, "settled_at": self._database.now()}
+        with self._database.writing() as connection:
+            connection.execute(sa.update(webhook_messages).where(*waits).values(values))
+
+    def failed(self, id: str, error: str) -> None:
+        """A message is to be tried again after 1, 2, 4, … seconds, at most five minutes; given up after a day."""
+        here = webhook_messages.c.id == id, webhook_messages.c.state == DeliveryState.WAITING
+        with self._database.writing() as connection:
+            row = connection.execute(sa.select(webhook_messages).where(*here).with_for_update()).one_or_none()
+            if row is None:
+                return
+            now = self._database.read_clock(connection)
+            pause = min(FIRST_PAUSE_SECONDS * 2 ** min(row.tries, 32), MAX_BACKOFF_SECONDS)
+            values = {"tries": row.tries + 1, "last_error": plain_text(error), "available_at": now + pause}
+            connection.execute(sa.update(webhook_messages).where(*here).values(values))
+
+    def tidy(self, look_up: Callable[[str], AnyExperiment]) -> None:
+        """Give up what could not be delivered within a day, forget what was settled long ago, and tell of experiments
+        that ended in the moment in which their webhook was added: neither of the two transactions saw the other."""
+        now = self._database.now()
+        old = webhook_messages.c.state == DeliveryState.WAITING, webhook_messages.c.created_at < now - GIVE_UP_SECONDS
+        with self._database.writing(durable=False) as connection:
+            given_up = sa.update(webhook_messages).where(*old)
+            connection.execute(given_up.values(state=DeliveryState.GIVEN_UP, settled_at=now))
+            settled_long_ago = webhook_messages.c.settled_at < now - KEPT_SECONDS
+            connection.execute(sa.delete(webhook_messages).where(settled_long_ago, ~_is_the_only_end()))
+        told = sa.exists().where(webhook_messages.c.webhook_id == webhooks.c.id, _IS_END)
+        query = sa.select(webhooks.c.experiment_id).where(webhooks.c.experiment_id.is_not(None), ~told).distinct()
+        with self._database.reading() as connection:
+            untold = connection.execute(query).scalars().all()
+        for experiment_id in untold:
+            if (ended := _ended(look_up, experiment_id)) is not None:
+                self._write(ended, [])
+
+    def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
+        """Messages for the webhooks that the end concerns, instead of its entries."""
+        with self._database.writing() as connection:
+            if ended is not None:
+                now = self._database.read_clock(connection)
+                mine = webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == ended.id)
+                # What ended before a webhook was there is told only to the one that asked for just that experiment.
+                # A sweep that was cancelled before its first trial has no other moment of its end.
+                told = ended.ended_at if ended.counts.total else max((row.created_at for row in endings), default=0.0)
+                recent = (webhooks.c.created_at <= told) & (told > now - KEPT_SECONDS)
+                since = recent | webhooks.c.experiment_id.is_not(None)
+                body = message_body(MessageKind.EXPERIMENT_ENDED, ended.ended_at, ended)
+                wanted = sa.select(webhooks.c.id).where(mine, since, self._served())
+                # Locked against a removal, which would leave a message without its webhook.
+                found = connection.execute(wanted.with_for_update(read=True, key_share=True))
+                for webhook_id in found.scalars().all():
+                    id = message_id(webhook_id, ended.id, repr(ended.ended_at))
+                    insert_message(connection, id, webhook_id, MessageKind.EXPERIMENT_ENDED, ended.id, body, now)
+            done = [row.id for row in endings]
+            connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.id.in_(done)))
+
+    def _served(self) -> sa.ColumnElement[bool]:
+        """Webhooks whose key, where they have one, opens something still."""
+        gone = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
+        return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
+
+
+def _ended(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
+    """The end of an experiment; None where it goes on (a later end leaves word again), or is there no more."""
+    try:
+        experiment = look_up(experiment_id)
+    except NotFoundError:
+        return None
+    return ended_experiment(experiment) if experiment.counts.done() else None
+
+
+_IS_END = webhook_messages.c.kind == MessageKind.EXPERIMENT_ENDED
+
+
+def _is_the_only_end() -> sa.ColumnElement[bool]:
+    """Whether the message belongs to a webhook of one experiment: it shows that the end was told, as long as that one
+    is there."""
+    return sa.exists().where(webhooks.c.id == webhook_messages.c.webhook_id, webhooks.c.experiment_id.is_not(None))

@@ -1,0 +1,217 @@
+"""`Webhooks`: which URLs are told of ended experiments. What is told to them is in
+`orchestrator/store/outgoing/messages.py`."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
+from orchestrator.store.database import Database
+from orchestrator.store.outgoing.ended_experiments import note_endings
+from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
+from orchestrator.store.reads import require_experiment
+from orchestrator.store.submission import ID_ALPHABET
+from orchestrator.store.tables import keys, webhook_messages, webhooks
+from orchestrator.store.transitions import known_id
+from orchestrator.webhooks.policy import WebhookPolicy
+from orchestrator.webhooks.records import (
+    DeliveryRecord,
+    DeliveryState,
+    MessageKind,
+    NewWebhook,
+    WebhookRecord,
+    WebhookRequest,
+)
+from orchestrator.webhooks.signing import SigningKey, fingerprint
+
+ID_LENGTH = 10
+MOST_WEBHOOKS = 1_000
+"""More would make each end of an experiment a burst."""
+MOST_OF_A_KEY = 20
+"""Webhooks that one key may have, so that no key fills the places of all."""
+MOST_TESTS = 100
+"""Tests of one webhook that wait to be delivered."""
+
+
+class Webhooks:
+    """The webhooks in a database. Thread-safe; every method may raise `StoreError`, and `NotFoundError` for a webhook
+    that is not there."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        """`folder`: the data folder, which has the key that signs."""
+        self._database = database
+        self._key = SigningKey(folder)
+        self.policy = WebhookPolicy()
+        """Where webhooks may go; nowhere, until the operator's settings are here."""
+
+    def add(self, request: WebhookRequest, *, by: str | None = None, key: str | None = None) -> tuple[NewWebhook, bool]:
+        """Add a webhook: it with its secret, and whether that made it, or an earlier call with the same `key` did.
+
+        Raises `WebhookUrlError` for a URL that is not allowed, `NotFoundError` where there is no such experiment,
+        `IdempotencyError` where the key was used for something else, `ConflictError` where there are too many.
+        """
+        self.policy.check(request.url)
+        webhook_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
+        secret = self._key.secret(webhook_id, make=True)
+        values = {
+            "id": webhook_id,
+            "url": request.url,
+            "experiment_id": request.experiment_id,
+            "key_id": by,
+            "secret_hash": fingerprint(secret),
+            "idempotency_key": None if key is None else _hash(f"{by} {key}"),
+        }
+        with self._database.writing() as connection:
+            if (earlier := _earlier(connection, values)) is not None:
+                return NewWebhook(webhook=_record(connection, earlier), secret=self._key.secret(earlier)), False
+            _require_room(connection, by)
+            now = self._database.read_clock(connection)
+            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+            row = dialect.insert(webhooks).values(created_at=now, **values)
+            once = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
+            if connection.execute(once).scalar_one_or_none() is None:  # another one came in between
+                raise ConflictError("A request with this idempotency key is at work; send it again.")
+            if request.experiment_id is not None:
+                require_experiment(connection, request.experiment_id)
+                note_endings(connection, [request.experiment_id], now)  # it may have ended already
+            return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
+
+    def all(self) -> tuple[WebhookRecord, ...]:
+        """All webhooks, the newest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(_WEBHOOKS.order_by(webhooks.c.created_at.desc(), webhooks.c.id)).all()
+        return tuple(WebhookRecord.model_validate(dict(row._mapping)) for row in rows)
+
+    def webhook(self, webhook_id: str) -> WebhookRecord:
+        """One webhook."""
+        with self._database.reading() as connection:
+            return _record(connection, webhook_id)
+
+    def remove(self, webhook_id: str) -> WebhookRecord:
+        """Forget a webhook and its messages; returns it as it was."""
+        with self._database.writing() as connection:
+            # First of all, and so against a sender that adds a message meanwhile.
+            mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
+            connection.execute(mine.with_for_update())
+            record = _record(connection, webhook_id)
+            connection.execute(sa.delete(webhook_messages).where(webhook_messages.c.webhook_id == record.id))
+            connection.execute(sa.delete(webhooks).where(webhooks.c.id == record.id))
+            return record
+
+    def test(self, webhook_id: str, *, key: str | None = None) -> DeliveryRecord:
+        """Have a test delivered; the same `key` gives the same delivery again. Raises `ConflictError` where too many
+        wait."""
+        with self._database.writing() as connection:
+            mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
+            connection.execute(mine.with_for_update(read=True, key_share=True))  # it may be about to be removed
+            record = _record(connection, webhook_id)
+            now = self._database.read_clock(connection)
+            id = message_id(record.id, "test", key or secrets.token_hex(16))
+            if _tests_waiting(connection, record.id, id) >= MOST_TESTS:
+                raise ConflictError(f"{MOST_TESTS} tests of this webhook wait to be delivered; wait for their end")
+            insert_message(
+                connection, id, record.id, MessageKind.TEST, None, message_body(MessageKind.TEST, now, None), now
+            )
+            return _delivery(connection.execute(_MESSAGES.where(webhook_messages.c.id == id)).one()._mapping)
+
+    def deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
+        """What was delivered, what waits and what was given up, the newest first."""
+        with self._database.reading() as connection:
+            record = _record(connection, webhook_id)
+            mine = _MESSAGES.where(webhook_messages.c.webhook_id == record.id)
+            newest = mine.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(limit)
+            return tuple(_delivery(row._mapping) for row in connection.execute(newest))
+
+
+def _require_room(connection: Connection, by: str | None) -> None:
+    """Raise `ConflictError` where there are as many webhooks as there may be, of that key or in all."""
+    count = sa.select(sa.func.count()).select_from(webhooks)
+    if connection.execute(count).scalar_one() >= MOST_WEBHOOKS:
+        raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most that are kept; remove some first")
+    if by is None:
+        return
+    connection.execute(sa.select(keys.c.id).where(keys.c.id == by).with_for_update())  # two at once pass one by one
+    if connection.execute(count.where(webhooks.c.key_id == by)).scalar_one() >= MOST_OF_A_KEY:
+        raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
+
+
+def _tests_waiting(connection: Connection, webhook_id: str, but: str) -> int:
+    """How many of its tests are not delivered yet, `but` that one."""
+    message = webhook_messages.c
+    mine = message.webhook_id == webhook_id, message.kind == MessageKind.TEST, message.id != but
+    query = sa.select(sa.func.count()).where(*mine, message.state == DeliveryState.WAITING)
+    return int(connection.execute(query).scalar_one())
+
+
+def _earlier(connection: Connection, values: Mapping[str, Any]) -> str | None:
+    """The webhook that the idempotency key has made already; raises `IdempotencyError` where it is another one."""
+    if values["idempotency_key"] is None:
+        return None
+    query = sa.select(webhooks).where(webhooks.c.idempotency_key == values["idempotency_key"])
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if (row.url, row.experiment_id) != (values["url"], values["experiment_id"]):
+        raise IdempotencyError("The idempotency key was used before for another webhook.")
+    return str(row.id)
+
+
+def _record(connection: Connection, webhook_id: str) -> WebhookRecord:
+    row = connection.execute(_WEBHOOKS.where(webhooks.c.id == known_id(webhook_id))).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no webhook {webhook_id!r}")
+    return WebhookRecord.model_validate(dict(row._mapping))
+
+
+def _delivery(row: sa.RowMapping) -> DeliveryRecord:
+    values = dict(row)
+    available_at = values.pop("available_at")
+    next_try_at = available_at if values["state"] is DeliveryState.WAITING else None
+    return DeliveryRecord.model_validate(values | {"next_try_at": next_try_at})
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _of_newest(column: str) -> sa.ScalarSelect[Any]:
+    """The column of a webhook's newest message that was tried."""
+    tried = (webhook_messages.c.tries > 0) | webhook_messages.c.settled_at.is_not(None)
+    query = sa.select(webhook_messages.c[column]).where(webhook_messages.c.webhook_id == webhooks.c.id, tried)
+    return query.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(1).scalar_subquery()
+
+
+def _counted(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+    return sa.select(what).where(webhook_messages.c.webhook_id == webhooks.c.id, *conditions).scalar_subquery()
+
+
+_STATE = webhook_messages.c.state
+_WEBHOOKS = sa.select(
+    *[webhooks.c[name] for name in ("id", "url", "experiment_id", "key_id", "created_at")],
+    _counted(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
+    _counted(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label("delivered_at"),
+    _of_newest("last_error").label("last_error"),
+)
+_MESSAGES: sa.Select[Any] = sa.select(
+    *[
+        webhook_messages.c[name]
+        for name in (
+            "id",
+            "webhook_id",
+            "kind",
+            "experiment_id",
+            "state",
+            "tries",
+            "created_at",
+            "available_at",
+            "settled_at",
+            "last_error",
+        )
+    ]
+)

@@ -1,0 +1,2 @@
+"""The durable queue: claims, leases, and how attempts end. Every change of a run's state goes through
+`transitions.py`."""

@@ -1,0 +1,82 @@
+"""Where runs fit: the free room of every node of a cluster, so that no more is claimed than can start at once.
+
+Ray lets an actor that fits nowhere wait in silence, and its lease would run out meanwhile. A run needs all of its CPUs
+and GPUs on one node.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+# How large a crew is: the processes of a run that several devices train.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrewShape:
+    """How many processes there are, and what each occupies."""
+
+    processes: int
+    cpus: int
+    """Of each process."""
+    gpu: bool
+    """Whether each has one."""
+
+
+NodeId = NewType("NodeId", str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A machine of the cluster, or what is free on it."""
+
+    id: NodeId
+    cpus: int
+    gpus: int
+
+    def holds(self, cpus: int, gpus: int) -> bool:
+        """Whether so much fits on it."""
+        return self.cpus >= cpus and self.gpus >= gpus
+
+    def without(self, cpus: int, gpus: int) -> "Node":
+        """What is left of it."""
+        return Node(id=self.id, cpus=self.cpus - cpus, gpus=self.gpus - gpus)
+
+
+class Room:
+    """What is free on the nodes; taken step by step."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._free = {node.id: node for node in nodes}
+
+    def cpus(self) -> int:
+        """CPUs free in all: no more runs than this can start."""
+        return sum(max(node.cpus, 0) for node in self._free.values())
+
+    def free(self) -> tuple[Node, ...]:
+        """What is left of every node."""
+        return tuple(self._free.values())
+
+    def take(self, cpus: int, gpus: int) -> NodeId | None:
+        """Occupy the tightest node that holds it, GPUs counted first; None where no node does."""
+        fitting = [node for node in self._free.values() if node.holds(cpus, gpus)]
+        if not fitting:
+            return None
+        # A CPU run goes where no GPU is left over, as long as it can.
+        best = min(fitting, key=lambda node: (node.gpus, node.cpus, node.id))
+        self._free[best.id] = best.without(cpus, gpus)
+        return best.id
+
+    def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
+        """Count what is known to run there; a node that is gone is no fault."""
+        if node in self._free:
+            self._free[node] = self._free[node].without(cpus, gpus)
+
+
+def largest(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes that no other one exceeds: what none of these holds, the cluster can never hold."""
+    sizes = {(node.cpus, node.gpus): node for node in nodes}
+    return tuple(
+        node
+        for size, node in sorted(sizes.items())
+        if not any(other != size and other[0] >= size[0] and other[1] >= size[1] for other in sizes)
+    )

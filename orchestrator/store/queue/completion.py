@@ -1,0 +1,221 @@
+"""How attempts end by their worker's own word: finish, stopped, fail; many of them in one transaction.
+
+    lock all runs  →  for each: check the token, decide (pure)  →  results, attempts, series, moves: a statement each
+
+A word that was accepted once is accepted again; one that comes too late, or contradicts the state, is refused alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
+from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
+from orchestrator.store import series
+from orchestrator.store.database import Database
+from orchestrator.store.integrity import checksum
+from orchestrator.store.queue import memory_retry
+from orchestrator.store.queue.lease_check import COMMANDS, Held, hold
+from orchestrator.store.tables import checkpoints, events, results
+from orchestrator.store.transitions import AttemptEnd, RunRow, after_loss, end_attempts, move
+from worker.records.protocol import Command, Failure, FailureKind, Stopped
+from worker.records.result import Result, Verdict
+
+ROOM_SECONDS = 30.0
+"""Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """The last word of one attempt."""
+
+    run_id: str
+    attempt: int
+    token: str
+    outcome: AttemptOutcome
+    message: str
+    device_seconds: float
+    decide: Callable[[Connection, Held, LeasePolicy], RunRow]
+    """Where the run goes; raises `ConflictError` where the word contradicts the run's state."""
+    result: Result | None = None
+
+
+def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
+    """→ SUCCEEDED with its one result, also while a cancel or pause is under way: what is done is done."""
+
+    def succeed(_connection: Connection, held: Held, _policy: LeasePolicy) -> RunRow:
+        if held.run.status is RunStatus.LEASED:
+            raise ConflictError(f"attempt {attempt} of run {run_id} has not said hello and cannot have a result")
+        return replace(
+            held.run,
+            status=RunStatus.SUCCEEDED,
+            reason=None,
+            limit_reached=None,
+            step=min(result.steps, held.run.steps_total),
+            last_train_loss=result.final_train_loss,
+            # A trial that was stopped early has no final loss; the newest one that it told stays true.
+            last_val_loss=held.run.last_val_loss if result.verdict is Verdict.STOPPED_EARLY else result.final_val_loss,
+            tokens_per_second=result.tokens_per_second,
+        )
+
+    return Ending(
+        run_id=run_id,
+        attempt=attempt,
+        token=token,
+        outcome=AttemptOutcome.SUCCEEDED,
+        message=result.verdict_reason,
+        device_seconds=result.device_seconds,
+        decide=succeed,
+        result=result,
+    )
+
+
+def stopped(run_id: str, attempt: int, token: str, word: Stopped) -> Ending:
+    """The worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken back."""
+
+    def stop(connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
+        here = replace(held.run, step=min(word.step, held.run.steps_total))
+        if here.status in COMMANDS:
+            return after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
+        if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
+            reason = "paused and resumed; the run goes on from its checkpoint"
+            return replace(here, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
+        raise ConflictError(f"run {run_id} is {here.status}; nobody asked its worker to stop")
+
+    return Ending(
+        run_id=run_id,
+        attempt=attempt,
+        token=token,
+        outcome=AttemptOutcome.STOPPED,
+        message=f"obeyed {word.command} at step {word.step}",
+        device_seconds=word.device_seconds,
+        decide=stop,
+    )
+
+
+def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
+    """The attempt broke down: tried again after a while, or FAILED where that would not help."""
+    interrupted = failure.kind is FailureKind.INTERRUPTED
+    outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
+
+    def lose(connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
+        if failure.kind is FailureKind.OUT_OF_MEMORY:
+            smaller = memory_retry.smaller(connection, held.run, held.now)
+            if smaller is not None:
+                return smaller
+        if failure.kind is FailureKind.STORAGE_FULL:
+            waiting = after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
+            return replace(waiting, available_at=held.now + ROOM_SECONDS)
+        if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
+            failures = held.run.failures + 1
+            return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)
+        return after_loss(held.run, outcome, failure.message, policy, held.now)
+
+    return Ending(
+        run_id=run_id,
+        attempt=attempt,
+        token=token,
+        outcome=outcome,
+        message=failure.message,
+        device_seconds=failure.device_seconds,
+        decide=lose,
+    )
+
+
+def end_together(
+    database: Database, policy: LeasePolicy, endings: Sequence[Ending]
+) -> list[AttemptOutcome | OrchestratorError]:
+    """Carry out the endings in one transaction; for each its outcome, or what refuses it."""
+    with database.writing() as connection:
+        held = hold(database, connection, [(each.run_id, each.attempt, each.token) for each in endings])
+        accepted: dict[str, tuple[Ending, Held, RunRow]] = {}
+        answers = [
+            _answer(connection, policy, ending, mine, accepted) for ending, mine in zip(endings, held, strict=True)
+        ]
+        _write(connection, list(accepted.values()))
+        return answers
+
+
+# Helpers, in the order of their use
+
+
+def _answer(
+    connection: Connection,
+    policy: LeasePolicy,
+    ending: Ending,
+    held: Held | None,
+    accepted: dict[str, tuple[Ending, Held, RunRow]],
+) -> AttemptOutcome | OrchestratorError:
+    if held is None:
+        return LeaseLostError()
+    if ending.run_id in accepted and held.live:
+        earlier = accepted[ending.run_id][0]
+        return earlier.outcome if earlier.outcome is ending.outcome else LeaseLostError()
+    if not held.live:
+        return ending.outcome if held.outcome is ending.outcome else LeaseLostError()
+    try:
+        accepted[ending.run_id] = ending, held, ending.decide(connection, held, policy)
+    except ConflictError as refusal:
+        return refusal
+    return ending.outcome
+
+
+def _write(connection: Connection, accepted: Sequence[tuple[Ending, Held, RunRow]]) -> None:
+    if not accepted:
+        return
+    now = accepted[0][1].now
+    done = [(ending.result, held) for ending, held, _ in accepted if ending.result is not None]
+    if done:
+        connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in done])
+        connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in done]})  # nobody will resume them
+    ends = [
+        AttemptEnd(
+            run=held.run,
+            outcome=ending.outcome,
+            message=f"{ending.message}; {held.run.reason}" if held.run.limit_reached else ending.message,
+            device_seconds=ending.device_seconds,
+        )
+        for ending, held, _ in accepted
+    ]
+    charged = end_attempts(connection, ends, now)
+    for _, held, _ in accepted:
+        if held.last_batch > 0:
+            series.seal(connection, held.run.id, held.attempt)
+    move(
+        connection,
+        [
+            (held.run, replace(after, device_seconds=run.device_seconds))
+            for (_, held, after), run in zip(accepted, charged, strict=True)
+        ],
+        now,
+    )
+
+
+def _was_asked_to_pause(connection: Connection, held: Held) -> bool:
+    query = sa.select(events.c.sequence).where(
+        events.c.run_id == held.run.id,
+        events.c.attempt == held.attempt,
+        events.c.to_status == RunStatus.PAUSING,
+    )
+    return connection.execute(query).first() is not None
+
+
+def _result_row(held: Held, result: Result) -> dict[str, object]:
+    content = result.model_dump_json()
+    return {
+        "run_id": held.run.id,
+        "attempt": held.attempt,
+        "recorded_at": held.now,
+        "verdict": result.verdict,
+        "final_val_loss": result.final_val_loss,
+        "result": content,
+        "checksum": checksum(content),
+    }
+
+
+_INSERT_RESULT = sa.insert(results)
+_DROP_CHECKPOINTS = sa.delete(checkpoints).where(
+    checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)), checkpoints.c.val_loss.is_(None)
+)

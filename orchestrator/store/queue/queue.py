@@ -1,0 +1,464 @@
+"""`Queue`: the dispatcher's and the user's side of the durable queue; the worker's side is
+`orchestrator/store/queue/leases.py`.
+
+    submit ─► claim ─► (the worker: hello, heartbeat, …, finish) ─► ended
+                 └──── release (the process is dead) | reap (nobody heard of it in time) ─► retry_wait, queued or failed
+
+Every method is one transaction, safe from any number of threads and processes.
+"""
+
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any, Literal
+
+import sqlalchemy as sa
+import structlog
+from pydantic import ValidationError
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import DamagedError, DiskFullError, StoreError
+from orchestrator.jobs import (
+    LIVE,
+    AttemptOutcome,
+    Lease,
+    LeasePolicy,
+    Limit,
+    LiveAttempt,
+    RunId,
+    RunStatus,
+    Token,
+    Wish,
+)
+from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.store import follow_up_runs, integrity, submission
+from orchestrator.store.admin import limits, quotas
+from orchestrator.store.database import Database
+from orchestrator.store.queue import memory_retry, run_actions
+from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
+from orchestrator.store.queue.lease_check import token_hash
+from orchestrator.store.submission import Submittal, Submitted
+from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
+from orchestrator.store.transitions import (
+    AttemptEnd,
+    RunRow,
+    after_loss,
+    count_change,
+    end_attempts,
+    lock,
+    lock_run,
+    longest_backoff_seconds,
+    move,
+    plain_text,
+    select_runs,
+)
+from worker.spec.run import RunSpec
+
+log = structlog.get_logger(__name__)
+
+TOKEN_BYTES = 32
+"""256 random bits: a lease's secret cannot be guessed, so an unsalted hash of it is enough."""
+REFUSED_SECONDS = 60.0
+"""After so long it is looked again at a run that the service could not train."""
+MOST_NODES_LOST = 5
+"""An attempt that ends with its node is not held against the run, unless so many in a row do: it may be why."""
+RELEASES = frozenset({AttemptOutcome.LOST, AttemptOutcome.BROKEN, AttemptOutcome.INTERRUPTED})
+"""How an attempt can end by the word of the dispatcher."""
+
+
+class Queue:
+    """The durable queue of runs. `database` must be migrated."""
+
+    def __init__(self, database: Database, policy: LeasePolicy) -> None:
+        self._database = database
+        self._policy = policy
+        self.most_waiting: int | None = None
+        """Runs of one key that may wait to be begun when it submits more; None is no limit."""
+        self._reaped_at: float | None = None
+        self._grace_ends_at = 0.0
+        self._due = self._waiting()
+
+    # The user's side
+
+    def submit(self, submittals: Sequence[Submittal]) -> list[Submitted | Exception]:
+        """Queue experiments in one transaction; see `submission.submit_together`. The answer of each, or what refuses
+        it; a fault that nobody foresaw refuses the guilty one alone."""
+        try:
+            if not submittals:
+                return []
+            return list(submission.submit_together(self._database, submittals, self.most_waiting))
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - its answer
+            if len(submittals) == 1:
+                return [error]
+            return [answer for each in submittals for answer in self.submit([each])]
+
+    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
+        return run_actions.wish_run(self._database, self._policy, run_id, wish)
+
+    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
+        """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
+        if wish in follow_up_runs.HEEDED:  # committed first: no run can slip in behind those that are found
+            with self._database.writing() as connection:
+                follow_up_runs.heed(connection, experiment_id, wish, self._database.read_clock(connection))
+        return run_actions.wish_experiment(self._database, self._policy, experiment_id, wish)
+
+    # The dispatcher's side
+
+    def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
+        """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.
+
+        It ends at `limit` or at the first run that does not fit: that one is waited for and not overtaken, so that a
+        large run is not starved by small ones. Runs that the cluster can never hold are passed over; see
+        `mark_unschedulable`; so are those whose key has used up its quota (`orchestrator/store/admin/quotas.py`).
+        """
+        if limit < 1 or not self._anything(self._due):
+            return ()
+        with self._database.writing() as connection:
+            waiting, now = quotas.lock_within(self._database, connection, self._due, limit)
+            return self._lease(connection, _fitting(waiting, room), now)
+
+    def note_actors(self, actors: Mapping[tuple[RunId, int], str]) -> None:
+        """Which warm actor carries out which (run, attempt): another dispatcher adopts it by this name."""
+        one = attempts.update().where(
+            attempts.c.run_id == sa.bindparam("of_run"), attempts.c.attempt == sa.bindparam("of_attempt")
+        )
+        with self._database.writing() as connection:
+            connection.execute(
+                one.values(actor=sa.bindparam("by_actor")),
+                [{"of_run": run, "of_attempt": attempt, "by_actor": name} for (run, attempt), name in actors.items()],
+            )
+
+    def live(self) -> tuple[LiveAttempt, ...]:
+        """Every attempt that holds a lease."""
+        of_attempt = (attempts.c.run_id, attempts.c.attempt, attempts.c.node, attempts.c.actor)
+        query = sa.select(*of_attempt, runs.c.cpus, runs.c.gpus)
+        live = query.join(runs, runs.c.id == attempts.c.run_id).where(attempts.c.ended_at.is_(None))
+        with self._database.reading() as connection:
+            return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
+
+    def live_among(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+        """Those of the (run, attempt) that hold a lease: a look that takes no lock, for many at once."""
+        query = sa.select(attempts.c.run_id, attempts.c.attempt).where(
+            attempts.c.run_id.in_([run_id for run_id, _ in ended]), attempts.c.ended_at.is_(None)
+        )
+        with self._database.reading() as connection:
+            return frozenset((RunId(row.run_id), row.attempt) for row in connection.execute(query)) & set(ended)
+
+    def release(
+        self,
+        run_id: str,
+        attempt: int,
+        outcome: AttemptOutcome,
+        message: str | None,
+        *,
+        out_of_memory: bool = False,
+        node_died: bool = False,
+    ) -> bool:
+        """End a live attempt whose process is known to be dead; False where that attempt is not live any more.
+
+        `outcome`: LOST or BROKEN count against the run, INTERRUPTED does not. The attempt's number says which lease is
+        meant: no number is given twice. `out_of_memory`: the host's memory did not suffice, so that a smaller
+        micro-batch may help. `node_died`: its machine, or Ray on it, ended first; INTERRUPTED is LOST where that has
+        happened to the run's last `MOST_NODES_LOST` attempts.
+        """
+        if outcome not in RELEASES:
+            raise ValueError(f"a dispatcher cannot release an attempt as {outcome}; use one of {sorted(RELEASES)}")
+        with self._database.writing() as connection:
+            found = lock_run(self._database, connection, run_id)
+            if found is None or found[0].status not in LIVE or found[0].attempt != attempt:
+                return False
+            run, now = found
+            message = message or f"attempt {attempt} was {outcome}"
+            if node_died and _nodes_lost(connection, run, message) + 1 >= MOST_NODES_LOST:
+                outcome = AttemptOutcome.LOST
+            smaller = memory_retry.smaller(connection, run, now) if out_of_memory else None
+            self._lose(connection, [run], outcome, message, now, after=smaller)
+            return True
+
+    def reap(self) -> tuple[tuple[RunId, int], ...]:
+        """End the attempts whose lease has expired and return them as (run, attempt). Call it several times in a TTL.
+
+        The first call, and one after a pause (the service was down, the machine was asleep), only begins a grace of
+        one TTL: workers that could reach nobody in the meantime get the time to be heard.
+        """
+        expired = (
+            select_runs()
+            .join(attempts, (attempts.c.run_id == runs.c.id) & (attempts.c.attempt == runs.c.attempt))
+            .where(attempts.c.ended_at.is_(None), attempts.c.expires_at <= self._database.now())
+        )
+        self._shorten_leases()
+        if self._in_grace() or not self._anything(expired):
+            return ()
+        try:
+            with self._database.writing() as connection:
+                locked = lock(self._database, connection, expired, wait=False)
+                expired_runs = _expired(connection, locked.runs, locked.now)
+                for reason, silent in self._silent(connection, expired_runs):
+                    self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
+                return tuple((run.id, run.attempt) for run in expired_runs)
+        except DiskFullError:
+            self._reaped_at = None  # no heartbeat could be kept either: once there is room, the workers get their grace
+            raise
+
+    def interrupt_all(self, spared: Collection[tuple[RunId, int]] = ()) -> int:
+        """End every live attempt but the `spared` ones without blame: their processes died with a dispatcher.
+
+        Only for the dispatcher that has come to lead. Returns how many.
+        """
+        with self._database.writing() as connection:
+            query = select_runs().where(runs.c.status.in_(LIVE)).order_by(runs.c.id)
+            locked = lock(self._database, connection, query)
+            reason = "the service was stopped; the run goes on from its last checkpoint"
+            lost = [run for run in locked.runs if (run.id, run.attempt) not in spared]
+            self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, locked.now, held="heartbeat_at")
+            return len(lost)
+
+    def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
+        """The (run, attempt) that were asked to stop and have not within the grace time: end their process, then
+        `release` them."""
+        # Only runs that are being stopped have the moment, and an index of its own finds them among all there are.
+        stopping = runs.c.stop_requested_at.is_not(None)
+        grace = self._policy.cancel_grace_seconds
+        late = self._database.has_come(runs.c.stop_requested_at + grace, grace)
+        query = sa.select(runs.c.id, runs.c.attempt).where(stopping, late).order_by(runs.c.stop_requested_at)
+        with self._database.reading() as connection:
+            return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
+
+    def stop_late(self) -> tuple[tuple[RunId, Limit], ...]:
+        """Stop the runs whose time is up; see `limits.stop_late`."""
+        return limits.stop_late(self._database)
+
+    def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
+        """Say of every waiting run whether one of the nodes could ever hold it; returns how many none can.
+
+        Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
+        """
+        sizes = largest(nodes)
+        holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
+        wrong = is_claimable & (runs.c.schedulable != holds)
+        too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
+        with self._database.reading() as connection:
+            count = int(connection.execute(too_large).scalar_one())
+            if connection.execute(sa.select(runs.c.id).where(wrong).limit(1)).first() is None:
+                return count
+        offered = " or ".join(f"{node.cpus} CPUs and {node.gpus} GPUs" for node in sizes) or "nothing"
+        needs = sa.cast(runs.c.cpus, sa.Text) + " CPUs and " + sa.cast(runs.c.gpus, sa.Text) + " GPUs"
+        reason = "needs " + needs + f" on one node; the largest node of the cluster has {offered}"
+        with self._database.writing() as connection:
+            query = sa.update(runs).where(wrong)
+            text = sa.case((holds, sa.null()), else_=reason)
+            connection.execute(query.values(schedulable=holds, reason=text, version=runs.c.version + 1))
+            count_change(connection)
+        return count
+
+    # Helpers, in the order of their use
+
+    def _waiting(self) -> sa.Select[Any]:
+        """The runs that may be claimed now, in the order of the queue."""
+        waits = max(longest_backoff_seconds(self._policy), REFUSED_SECONDS)
+        # One that waits for nothing was never to wait: when it came is of no account.
+        fresh = (runs.c.status == RunStatus.QUEUED) & runs.c.reason.is_(None)
+        due = sa.or_(fresh, self._database.has_come(runs.c.available_at, waits))
+        query = select_runs().where(is_claimable, runs.c.schedulable, due)
+        return query.order_by(*QUEUE_ORDER)
+
+    def _anything(self, query: sa.Select[Any]) -> bool:
+        """Whether `query` finds a row: a look that takes no lock, since most looks find nothing."""
+        with self._database.reading() as connection:
+            return connection.execute(query.limit(1)).first() is not None
+
+    def _lease(
+        self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
+    ) -> tuple[tuple[Lease, NodeId], ...]:
+        """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
+        specs, refused, damaged = _specs(connection, [run.id for run, _ in fitting])
+        _wait(connection, refused, now)
+        failed = [(run, _failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged]
+        move(connection, failed, now)
+        fitting = [(run, node) for run, node in fitting if run.id in specs]
+        if not fitting:
+            if refused:
+                count_change(connection)  # else `move` does it, once a transaction
+            return ()
+        waiting = [run for run, _ in fitting]
+        leased = [replace(run, status=RunStatus.LEASED, attempt=run.attempt + 1, reason=None) for run in waiting]
+        tokens = [Token(secrets.token_urlsafe(TOKEN_BYTES)) for _ in leased]
+        charged = quotas.keys_of(connection, leased)
+        rows = [
+            {
+                "run_id": run.id,
+                "attempt": run.attempt,
+                "token_hash": token_hash(token),
+                "node": node,
+                "leased_at": now,
+                "expires_at": now + self._policy.start_seconds,
+                "key_id": charged[run.experiment_id],
+            }
+            for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
+        ]
+        connection.execute(_INSERT_ATTEMPT, rows)
+        move(connection, zip(waiting, leased, strict=True), now)
+        return tuple(
+            (
+                Lease(
+                    run_id=run.id,
+                    attempt=run.attempt,
+                    token=token,
+                    spec=specs[run.id],
+                    trace_parent=run.trace_parent,
+                ),
+                node,
+            )
+            for run, token, (_, node) in zip(leased, tokens, fitting, strict=True)
+        )
+
+    def _lose(
+        self,
+        connection: Connection,
+        live: Iterable[RunRow],
+        outcome: AttemptOutcome,
+        reason: str,
+        now: float,
+        *,
+        held: Literal["expires_at", "heartbeat_at"] = "expires_at",
+        after: RunRow | None = None,
+    ) -> None:
+        """End the live attempts without a result and send their runs where they belong, or the only one to `after`.
+
+        Until now, but no longer than `held`, an attempt kept its device: after the service's own absence its last
+        sign of life is all that is known.
+        """
+        live = list(live)
+        moments = _moments(connection, live, held)
+        ends = []
+        for run in live:
+            started, until = moments[run.id]
+            seconds = None if started is None else run.processes * max(min(now, until or now) - started, 0.0)
+            message = f"{reason}; {run.reason}" if run.limit_reached else reason
+            ends.append(AttemptEnd(run=run, outcome=outcome, message=message, device_seconds=seconds))
+        charged = end_attempts(connection, ends, now)
+        moved = [
+            after_loss(run, outcome, reason, self._policy, now)
+            if after is None
+            else replace(after, device_seconds=run.device_seconds)
+            for run in charged
+        ]
+        move(connection, zip(live, moved, strict=True), now)
+
+    def _silent(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+        """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
+        moments = _moments(connection, expired, "expires_at")
+        never = [run for run in expired if moments[run.id][0] is None]
+        if never:
+            yield f"the worker did not begin within {self._policy.start_seconds:g} s", never
+        silent = [run for run in expired if moments[run.id][0] is not None]
+        if silent:
+            yield f"no sign of life for {self._policy.ttl_seconds:g} s", silent
+
+    def _shorten_leases(self) -> None:
+        """Let no lease last longer than one that is given now: it was given before the clock stepped back, and its
+        worker, if there still is one, renews it within a part of that."""
+        longest = max(self._policy.start_seconds, self._policy.ttl_seconds)
+        latest = self._database.now() + longest
+        query = sa.select(attempts.c.run_id).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
+        with self._database.reading() as connection:
+            if (found := connection.execute(query.limit(1)).first()) is None:
+                return
+        log.warning("the database's clock has stepped back; leases last from now", run=found.run_id)
+        with self._database.writing() as connection:
+            too_long = sa.update(attempts).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
+            connection.execute(too_long.values(expires_at=latest))
+
+    def _in_grace(self) -> bool:
+        with self._database.reading() as connection:
+            now = self._database.read_clock(connection)
+        asleep = self._reaped_at is None or not 0 <= now - self._reaped_at <= self._policy.ttl_seconds
+        if asleep:
+            self._grace_ends_at = now + self._policy.ttl_seconds
+        self._reaped_at = now
+        return now < self._grace_ends_at
+
+
+def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId]]:
+    """The head of the queue that fits together, and where."""
+    fitting = []
+    for run in waiting:
+        node = room.take(run.cpus, run.gpus)
+        if node is None:
+            break
+        fitting.append((run, node))
+    return fitting
+
+
+def _specs(
+    connection: Connection, ids: list[RunId]
+) -> tuple[dict[RunId, RunSpec], dict[RunId, ValidationError], dict[RunId, DamagedError]]:
+    """The specifications of these runs; what is wrong with those that would be refused today, and with those that are
+    not what was written."""
+    specs, refused = {}, {}
+    damaged = {id: DamagedError("is missing") for id in ids}
+    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
+        del damaged[row.run_id]
+        try:
+            specs[RunId(row.run_id)] = integrity.valid_run_spec(row.spec, row.checksum)
+        except ValidationError as error:
+            refused[RunId(row.run_id)] = error
+        except DamagedError as error:
+            damaged[RunId(row.run_id)] = error
+    return specs, refused, damaged
+
+
+def _failed(run: RunRow, error: DamagedError) -> RunRow:
+    """A waiting run that nobody can ever train: it fails alone, and the others go on."""
+    reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
+    return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
+
+
+def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
+    """Let locked runs wait that nobody could train now: an own optimizer that is missing may be allowed again."""
+    for run_id, error in refused.items():
+        fault = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        reason = f"cannot be trained by this service: {place}: {fault['msg']}; allow that again, or cancel it"
+        values = {
+            "available_at": now + REFUSED_SECONDS,
+            "reason": plain_text(reason),
+            "version": runs.c.version + 1,
+        }
+        connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
+
+
+def _nodes_lost(connection: Connection, run: RunRow, message: str) -> int:
+    """How many attempts in a row before the newest one ended as it does, with that very message."""
+    before = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
+    query = sa.select(attempts.c.outcome, attempts.c.message).where(before).order_by(attempts.c.attempt.desc())
+    rows = connection.execute(query.limit(MOST_NODES_LOST)).all()
+    return len(list(takewhile(lambda row: row == (AttemptOutcome.INTERRUPTED, message), rows)))
+
+
+def _moments(
+    connection: Connection, live: Sequence[RunRow], until: str
+) -> dict[RunId, tuple[float | None, float | None]]:
+    """Of each run's live attempt: when it started, and the moment in the column `until`."""
+    query = sa.select(attempts.c.run_id, attempts.c.started_at, attempts.c[until])
+    rows = connection.execute(
+        query.where(attempts.c.run_id.in_([run.id for run in live]), attempts.c.ended_at.is_(None))
+    )
+    return {RunId(run_id): (started, moment) for run_id, started, moment in rows}
+
+
+def _expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
+    """Those of the locked runs whose lease is over: asked again under the lock, a heartbeat may have come first."""
+    live = [run for run in found if run.status in LIVE]
+    moments = _moments(connection, live, "expires_at")
+    return [run for run in live if run.id in moments and (moments[run.id][1] or now) <= now]
+
+
+_INSERT_ATTEMPT = sa.insert(attempts)
+_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
+    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
+)

@@ -1,0 +1,147 @@
+"""Wishes: what users ask of runs, cancel, pause, resume and retry, for one run or a whole experiment.
+
+A wish is a pure function from a locked run to what it should become. One that is granted already changes nothing; one
+that the state rules out is refused for a run, with the way out, and passed over in an experiment. The answer is read in
+the wish's own transaction: it says what was done, whatever comes after.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import ConflictError
+from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
+from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.store import reads
+from orchestrator.store.admin.limits import with_time_anew
+from orchestrator.store.database import Database
+from orchestrator.store.near_ids import no_experiment
+from orchestrator.store.tables import attempts, experiments, runs
+from orchestrator.store.transitions import RunRow, known_id, lock, lock_run, move, select_runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What a wish depends on besides the run."""
+
+    now: float
+    policy: LeasePolicy
+    at_work: bool
+    """Whether the worker of the live attempt has said hello."""
+
+
+def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -> RunRecord:
+    """What the run has become. Raises `NotFoundError`, and `ConflictError` where its state rules the wish out."""
+    with database.writing() as connection:
+        found = lock_run(database, connection, run_id)
+        if found is None:
+            raise reads.no_run(connection, run_id)
+        run, now = found
+        reads.require_kept(connection, run.experiment_id)
+        after = _after(connection, [run], wish, policy, now)[0]
+        if after is None:
+            raise ConflictError(_refusal(run, wish))
+        move(connection, _changes([run], [after]), now)
+        return reads.run(connection, run_id)
+
+
+def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> AnyExperiment:
+    """The wish for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
+    with database.writing() as connection:
+        known = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
+        number = connection.execute(known).scalar_one_or_none()
+        if number is None:
+            raise no_experiment(connection, experiment_id)
+        # By id, as everybody who locks several runs does.
+        query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
+        locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
+        reads.require_kept(connection, experiment_id)
+        after = _after(connection, locked.runs, wish, policy, locked.now)
+        move(connection, _changes(locked.runs, after), locked.now)
+        return reads.any_experiment(connection, experiment_id)
+
+
+# Helpers, in the order of their use
+
+
+def _after(
+    connection: Connection, found: Iterable[RunRow], wish: Wish, policy: LeasePolicy, now: float
+) -> list[RunRow | None]:
+    found = list(found)
+    stopping = [run.id for run in found if run.status is RunStatus.PAUSING]
+    working = _at_work(connection, stopping) if stopping and wish is Wish.RESUME else frozenset()
+    decide = WISHES[wish]
+    return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in found]
+
+
+def _at_work(connection: Connection, ids: list[RunId]) -> frozenset[str]:
+    query = sa.select(attempts.c.run_id).where(
+        attempts.c.run_id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
+    )
+    return frozenset(connection.execute(query).scalars())
+
+
+def _changes(before: Iterable[RunRow], after: Iterable[RunRow | None]) -> list[tuple[RunRow, RunRow]]:
+    pairs = zip(before, after, strict=True)
+    return [(old, new) for old, new in pairs if new is not None and new.status is not old.status]
+
+
+def _refusal(run: RunRow, wish: Wish) -> str:
+    if wish is Wish.CANCEL:
+        return f"run {run.id} has already {run.status}; there is nothing to cancel"
+    return f"run {run.id} is {run.status}; {WAYS_OUT[wish]}"
+
+
+def _cancel(run: RunRow, _: Circumstances) -> RunRow | None:
+    if run.status in (RunStatus.CANCELLING, RunStatus.CANCELLED):
+        return run
+    if run.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+        return None
+    if run.status in LIVE:
+        return replace(run, status=RunStatus.CANCELLING, reason="asked to cancel")
+    return replace(run, status=RunStatus.CANCELLED, reason="cancelled")
+
+
+def _pause(run: RunRow, _: Circumstances) -> RunRow | None:
+    if run.status in (RunStatus.PAUSING, RunStatus.PAUSED):
+        return run
+    if run.status in (RunStatus.LEASED, RunStatus.RUNNING):
+        return replace(run, status=RunStatus.PAUSING, reason="asked to pause")
+    if run.status in CLAIMABLE:
+        return replace(run, status=RunStatus.PAUSED, reason="paused")
+    return None
+
+
+def _resume(run: RunRow, around: Circumstances) -> RunRow | None:
+    if run.status is RunStatus.PAUSED:
+        return replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now)
+    if run.status is RunStatus.PAUSING:
+        # Its worker may have stopped already and not be heard yet: `endings.stopped` queues the run then.
+        return replace(run, status=RunStatus.RUNNING if around.at_work else RunStatus.LEASED, reason=None)
+    return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
+
+
+def _retry(run: RunRow, around: Circumstances) -> RunRow | None:
+    if run.status in (RunStatus.FAILED, RunStatus.CANCELLED):
+        # One more failure ends it again: what failed three times does not get three more for one word.
+        failures = min(run.failures, around.policy.max_failures - 1)
+        again = replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now, failures=failures)
+        return with_time_anew(again, around.now)
+    return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
+
+
+WISHES: dict[Wish, Callable[[RunRow, Circumstances], RunRow | None]] = {
+    Wish.CANCEL: _cancel,
+    Wish.PAUSE: _pause,
+    Wish.RESUME: _resume,
+    Wish.RETRY: _retry,
+}
+"""What a run becomes; itself where the wish is granted already, None where its state rules the wish out."""
+
+WAYS_OUT = {
+    Wish.PAUSE: "only a run that waits or trains can be paused",
+    Wish.RESUME: "only a paused run can be resumed; retry one that failed or was cancelled",
+    Wish.RETRY: "only a run that failed or was cancelled can be retried; resume a paused one, wait for a stopping one",
+}

@@ -1,0 +1,269 @@
+"""`partition-search` (beyond the paper): which blocks of a mixture of experts need momentum, found by a sweep."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.analysis.statistics import CONFIDENCE, t_quantile
+from orchestrator.kinds.block_rules import PLAN, PREFIX
+from orchestrator.kinds.search_spaces import Choice
+from orchestrator.kinds.sweep import Searched, SweepSpec
+from orchestrator.records import Interval
+from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import (
+    MARGIN_NATS,
+    Answer,
+    Judgement,
+    Measure,
+    above,
+    all_of,
+    ended_well,
+    incomplete,
+    measure,
+    missing,
+)
+from orchestrator.studies.study import Part, Plan, Study
+from worker.spec.run import Resources
+
+# Main effects: what each value of each hyperparameter adds to the loss, by least squares over a sweep's trials. Pure.
+#
+#     loss = mean of the sweep + sum over hyperparameters of the effect of its value + error
+#
+# Values are drawn by chance, so that effects are told apart; what hyperparameters do to each other, and chance, is
+# the error. An effect is against a reference value, whose own is zero. Intervals are t-intervals of least squares.
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Values = Mapping[str, str]
+"""Hyperparameter → value."""
+
+FEWEST_DEGREES = 10
+"""With fewer degrees of freedom the t-quantile is wide, and the error is estimated from almost nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One trial that ran its whole budget."""
+
+    sweep: str
+    """Trials of one sweep have a mean of their own: it holds what their seed does."""
+    values: Values
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """The fitted effects."""
+
+    columns: tuple[tuple[str, str], ...]
+    """(hyperparameter, value) of each coefficient, references left out."""
+    coefficients: Array
+    """Of the columns, p."""
+    covariance: Array
+    """p × p."""
+    degrees: int
+    trials: int
+
+    def of(self, values: Values) -> Interval | None:
+        """What these values add to the loss together, against their references; None for one that no trial had."""
+        weights = np.array([float(values.get(name) == value) for name, value in self.columns])
+        if not self._knows(values):
+            return None
+        mean, error = float(weights @ self.coefficients), float(np.sqrt(weights @ self.covariance @ weights))
+        half = t_quantile(self.degrees, (1 + CONFIDENCE) / 2) * error
+        return Interval(mean=mean, low=mean - half, high=mean + half, n=self.trials)
+
+    def _knows(self, values: Values) -> bool:
+        return all((name, value) in self.columns for name, value in values.items())
+
+
+def main_effects(trials: Sequence[Trial], references: Values) -> Effects | None:
+    """The effects of every value but the references; None where the trials are too few to tell them apart."""
+    sweeps = sorted({trial.sweep for trial in trials})
+    columns = sorted({(name, trial.values[name]) for trial in trials for name in references} - set(references.items()))
+    design = np.array(
+        [
+            [float(trial.sweep == each) for each in sweeps]
+            + [float(trial.values[name] == value) for name, value in columns]
+            for trial in trials
+        ]
+    ).reshape(len(trials), len(sweeps) + len(columns))
+    degrees = len(trials) - design.shape[1]
+    if not columns or degrees < FEWEST_DEGREES or np.linalg.matrix_rank(design) < design.shape[1]:
+        return None
+    losses = np.array([trial.loss for trial in trials])
+    inverse = np.linalg.inv(design.T @ design)
+    found = inverse @ design.T @ losses
+    variance = float(np.sum((losses - design @ found) ** 2)) / degrees
+    first = len(sweeps)
+    return Effects(
+        columns=tuple(columns),
+        coefficients=found[first:],
+        covariance=variance * inverse[first:, first:],
+        degrees=degrees,
+        trials=len(trials),
+    )
+
+
+FULL, LOW, NONE = "full", "low-rank", "none"
+CHEAPEST_FIRST = (NONE, LOW, FULL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """Blocks that keep the same."""
+
+    name: str
+    pattern: str
+    planned: str
+    """What AdaPM's own plan keeps of them."""
+    others: tuple[str, ...]
+    """What else they may keep."""
+
+    def hyperparameter(self) -> str:
+        """Its name in the sweep."""
+        return f"{PREFIX}{self.pattern}"
+
+    def keeps(self, value: object) -> str:
+        """What a value of the hyperparameter means."""
+        return self.planned if value == PLAN else str(value)
+
+    def kept(self) -> tuple[str, ...]:
+        """All that it may keep, the cheapest first."""
+        return tuple(each for each in CHEAPEST_FIRST if each in (self.planned, *self.others))
+
+
+ROLES = (
+    Role(name="embedding", pattern="*.embed_tokens.weight", planned=NONE, others=(LOW, FULL)),
+    Role(name="query", pattern="*.q_proj.weight", planned=LOW, others=(NONE, FULL)),
+    Role(name="key", pattern="*.k_proj.weight", planned=LOW, others=(NONE, FULL)),
+    Role(name="value", pattern="*.v_proj.weight", planned=FULL, others=(NONE, LOW)),
+    Role(name="attention output", pattern="*.o_proj.weight", planned=NONE, others=(LOW, FULL)),
+    Role(name="router", pattern="*.mlp.gate.weight", planned=FULL, others=(NONE,)),
+    Role(name="experts", pattern="*.experts.*", planned=LOW, others=(NONE, FULL)),
+    Role(name="output head", pattern="lm_head.weight", planned=NONE, others=(LOW, FULL)),
+)
+"""Mixtral's blocks; the paper's models have neither routers nor experts."""
+SEEDS = (1, 2, 3)
+TRIALS = 20
+"""A sweep: 60 in all tell 15 effects and three means apart with 42 degrees of freedom."""
+MODELS = {Scale.TINY: "mixtral-tiny", Scale.PAPER: "mixtral-300m"}
+RATES = {Scale.TINY: 4e-3, Scale.PAPER: 6e-4}
+"""The paper's for GPT-2 at its scale; neither was tuned for these models."""
+STEPS = 10_000
+"""At the paper's scale: a fifth of its studies' trainings, for five times as many of them."""
+
+
+def _part(scale: Scale, seed: int) -> Part:
+    model = MODELS[scale]
+    searched = Searched(
+        optimizer="adapm",
+        lr=RATES[scale],
+        space={role.hyperparameter(): Choice(values=(PLAN, *role.others)) for role in ROLES},
+    )
+    paper = scale is Scale.PAPER
+    spec = SweepSpec(
+        name=f"study partition-search seed {seed}, {scale.value}",
+        workload=paper_setting.workload(model, steps=STEPS) if paper else tiny_setting.workload(model=model),
+        candidates=(searched,),
+        algorithm="random",
+        trials=TRIALS,
+        seed=seed,
+        resources=Resources(cpus=4, gpus=1) if paper else Resources(),
+    )
+    return Part(name=f"seed {seed}", spec=spec)
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """What AdaPM's plan saves costs no role more than the margin, and less where it keeps all would cost more."""
+    if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
+        return lacking
+    trials = [
+        Trial(
+            sweep=part.name,
+            values={role.name: role.keeps(run.hyperparameters[role.hyperparameter()]) for role in ROLES},
+            loss=run.loss,
+        )
+        for part in evidence.parts
+        for run in ended_well(part.runs)
+        if run.loss is not None
+    ]
+    effects = main_effects(trials, {role.name: FULL for role in ROLES})
+    if effects is None:
+        return missing(f"{len(trials)} trained trials are too few to tell the blocks apart")
+    found = {role: _cheapest(role, effects) for role in ROLES}
+    measures = [_cost(role, kept, effects) for role in ROLES for kept in role.kept() if kept != FULL]
+    plans = (("AdaPM's plan, all roles", {role: role.planned for role in ROLES}), ("the plan found, all roles", found))
+    measures += [_sum(name, plan, effects) for name, plan in plans]
+    kept = "; ".join(
+        f"{words} for {', '.join(role.name for role in ROLES if found[role] == each)}"
+        for each, words in ((NONE, "none"), (LOW, "low rank"), (FULL, "full"))
+        if each in found.values()
+    )
+    changed = [role for role in ROLES if found[role] != role.planned]
+    differs = f"other than AdaPM's plan for {', '.join(role.name for role in changed)}" if changed else "AdaPM's plan"
+    lost = sum(len(part.runs) for part in evidence.parts) - len(trials)
+    notes = (
+        f"Effects of each role by itself, over {effects.trials} trials of {len(SEEDS)} seeds; what roles do to each "
+        "other is in the intervals.",
+        *([f"{lost} trials without a trained model are left out."] if lost else []),
+        *([f"The plan found, as rules: {' '.join(_rule(role, found[role]) for role in changed)}"] if changed else []),
+    )
+    return Judgement(
+        measured=all_of(_answer(role, effects) for role in ROLES),
+        sentence=f"The least momentum shown to cost a role no more than {MARGIN_NATS} nats: {kept} ({differs}).",
+        measures=tuple(measures),
+        notes=notes,
+    )
+
+
+def _answer(role: Role, effects: Effects) -> Answer:
+    """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
+    if role.planned != FULL:
+        dear = above(_cost(role, role.planned, effects), MARGIN_NATS)
+        return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(dear, dear)
+    return above(_cost(role, role.kept()[-2], effects), MARGIN_NATS)
+
+
+def _cheapest(role: Role, effects: Effects) -> str:
+    """The least that is shown to cost no more than the margin."""
+    cheap = (
+        kept for kept in role.kept() if kept == FULL or above(_cost(role, kept, effects), MARGIN_NATS) is Answer.FAILS
+    )
+    return next(cheap)
+
+
+def _cost(role: Role, kept: str, effects: Effects) -> Measure:
+    words = {NONE: "none", LOW: "low rank"}[kept]
+    return measure(
+        f"{role.name}: {words}",
+        effects.of({role.name: kept}),
+        note="as AdaPM's plan" if kept == role.planned else "",
+    )
+
+
+def _sum(name: str, plan: dict[Role, str], effects: Effects) -> Measure:
+    return measure(name, effects.of({role.name: kept for role, kept in plan.items() if kept != FULL}))
+
+
+def _rule(role: Role, kept: str) -> str:
+    return f"--rule '{role.pattern}={kept}'"
+
+
+STUDY = Study(
+    name="partition-search",
+    title="Which blocks of another architecture need momentum",
+    question="Does AdaPM's partition fit a mixture of experts, and which one does a search find?",
+    claim="Ours to ask: in Mixtral's architecture, of which the paper does not speak, no role loses more than 0.035 "
+    "nats by what AdaPM's plan saves, and value and router would by less than full momentum.",
+    source="beyond the paper",
+    plans={scale: Plan(parts=tuple(_part(scale, seed) for seed in SEEDS)) for scale in Scale},
+    judge=judge,
+    caveats=(
+        "One learning rate for all partitions, which was not tuned for any; a partition may train better at another.",
+        "Routers are trained by the loss alone, without a term that balances experts.",
+    ),
+    axis="change of the loss against full momentum, nats",
+    order=220,
+)

@@ -1,0 +1,131 @@
+"""`gpu-hours`: the largest micro-batch that a memory cap leaves to each optimizer, and what that does to the speed."""
+
+from orchestrator.analysis.targets import geometric_mean
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    Measure,
+    above,
+    all_of,
+    ended_well,
+    incomplete,
+    measure,
+    missing,
+)
+from orchestrator.studies.study import Numbers, Part, Plan, Study
+from worker.records.result import Result
+from worker.spec.run import Execution
+
+OPTIMIZERS = ("adamw", "adam-mini", "adapm", "adapm-mini")
+CAPS_GIB = {Scale.TINY: (0.03, 0.06), Scale.PAPER: (24.0, 48.0, 80.0)}
+"""Of tensors. 48 GiB is an A6000, 80 an H800: the paper's two; 24 a consumer's card."""
+CLAIMED_SHARES = {"adam-mini": 20.32 / 26.67, "adapm": 22.11 / 26.67, "adapm-mini": 17.92 / 26.67}
+"""GPU hours by AdamW's, of GPT-2 1.5B in table 2."""
+
+
+def extract(result: Result) -> Numbers:
+    """Micro-batch, speed, and hours for the whole budget at that speed."""
+    found: Numbers = {}
+    if result.micro_batch_sequences is not None:
+        found["micro_batch"] = float(result.micro_batch_sequences)
+    if result.tokens_per_second:
+        found["tokens_per_second"] = result.tokens_per_second
+    return found
+
+
+def _part(scale: Scale, cap: float) -> Part:
+    execution = Execution(micro_batch_sequences="auto", memory_cap_gib=cap)
+    spec: ComparisonSpec
+    if scale is Scale.TINY:
+        # Of 128 sequences, which can be cut finely: of 32 every optimizer took the same micro-batch.
+        work = tiny_setting.workload(steps=10, execution=execution, batch_sequences=128)
+        chosen = [tiny_setting.candidate(name) for name in OPTIMIZERS]
+        spec = tiny_setting.comparison(f"gpu-hours {cap:g} GiB", work, chosen, baseline="adamw")
+    else:
+        model = "gpt2-1.5b"
+        # Speed needs no whole training: 2,100 steps, 100 of them after the warm-up.
+        work = paper_setting.workload(model, steps=2_100, execution=execution)
+        chosen = [paper_setting.candidate(model, name) for name in OPTIMIZERS]
+        spec = paper_setting.comparison(f"gpu-hours {cap:g} GiB", work, chosen, baseline="adamw", seeds=(1, 2, 3))
+    return Part(name=f"{cap:g} GiB", spec=spec)
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Under every cap AdaPM and AdaPM-mini hold at least AdamW's micro-batch, and take fewer hours."""
+    if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
+        return lacking
+    measures: list[Measure] = []
+    answers: list[Answer] = []
+    told: list[str] = []
+    for part in evidence.parts:
+        batches = {name: _micro_batch(part, name) for name in OPTIMIZERS}
+        told.append(f"{part.name}: " + ", ".join(f"{name} {_words(batch)}" for name, batch in batches.items()))
+        for name in OPTIMIZERS[1:]:
+            claimed = CLAIMED_SHARES[name] if evidence.scale is Scale.PAPER and part.name == "80 GiB" else None
+            note = f"micro-batch {_words(batches[name])} against {_words(batches['adamw'])}"
+            share = measure(f"{name}, {part.name}", geometric_mean(_shares(part, name)), claimed=claimed, note=note)
+            measures.append(share)
+            if name.startswith("adapm"):
+                answers.append(_answer(share, batches[name], batches["adamw"]))
+    if not any(ended_well(part.runs) for part in evidence.parts):
+        return missing("no run was trained under any cap")
+    return Judgement(
+        measured=all_of(answers),
+        sentence=f"Largest micro-batch by cap: {'; '.join(told)}.",
+        measures=tuple(measures),
+        notes=("Measured: AdamW's tokens a second by the optimizer's, which is the share of its device-hours for equal "
+               "tokens; the geometric mean over the seeds.",),
+    )  # fmt: skip
+
+
+def _answer(share: Measure, batch: float | None, baseline: float | None) -> Answer:
+    if batch is None:
+        return Answer.FAILS
+    if baseline is None:
+        return Answer.HOLDS  # it trains where AdamW does not fit
+    if batch < baseline:
+        return Answer.FAILS
+    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(slower := above(share, 1.0), slower)
+
+
+def _micro_batch(part: PartEvidence, candidate: str) -> float | None:
+    """The smallest over the seeds; None where none was trained."""
+    return min(_observed(part, candidate, "micro_batch").values(), default=None)
+
+
+def _shares(part: PartEvidence, candidate: str) -> list[float]:
+    """AdamW's tokens a second by the candidate's, of each seed."""
+    speeds, of_adamw = (_observed(part, name, "tokens_per_second") for name in (candidate, "adamw"))
+    return [of_adamw[seed] / speeds[seed] for seed in sorted(speeds.keys() & of_adamw.keys())]
+
+
+def _observed(part: PartEvidence, candidate: str, name: str) -> dict[int, float]:
+    """By seed, of the runs that were trained."""
+    return {run.seed: run.observed[name] for run in ended_well(part.runs_of(candidate)) if name in run.observed}
+
+
+def _words(batch: float | None) -> str:
+    return "does not fit" if batch is None else f"{batch:g}"
+
+
+STUDY = Study(
+    name="gpu-hours",
+    title="Device-hours under a memory cap",
+    question="Does less state let larger micro-batches in, and do they save hours?",
+    claim="GPT-2 1.5B: 26.67 GPU hours with AdamW, 20.32 with Adam-mini, 22.11 (−17 %) with AdaPM, 17.92 (−33 %) with "
+    "AdaPM-mini, each at its largest batch for a GPU.",
+    source="table 2",
+    plans={scale: Plan(parts=tuple(_part(scale, cap) for cap in CAPS_GIB[scale])) for scale in Scale},
+    judge=judge,
+    extract=extract,
+    caveats=(
+        "Speeds need a machine that does nothing else; micro-batches do not.",
+        "A large device stands in for a small one by a cap on its tensors. On a CPU the hours are device-hours (cpu), "
+        "and a larger micro-batch saves little there.",
+    ),
+    axis="device-hours by AdamW's",
+    order=15,
+)

@@ -1,0 +1,163 @@
+"""`momentum-theory`: theorem 1, the excess risk of SGD and of accelerated SGD over T, fitted in both regimes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from orchestrator.analysis.statistics import mean_interval
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, Scale
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    Measure,
+    all_of,
+    better,
+    difference,
+    ended_well,
+    incomplete,
+    measure,
+    missing,
+    said,
+    worse,
+)
+from orchestrator.studies.study import Part, Plan, Study
+from worker.spec.run import Budget, Evaluation, Workload
+from worker.spec.task import RegressionTask
+
+A = 2.0
+REGIMES: Mapping[str, float] = {"a > b": 1.5, "a <= b": 3.0}
+"""b of each: the bias dominates in the first, the variance in the second."""
+NOISE = 1.0
+"""So large that the variance shows within a few thousand steps."""
+STEP_SIZE = 0.1
+"""The constant step size of the theorem; E|x|² is 1.64, and 0.1 is stable with all momenta here."""
+BETA = 0.03
+"""Momentum 0.97."""
+SGD, ASGD = "SGD", "ASGD"
+
+
+def exponent(b: float) -> float:
+    """The theorem's bound for SGD: T^(1/a − 1) + T^(1/a − b/a), by the slower of the two."""
+    return max(1 / A - 1, (1 - b) / A)
+
+
+def _spec(regime: str, steps: int, seeds: tuple[int, ...], dimension: int) -> ComparisonSpec:
+    task = RegressionTask(dimension=dimension, a=A, b=REGIMES[regime], noise=NOISE)
+    candidates = (
+        Candidate(optimizer="sgd", label=SGD, learning_rates=(STEP_SIZE,)),
+        Candidate(
+            optimizer="asgd", label=ASGD, learning_rates=(STEP_SIZE,), options={"beta": BETA, "spectral_decay": A}
+        ),
+    )
+    return ComparisonSpec(
+        name=f"study momentum-theory, {regime}, T = {steps}",
+        workload=Workload(
+            task=task,
+            model="linear",
+            budget=Budget(steps=steps, batch_sequences=1),
+            evaluation=Evaluation(every_steps=steps, sequences=1),
+        ),
+        candidates=candidates,
+        seeds=seeds,
+        baseline=SGD,
+    )
+
+
+def _plan(horizons: tuple[int, ...], seeds: tuple[int, ...], dimension: int) -> Plan:
+    return Plan(
+        parts=tuple(
+            Part(name=f"{regime}, T = {steps}", spec=_spec(regime, steps, seeds, dimension))
+            for regime in REGIMES
+            for steps in horizons
+        )
+    )
+
+
+def slope(risks: Mapping[int, float]) -> float:
+    """The exponent of risk over T: the least-squares slope of log risk on log T."""
+    logs = np.log(np.array(sorted(risks.items())))
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+
+
+def _slopes(evidence: Evidence, regime: str, candidate: str) -> list[float]:
+    """One exponent a seed, of the seeds that have every T."""
+    by_seed: dict[int, dict[int, float]] = {}
+    horizons = 0
+    for part in (each for each in evidence.parts if each.name.startswith(f"{regime},")):
+        horizons += 1
+        for run in ended_well(part.runs_of(candidate)):
+            if run.loss and run.tokens:
+                by_seed.setdefault(run.seed, {})[run.tokens] = run.loss
+    return [slope(risks) for risks in by_seed.values() if len(risks) == horizons and horizons > 1]
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Exponents no slower than the bounds; momentum helps at the largest T where a > b, and not where a <= b."""
+    if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
+        return lacking
+    measures: list[Measure] = []
+    bounds: list[Answer] = []
+    for regime, b in REGIMES.items():
+        for name in (SGD, ASGD):
+            slopes = _slopes(evidence, regime, name)
+            if len(slopes) < 2:
+                return missing(f"fewer than two seeds of {name} ended well at every T where {regime}")
+            found = measure(f"exponent of {name}, {regime}", mean_interval(slopes), claimed=exponent(b))
+            measures.append(found)
+            bounds.append(_below(found))
+    gains = {regime: _at_largest(evidence, regime) for regime in REGIMES}
+    helped, hindered = gains["a > b"], gains["a <= b"]
+    if helped is None or hindered is None:
+        return missing("the largest T has no accelerated SGD")
+    gain = difference(helped).model_copy(update={"name": "ASGD − SGD, a > b", "claimed": None})
+    harm = difference(hindered).model_copy(update={"name": "ASGD − SGD, a <= b", "claimed": None})
+    measures += [gain, harm]
+    measured = all_of([*bounds, better(helped), worse(hindered)])
+    slower = [each.name for each, answer in zip(measures, bounds, strict=False) if answer is not Answer.HOLDS]
+    sentence = f"At the largest T: {said(gain, 4)}, {said(harm, 4)}; " + (
+        f"not shown to be below its bound: {', '.join(slower)}." if slower else "every exponent is below its bound."
+    )
+    return Judgement(measured=measured, sentence=sentence, measures=tuple(measures), notes=_NOTES)
+
+
+_NOTES = (
+    "The theorem's bounds are upper ones and hold up to logarithms: a faster exponent contradicts nothing.",
+    f"Step size {STEP_SIZE:g} for both, noise {NOISE:g}, beta {BETA:g}; other constants move the T at which a regime "
+    "shows.",
+)
+
+
+def _at_largest(evidence: Evidence, regime: str) -> CandidateOutcome | None:
+    parts = [each for each in evidence.parts if each.name.startswith(f"{regime},")]
+    largest = max(parts, key=lambda part: max((run.tokens or 0 for run in part.runs), default=0))
+    return largest.candidate(ASGD)
+
+
+def _below(found: Measure) -> Answer:
+    """Whether an exponent is no slower than its bound: the whole interval, or its mean where the interval is open."""
+    if found.value is None or found.claimed is None:
+        return Answer.MISSING
+    low, high = (found.value if edge is None else edge for edge in (found.low, found.high))
+    if high <= found.claimed:
+        return Answer.HOLDS
+    return Answer.FAILS if low > found.claimed else Answer.UNDECIDED
+
+
+STUDY = Study(
+    name="momentum-theory",
+    title="Where momentum helps: theorem 1",
+    question="Does momentum lower the excess risk where a > b, and only there?",
+    claim="The excess risk of SGD is at most of order T^(1/a − 1) + T^(1/a − b/a); momentum lowers the second term and "
+    "raises the first, so it helps where a > b and does not where a <= b.",
+    source="theorem 1, section 3.1",
+    plans={
+        Scale.TINY: _plan((500, 2000, 8000), (1, 2, 3, 4, 5), 1000),
+        Scale.PAPER: _plan((1000, 4000, 16_000, 64_000), tuple(range(1, 11)), 10_000),
+    },
+    judge=judge,
+    about_large_models=False,
+    caveats=("The theorem has no scale: `paper` is more of the same, larger T, more dimensions and seeds.",),
+    axis="exponent over T, or change of the excess risk",
+    order=20,
+)

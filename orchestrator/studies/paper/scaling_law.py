@@ -1,0 +1,131 @@
+"""`scaling-law`: whether AdaPM's loss falls with size as AdamW's does, by the laws fitted over several comparisons."""
+
+from orchestrator.analysis.laws.records import CandidateFit
+from orchestrator.studies import paper_setting
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import MARGIN_NATS, Answer, Judgement, Measure, all_of, incomplete, missing, said
+from orchestrator.studies.shapes import tuned
+from orchestrator.studies.study import Plan, Study
+
+OPTIMIZERS = ("adamw", "adapm")
+MODELS = {
+    Scale.TINY: ("gpt2-nano", "gpt2-micro", "gpt2-tiny"),
+    Scale.PAPER: ("gpt2-40m", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b"),
+}
+STEPS = 600
+"""At the tiny scale: with fewer the larger models are not the better ones."""
+EXPONENTS = ("alpha", "beta")
+TOLERANCE = 0.02
+"""Relative: a point so far off its law does not follow it; tuned losses of one size differ by 0.1 to 0.5 %."""
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """AdaPM's points follow a power law, and by both laws its losses do not fall behind AdamW's as models grow."""
+    if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
+        return lacking
+    if evidence.fit is None:
+        return missing("no law could be fitted")
+    fits = {fit.candidate: fit for fit in evidence.fit.fits}
+    mine = fits.get("adapm")
+    if mine is None or not mine.coefficients or mine.relative_error is None:
+        return missing("AdaPM has too few trained points for a law")
+    measures = [
+        Measure(name=f"{name} of {fit.title}", value=each.value, low=each.low, high=each.high, n=len(fit.points))
+        for fit in evidence.fit.fits
+        for name, each in fit.coefficients.items()
+        if name in EXPONENTS
+    ]
+    differences = [
+        Measure(
+            name=f"AdaPM − AdamW at {each.parameters:,}",
+            value=each.difference.value,
+            low=each.difference.low,
+            high=each.difference.high,
+            note="nats, by both laws",
+        )
+        for each in mine.loss_differences
+    ]
+    follows, kept = _follows(evidence, mine), _keeps_up(mine)
+    told = {
+        Answer.HOLDS: "does not fall behind AdamW with size",
+        Answer.FAILS: "falls behind AdamW with size",
+    }.get(kept, "may fall behind AdamW with size or not")
+    if mine.no_law:
+        sentence = f"{evidence.fit.formula}: AdaPM's losses show no law, {mine.no_law}."
+    else:
+        law = {
+            Answer.HOLDS: "lie on its law",
+            Answer.FAILS: "lie off its law",
+        }.get(follows, "may lie on its law or not")
+        ends = "; ".join(said(each, 4, " nats") for each in (differences[:1] + differences[1:][-1:]))
+        sentence = f"{evidence.fit.formula}: AdaPM's points {law}, and it {told}: {ends or 'AdamW has no law'}."
+    return Judgement(
+        measured=Answer.FAILS if Answer.FAILS in (follows, kept) else all_of((follows, kept)),
+        sentence=sentence,
+        measures=(*measures, *differences),
+        notes=evidence.fit.notes,
+    )
+
+
+def _follows(evidence: Evidence, mine: CandidateFit) -> Answer:
+    """Whether every point of AdaPM lies on its law, to within the tolerance: the whole interval over its seeds."""
+    if mine.no_law:
+        exponents = [mine.coefficients[name] for name in EXPONENTS if name in mine.coefficients]
+        rises = any(each.high is not None and each.high < 0 for each in exponents)
+        return Answer.FAILS if rises else Answer.UNDECIDED
+    answers = []
+    for point in mine.points:
+        losses = [
+            found.loss
+            for part in evidence.parts
+            if (found := part.candidate("adapm")) is not None
+            and found.loss is not None
+            and any(run.parameters == point.parameters and run.tokens == point.tokens for run in part.runs)
+        ]
+        for loss in losses:
+            low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
+            least, most = ((1 + sign * TOLERANCE) * (point.fitted or 0.0) for sign in (-1, 1))
+            inside, outside = least <= low and high <= most, high < least or most < low
+            answers.append(Answer.HOLDS if inside else Answer.FAILS if outside else Answer.UNDECIDED)
+    return Answer.FAILS if Answer.FAILS in answers else all_of(answers)
+
+
+def _keeps_up(mine: CandidateFit) -> Answer:
+    """Whether AdaPM loses no more than the margin to AdamW from the smallest size to the largest, or is on par at each;
+    it falls behind where the drift is shown, and ends above the margin."""
+    if mine.drift is None:
+        return Answer.UNDECIDED
+    low, high = mine.drift.change.low, mine.drift.change.high
+    over = [each.difference.high for each in mine.loss_differences]
+    if (high is not None and high <= MARGIN_NATS) or all(each is not None and each <= MARGIN_NATS for each in over):
+        return Answer.HOLDS
+    at_the_largest = mine.loss_differences[-1].difference.low
+    behind = low is not None and low > 0 and at_the_largest is not None and at_the_largest > MARGIN_NATS
+    return Answer.FAILS if behind else Answer.UNDECIDED
+
+
+STUDY = Study(
+    name="scaling-law",
+    title="Scaling law",
+    question="Does AdaPM keep up as models grow?",
+    claim="AdaPM's losses on GPT-2 from 40M to 1.5B follow a log-linear law, without degradation with size.",
+    source="figure 5a",
+    plans={
+        scale: Plan(
+            parts=tuple(
+                tuned(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, steps=STEPS)
+                for model in models
+            )
+        )
+        for scale, models in MODELS.items()
+    },
+    judge=judge,
+    fits=True,
+    caveats=(
+        paper_setting.NO_STEPS,
+        f"No degradation: from the smallest model to the largest AdaPM loses no more than {MARGIN_NATS} nats to AdamW, "
+        "which is ours; the paper shows a picture.",
+    ),
+    axis="exponent, or loss minus AdamW's",
+    order=120,
+)

@@ -1,0 +1,151 @@
+"""The driver of one sweep: a process of its own, which may be killed at any moment.
+
+Ray Tune keeps every trial in memory for as long as its process lives (ray#64231), and a search is no part of a service
+that has to stay up: so each sweep has a process, which ends with it. What it knows is in the store: it is started again
+where it was killed, and goes on (`orchestrator/sweeps/search.py`).
+"""
+
+import logging
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import structlog
+
+from orchestrator.errors import StoreError
+from orchestrator.jobs import ExperimentId
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import Parameters, admits_another, parameters_of, trial_run
+from orchestrator.records import RunFilter
+from orchestrator.store import reads, trials
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+AWAY_SECONDS = 2.0
+"""Pause before a database that is away is asked again."""
+SETTLE_SECONDS = 0.5
+SHARE = 0.001
+"""Of a node's own resource, which every node of Ray has once: what a follower occupies instead of a CPU. It ties the
+followers to this machine, which is the one that may know the database."""
+ENVIRONMENT = {
+    # Tune's files for TensorBoard and the like: our store has every point.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+Answer = TypeVar("Answer")
+
+
+class Driver:
+    """Drives one sweep to its end, on a Ray that this process has joined."""
+
+    def __init__(self, database: Database, database_url: str, sweep_id: ExperimentId, folder: Path) -> None:
+        """`folder`: where Tune may write while this lives."""
+        self._database, self._database_url = database, database_url
+        self._sweep_id, self._folder = sweep_id, folder
+
+    def drive(self) -> None:
+        """Until the sweep has all of its trials, and all of them have ended."""
+        spec, known = patiently(self._read)
+        log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(known))
+        random.seed(spec.seed)
+        np.random.seed(spec.seed)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            self._tune(spec, known)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        # A trial that Tune has let go of, because it was stopped or could not be followed, may still be at work.
+        while not patiently(self._all_ended):
+            time.sleep(SETTLE_SECONDS)
+        patiently(partial(trials.close, self._database, self._sweep_id))
+        log.info("sweep ended", sweep=self._sweep_id)
+
+    def _tune(self, spec: SweepSpec, known: dict[int, Parameters]) -> None:
+        os.environ.update(ENVIRONMENT)
+        # At its end Tune looks for the files of every trial, which it was told not to write, and warns of each.
+        logging.getLogger("ray.tune").setLevel(logging.ERROR)
+        from ray import tune
+
+        from orchestrator.sweeps.search import EachOnItsOwn, StoreSearch
+        from orchestrator.sweeps.trial_follower import LOSS, follow
+
+        trainable = partial(follow, database_url=self._database_url, steps_total=spec.workload.budget.steps)
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, {"cpu": 0, _own_node(): SHARE}),
+            tune_config=tune.TuneConfig(
+                metric=LOSS,
+                mode="min",
+                search_alg=StoreSearch(spec, known, partial(self._add, spec), partial(self._may_begin, spec)),
+                scheduler=EachOnItsOwn(spec, self._stop) if spec.may_stop_early() else None,
+                num_samples=-1,  # the searcher says when it is finished
+                max_concurrent_trials=spec.concurrency,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(self._folder),
+                verbose=0,
+                # A follower that died begins again, and finds its run where that is now.
+                failure_config=tune.FailureConfig(max_failures=3),
+            ),
+        )
+        tuner.fit()
+
+    def _read(self) -> tuple[SweepSpec, dict[int, Parameters]]:
+        """The sweep and the trials that it has."""
+        with self._database.reading() as connection:
+            experiment = reads.experiment(connection, self._sweep_id)
+            where = RunFilter(experiment_id=self._sweep_id)
+            found = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+        spec = experiment.spec
+        assert isinstance(spec, SweepSpec)
+        return spec, {
+            run.position: parameters_of(spec.candidate_of(run.position), run.spec) for run in found if run.spec
+        }
+
+    def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
+        planned = trial_run(spec, number, wanted)
+        run_id = patiently(lambda: trials.add(self._database, self._sweep_id, spec, number, planned))
+        if run_id is None:
+            return None
+        with self._database.reading() as connection:
+            run = reads.run(connection, run_id)
+        return run.id, parameters_of(spec.candidate_of(number), run.spec or planned.spec)
+
+    def _may_begin(self, spec: SweepSpec) -> bool:
+        return admits_another(spec, patiently(lambda: trials.spending(self._database, self._sweep_id)))
+
+    def _stop(self, run_id: str) -> None:
+        if patiently(lambda: trials.ask_to_stop(self._database, run_id)):
+            log.info("trial is stopped early", run=run_id)
+
+    def _all_ended(self) -> bool:
+        return trials.spending(self._database, self._sweep_id).live == 0
+
+
+def patiently(ask: Callable[[], Answer]) -> Answer:
+    """Ask the store, and wait for it while it is away."""
+    while True:
+        try:
+            return ask()
+        except StoreError as error:
+            log.warning("database unreachable, trying again", error=str(error))
+            time.sleep(AWAY_SECONDS)
+
+
+def _own_node() -> str:
+    """The resource that Ray gives this machine alone."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == here)
+    return next(name for name in resources if name.startswith("node:") and not name.startswith("node:__"))

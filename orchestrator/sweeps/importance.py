@@ -1,0 +1,54 @@
+"""Which hyperparameters mattered: Optuna's PED-ANOVA over the trials of one candidate.
+
+PED-ANOVA (Watanabe, Bansal, Hutter: "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
+Subspaces", IJCAI 2023) compares where the best trials lie with where all of them lie. It needs no forest to be fitted,
+and so no scikit-learn. Optuna takes a while to import: only who asks for an importance pays for it.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from optim.catalog.records import Scalar
+from orchestrator.kinds.search_spaces import Choice, Integer, LogUniform, Range
+from orchestrator.kinds.sweep import Searched
+
+FEWEST_TRIALS = 8
+"""PED-ANOVA looks at the best tenth; below this that tenth is not even one of the trials."""
+
+
+def distribution(domain: Range) -> BaseDistribution:
+    """The domain as Optuna knows it."""
+    if isinstance(domain, Choice):
+        return CategoricalDistribution(domain.values)
+    if isinstance(domain, Integer):
+        return IntDistribution(domain.low, domain.high, log=domain.log)
+    return FloatDistribution(domain.low, domain.high, log=isinstance(domain, LogUniform))
+
+
+def distributions(candidate: Searched) -> dict[str, BaseDistribution]:
+    """A candidate's space as Optuna knows it."""
+    return {name: distribution(domain) for name, domain in candidate.ranges().items()}
+
+
+def importances(candidate: Searched, trials: Sequence[tuple[Mapping[str, Scalar], float]]) -> dict[str, float]:
+    """Hyperparameter → share, the most important first; empty where too few trials say anything.
+
+    `trials`: hyperparameters with the loss. One that was stopped early, or diverged, counts with a loss that is worse
+    than those of all trials that ran the whole budget: that it was not among the best is what is known of it.
+    """
+    space = distributions(candidate)
+    if len(trials) < FEWEST_TRIALS or len({loss for _, loss in trials}) < 2:
+        return {}
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study()
+    for parameters, loss in trials:
+        study.add_trial(optuna.trial.create_trial(params=dict(parameters), distributions=space, value=loss))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the evaluator is experimental is for its callers to know, not our users
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    total = sum(found.values())
+    return {name: share / total for name, share in found.items()} if total > 0 else {}

@@ -1,0 +1,83 @@
+"""What the service tells of a sweep: its trials, what was found for each optimizer, what mattered. Frozen records."""
+
+from orchestrator.jobs import RunStatus
+from worker.records.result import Record, Verdict
+
+Value = bool | int | float | str | None
+"""Of a hyperparameter."""
+
+
+class TrialRow(Record):
+    """One trial: its hyperparameters, and what became of them."""
+
+    number: int
+    run_id: str
+    candidate: str
+    parameters: dict[str, Value]
+    status: RunStatus
+    verdict: Verdict | None
+    """Null while there is no result."""
+    steps: int
+    steps_total: int
+    objective: float | None
+    """Validation loss at the end of the budget; null of a trial that did not get there, or did not learn."""
+    last_val_loss: float | None
+    """The newest one, at whatever step: no ground to rank on."""
+    optimizer_state_bytes: int | None
+    peak_memory_bytes: int | None
+    """Most bytes of tensors at once on the device."""
+    device_seconds: float
+
+
+class Importance(Record):
+    """How much of the difference between good trials and others lies in one hyperparameter."""
+
+    parameter: str
+    share: float
+    """Of 1 over the hyperparameters of a candidate."""
+
+
+class Finding(Record):
+    """What the sweep found for one optimizer."""
+
+    candidate: str
+    optimizer: str
+    title: str
+    best: TrialRow | None
+    """Of the trials that ran the whole budget; null before the first of them."""
+    trials: int
+    converged: int
+    stopped_early: int
+    diverged: int
+    out_of_memory: int
+    at_edge: tuple[str, ...]
+    """Hyperparameters whose best value lies at an end of their range: a better one may lie outside."""
+    importance: tuple[Importance, ...]
+    """The most important first; empty where too few trials have ended to say."""
+
+
+class SweepReport(Record):
+    """The answer to a sweep."""
+
+    experiment_id: str
+    name: str
+    algorithm: str
+    complete: bool
+    """Whether every trial has ended and none follows."""
+    loss_name: str
+    loss_unit: str
+    device: str | None
+    trials_planned: int
+    device_hours: float
+    """Over all attempts of all trials."""
+    device_hours_budget: float | None
+    findings: tuple[Finding, ...]
+    """The lowest loss first."""
+    trials: tuple[TrialRow, ...]
+    """By number."""
+    notes: tuple[str, ...]
+    """What a fair reader must know, in sentences."""
+
+    def best(self) -> TrialRow | None:
+        """The trial with the lowest objective of all."""
+        return self.findings[0].best if self.findings else None

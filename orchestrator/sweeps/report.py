@@ -1,0 +1,290 @@
+"""The answer to a sweep: records in, report out; and the comparison that follows from it. Pure functions.
+
+runs ─► trials ─► the best one of each optimizer that ran the whole budget ─► which hyperparameters mattered ─► notes
+                                        └► a comparison of the best ones over fresh seeds
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from optim import catalog
+from optim.catalog import Scalar
+from orchestrator.errors import ConflictError
+from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.search_spaces import Choice, Range, share_of
+from orchestrator.kinds.sweep import LR, Searched, SweepSpec
+from orchestrator.kinds.trials import as_candidate, parameters_of, trial_workload, without_defaults
+from orchestrator.records import (
+    TENSORS,
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    ExperimentRecord,
+    Interval,
+    LearningRateRow,
+    RunRecord,
+)
+from orchestrator.sweeps.records import Finding, Importance, SweepReport, TrialRow
+from worker.records.result import Result, Verdict
+
+SECONDS_PER_HOUR = 3600.0
+EDGE = 0.05
+"""A best value within this share of a range's end is called at its edge."""
+WORST = 1e9
+"""Stands for a loss that is worse than all others."""
+NAME_CHARACTERS = 120
+
+
+def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
+    """The specification of an experiment that is a sweep. Raises `ConflictError` for any other."""
+    if isinstance(experiment.spec, SweepSpec):
+        return experiment.spec
+    raise ConflictError(
+        f"experiment {experiment.id} is a {experiment.kind} and no sweep; `adapm-bench show` tells of it"
+    )
+
+
+def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
+    """The specification of an experiment that is a comparison. Raises `ConflictError` for a sweep."""
+    if isinstance(experiment.spec, ComparisonSpec):
+        return experiment.spec
+    raise ConflictError(
+        f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
+        f"`adapm-bench sweep show {experiment.id}` tells what was found, `adapm-bench sweep compare {experiment.id}` "
+        "compares the best of it over fresh seeds"
+    )
+
+
+def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importance: bool = True) -> SweepReport:
+    """What a sweep found so far; without `importance` in no time: Optuna alone takes seconds to import."""
+    spec = sweep_spec(experiment)
+    runs = tuple(runs)
+    trials = tuple(_trial(spec, run) for run in runs)
+    numbers = range(len(spec.candidates))
+    findings = sorted((_finding(spec, place, trials, importance=importance) for place in numbers), key=_rank)
+    task = spec.workload.task
+    results = [run.result for run in runs if run.result]
+    return SweepReport(
+        experiment_id=experiment.id,
+        name=experiment.name,
+        algorithm=spec.algorithm,
+        complete=experiment.counts.done(),
+        loss_name=task.loss_name,
+        loss_unit=task.loss_unit,
+        device=_device(results),
+        trials_planned=spec.trial_count(),
+        device_hours=sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR,
+        device_hours_budget=spec.device_hours,
+        findings=tuple(findings),
+        trials=trials,
+        notes=tuple(_notes(spec, experiment, trials, findings)),
+    )
+
+
+def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
+    """For each trial the lowest objective up to it."""
+    lowest: float | None = None
+    found = []
+    for trial in trials:
+        if trial.objective is not None and (lowest is None or trial.objective < lowest):
+            lowest = trial.objective
+        found.append(lowest)
+    return tuple(found)
+
+
+def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int) -> ComparisonSpec:
+    """The comparison of each optimizer's best trial, over fresh seeds: the sweep's own seed would flatter what was
+    chosen on it. Raises `ConflictError` where an optimizer has no trial that ran the whole budget."""
+    by_name = {finding.candidate: finding for finding in found.findings}
+    if missing := [finding.title for finding in found.findings if finding.best is None]:
+        raise ConflictError(
+            f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned yet; "
+            "wait for one, or submit a comparison of the others yourself"
+        )
+    seeds = [seed for seed in range(spec.seed + 1, spec.seed + 1 + seed_count) if seed <= 2**31 - 1]
+    seeds += list(range(seed_count - len(seeds)))
+    candidates = []
+    for searched in spec.candidates:
+        best = by_name[searched.name()].best
+        assert best is not None
+        candidates.append(as_candidate(searched, best.parameters))
+    return ComparisonSpec(
+        name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
+        workload=trial_workload(spec),
+        candidates=tuple(candidates),
+        seeds=tuple(seeds),
+        resources=spec.resources,
+        priority=spec.priority,
+    )
+
+
+def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
+    """A sweep as lists of experiments show it: each optimizer by its best trial, without any claim."""
+    return Comparison(
+        experiment_id=found.experiment_id,
+        name=found.name,
+        complete=found.complete,
+        baseline=sweep_spec(experiment).candidates[0].name(),
+        device=found.device,
+        loss_name=found.loss_name,
+        loss_unit=found.loss_unit,
+        rows=tuple(_outline_row(finding, found.trials) for finding in found.findings),
+        notes=found.notes,
+    )
+
+
+# Helpers, in the order of their use
+
+
+def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
+    result = run.result
+    # What was tried is not known of a damaged trial, so that nothing follows from how good it was.
+    converged = result is not None and result.verdict is Verdict.CONVERGED and run.spec is not None
+    return TrialRow(
+        number=run.position,
+        run_id=run.id,
+        candidate=run.candidate,
+        parameters=parameters_of(spec.candidate_of(run.position), run.spec) if run.spec else {},
+        status=run.status,
+        verdict=result.verdict if result else None,
+        steps=result.steps if result else run.step,
+        steps_total=run.steps_total,
+        objective=result.final_val_loss if result and converged else None,
+        last_val_loss=run.last_val_loss,
+        optimizer_state_bytes=result.optimizer_state_bytes if result else None,
+        peak_memory_bytes=result.peak_tensor_bytes() if result else None,
+        device_seconds=run.device_seconds,
+    )
+
+
+def _device(results: Sequence[Result]) -> str | None:
+    """`cpu`, or the GPU's name."""
+    if not results:
+        return None
+    environment = results[0].environment
+    return environment.device if environment.device == "cpu" else environment.device_name
+
+
+def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importance: bool) -> Finding:
+    searched = spec.candidates[place]
+    mine = [trial for trial in trials if trial.number % len(spec.candidates) == place]
+    verdicts = Counter(trial.verdict for trial in mine)
+    finished = [trial for trial in mine if trial.objective is not None]
+    best = min(finished, key=lambda trial: (trial.objective, trial.number), default=None)
+    return Finding(
+        candidate=searched.name(),
+        optimizer=searched.optimizer,
+        title=searched.label or catalog.entry(searched.optimizer).title,
+        best=best,
+        trials=len(mine),
+        converged=verdicts[Verdict.CONVERGED],
+        stopped_early=verdicts[Verdict.STOPPED_EARLY],
+        diverged=verdicts[Verdict.DIVERGED],
+        out_of_memory=verdicts[Verdict.OUT_OF_MEMORY],
+        at_edge=_edges(searched, best) if best else (),
+        importance=_importance(searched, mine) if importance else (),
+    )
+
+
+def _edges(searched: Searched, best: TrialRow) -> tuple[str, ...]:
+    return tuple(name for name, domain in searched.ranges().items() if _at_edge(domain, best.parameters[name]))
+
+
+def _at_edge(domain: Range, value: Scalar) -> bool:
+    return not isinstance(domain, Choice) and not EDGE < share_of(domain, value) < 1 - EDGE
+
+
+def _importance(searched: Searched, trials: Sequence[TrialRow]) -> tuple[Importance, ...]:
+    if len(searched.space) < 2 or not any(trial.objective is not None for trial in trials):
+        return ()
+    from orchestrator.sweeps.importance import importances
+
+    told = [
+        (trial.parameters, WORST if trial.objective is None else trial.objective)
+        for trial in trials
+        if trial.verdict is not None and trial.parameters
+    ]
+    found = importances(searched, told)
+    return tuple(Importance(parameter=name, share=share) for name, share in found.items())
+
+
+def _rank(finding: Finding) -> float:
+    return math.inf if finding.best is None or finding.best.objective is None else finding.best.objective
+
+
+def _notes(
+    spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[Finding]
+) -> Iterator[str]:
+    done = experiment.counts.done()
+    open_trials = sum(trial.status not in TERMINAL for trial in trials)
+    if not done:
+        left = spec.trial_count() - len(trials) + open_trials
+        yield f"{left} of {spec.trial_count()} trials have not ended: everything here may still change."
+    elif len(trials) < spec.trial_count():
+        yield f"The sweep ended after {len(trials)} of {spec.trial_count()} trials: {_why_it_ended(spec, trials)}."
+    for status in (RunStatus.FAILED, RunStatus.CANCELLED):
+        if count := sum(trial.status is status for trial in trials):
+            yield f"{count} trial{'s' if count > 1 else ''} {status} and without a result."
+    if done and all(finding.best is None for finding in findings):
+        yield "No trial ran its whole budget and learned: there is nothing to choose from."
+    stopped = sum(finding.stopped_early for finding in findings)
+    if stopped:
+        yield f"{stopped} of {len(trials)} trials were stopped early; only those that ran the whole budget rank."
+    for finding in findings:
+        if finding.at_edge:
+            names = ", ".join(finding.at_edge)
+            yield f"{finding.title}: the best {names} lies at an end of its range, a better one may lie outside."
+    for searched in without_defaults(spec):
+        usual = ", ".join(f"{name} {value}" for name, value in searched.defaults(spec.workload).items())
+        yield f"The space of {searched.name()} excludes the defaults ({usual}): nothing says how much was gained."
+    if any(finding.best for finding in findings):
+        yield (
+            f"All trials have seed {spec.seed}, and the best of many is flattered by it: compare the best ones over "
+            f"fresh seeds (adapm-bench sweep compare {experiment.id})."
+        )
+
+
+def _why_it_ended(spec: SweepSpec, trials: Sequence[TrialRow]) -> str:
+    if any(trial.status is RunStatus.CANCELLED for trial in trials) or spec.device_hours is None:
+        return "it was cancelled"
+    return f"one more would not have fitted into its {spec.device_hours:g} device-hours"
+
+
+def _outline_row(finding: Finding, trials: Sequence[TrialRow]) -> CandidateRow:
+    mine = [trial for trial in trials if trial.candidate == finding.candidate]
+    best = finding.best
+    loss = None if best is None or best.objective is None else Interval(mean=best.objective, low=None, high=None, n=1)
+    rate = best.parameters.get(LR) if best else None
+    tried = LearningRateRow(
+        lr=float(rate) if isinstance(rate, int | float) else 0.0,
+        val_loss=loss,
+        runs_ended=sum(trial.status in TERMINAL for trial in mine),
+        runs_total=len(mine),
+        diverged=finding.diverged,
+        out_of_memory=finding.out_of_memory,
+        run_ids=tuple(trial.run_id for trial in mine),
+    )
+    return CandidateRow(
+        candidate=finding.candidate,
+        optimizer=finding.optimizer,
+        title=finding.title,
+        is_baseline=False,
+        best_lr=float(rate) if isinstance(rate, int | float) else None,
+        edge_of_grid=LR in finding.at_edge,
+        val_loss=loss,
+        difference=None,
+        optimizer_state_bytes=best.optimizer_state_bytes if best else None,
+        parameter_bytes=None,
+        peak_memory_bytes=best.peak_memory_bytes if best else None,
+        peak_memory_kind=TENSORS if best and best.peak_memory_bytes is not None else None,
+        step_seconds=None,
+        optimizer_seconds=None,
+        tokens_per_second=None,
+        device_hours=sum(trial.device_seconds for trial in mine) / SECONDS_PER_HOUR,
+        verdict="the best trial of one seed",
+        conclusion=Conclusion.NO_LOSS if loss is None else Conclusion.NOT_COMPARED,
+        learning_rates=(tried,),
+        verdicts={},
+    )

@@ -1,0 +1,170 @@
+"""How a sweep's trials come to Ray Tune, and how its decisions come to our store.
+
+    Tune asks for a trial ─► StoreSearch: one that the store has, else the next number ─► added to the store ─► Tune
+    Tune's scheduler says STOP ─► EachOnItsOwn ─► the run is asked to finish with what there is
+
+A driver that is started again tells Tune of every trial once more, in the order of their numbers: those that have ended
+report at once, so the searcher and the scheduler know what they knew, and nothing is trained twice.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import Parameters, planned
+from orchestrator.sweeps.importance import distributions
+from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
+
+Add = Callable[[int, Parameters], tuple[str, Parameters] | None]
+"""Queue the trial of that number, or find it: the run's id and the hyperparameters that it has; None to end."""
+
+
+class OvertakenError(OrchestratorError):
+    """Another driver has added this trial with other hyperparameters; start again from what the store has."""
+
+
+class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
+    """Tune's search algorithm: numbers the trials, asks chance, a grid or TPE for them, and keeps them in the store."""
+
+    def __init__(
+        self, spec: SweepSpec, known: Mapping[int, Parameters], add: Add, may_begin: Callable[[], bool]
+    ) -> None:
+        """`known`: the trials that the store has already. `may_begin`: whether the budget admits another one."""
+        super().__init__(metric=LOSS, mode="min")
+        self._spec, self._known, self._add, self._may_begin = spec, known, add, may_begin
+        self._next = 0
+        self._candidates: dict[str, int] = {}
+        """Tune's trial → the candidate's place."""
+        places = range(len(spec.candidates))
+        self._inner = {place: _tpe(spec, place, known) for place in places} if _asks_tpe(spec) else {}
+
+    def suggest(self, trial_id: str) -> Parameters | str | None:
+        """The next trial's configuration: its run's id, and its number."""
+        number = self._next
+        if number >= self._spec.trial_count() or (number not in self._known and not self._may_begin()):
+            return str(Searcher.FINISHED)
+        place = number % len(self._spec.candidates)
+        if self._inner:
+            wanted = self._inner[place].suggest(trial_id)
+        else:
+            wanted = self._known.get(number) or planned(self._spec, number)
+        assert isinstance(wanted, dict)
+        added = self._add(number, wanted)
+        if added is None:
+            return str(Searcher.FINISHED)
+        run_id, found = added
+        if found != wanted:
+            raise OvertakenError
+        self._next += 1
+        self._candidates[trial_id] = place
+        return {"run": run_id, "number": number, "candidate": place}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Pass it on to TPE."""
+        if self._inner and result.get(FAULTLESS, True):
+            self._inner[self._candidates[trial_id]].on_trial_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Pass it on to TPE; a trial that failed or was cancelled says nothing of its hyperparameters."""
+        if self._inner:
+            silent = error or result is None or not result.get(FAULTLESS, True)
+            inner = self._inner[self._candidates[trial_id]]
+            inner.on_trial_complete(trial_id, result=None if silent else result, error=silent)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune writes its parts down to be restored, and this one is made anew from the store."""
+        return {}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the store has it all."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: Tune is never restored, it is told again."""
+
+
+class EachOnItsOwn(FIFOScheduler):  # type: ignore[misc] # Ray publishes no types
+    """ASHA for each candidate apart: an optimizer that is slow at first is not stopped by another one's pace."""
+
+    def __init__(self, spec: SweepSpec, stop: Callable[[str], None]) -> None:
+        """`stop` asks a run to finish with what there is."""
+        super().__init__()
+        self._spec, self._stop = spec, stop
+        self._inner = [_asha(spec) for _ in spec.candidates]
+        self.stopped: Counter[int] = Counter()
+        """By candidate."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing, as above."""
+        return {}
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Metric and mode are the inner schedulers' own."""
+        return True
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Give it to its candidate's scheduler."""
+        self._of(trial).on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Stop the run where its candidate's scheduler stops the trial, unless it is done anyway."""
+        decision = str(self._of(trial).on_trial_result(tune_controller, trial, result))
+        if decision == TrialScheduler.STOP and result[STEP] < self._spec.workload.budget.steps:
+            self._stop(trial.config["run"])
+            self.stopped[trial.config["candidate"]] += 1
+        return decision
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        """Let its candidate's scheduler know."""
+        self._of(trial).on_trial_complete(tune_controller, trial, result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """Let its candidate's scheduler know."""
+        self._of(trial).on_trial_remove(tune_controller, trial)
+
+    def _of(self, trial: Trial) -> AsyncHyperBandScheduler:
+        return self._inner[trial.config["candidate"]]
+
+
+# Helpers
+
+
+def _asks_tpe(spec: SweepSpec) -> bool:
+    return spec.algorithm in ("tpe", "tpe-hyperband")
+
+
+def _tpe(spec: SweepSpec, place: int, known: Mapping[int, Parameters]) -> OptunaSearch:
+    """Optuna's TPE for one candidate, which first gives the trials that are there already."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    candidates = len(spec.candidates)
+    first: Sequence[Parameters] = [known[number] for number in sorted(known) if number % candidates == place]
+    if not first and (default := planned(spec, place)) is not None:
+        first = [default]
+    # Another seed after each restart: the sampler would otherwise draw its first points a second time.
+    seed = zlib.crc32(f"{spec.seed}/{place}/{len(first)}".encode())
+    sampler = optuna.samplers.TPESampler(seed=seed)
+    space = distributions(spec.candidates[place])
+    return OptunaSearch(space, metric=LOSS, mode="min", points_to_evaluate=list(first) or None, sampler=sampler)
+
+
+def _asha(spec: SweepSpec) -> AsyncHyperBandScheduler:
+    """ASHA; with several brackets it is asynchronous Hyperband."""
+    stopping = spec.early_stopping
+    steps = spec.workload.budget.steps
+    return AsyncHyperBandScheduler(
+        time_attr=STEP,
+        metric=LOSS,
+        mode="min",
+        max_t=steps + 1,  # the run ends itself, with its result
+        grace_period=min(spec.grace_steps(), steps),
+        reduction_factor=stopping.reduction_factor,
+        brackets=stopping.brackets if spec.algorithm == "tpe-hyperband" else 1,
+    )

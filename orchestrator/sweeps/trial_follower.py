@@ -1,0 +1,97 @@
+"""What Ray Tune calls a trainable: it follows one trial's run in our store and tells Tune what the run reports.
+
+It trains nothing and holds no device: the queue places the run, and this looks at its row a few times a second. Told
+again from the beginning, by a driver that was started anew, it reports the same points again, at once.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from orchestrator.errors import StoreError
+from orchestrator.store import series
+from orchestrator.store.database import Database
+from orchestrator.store.trials import Glance, glance
+from worker.records.result import Verdict
+
+POLL_SECONDS = 0.25
+AWAY_SECONDS = 2.0
+"""Pause before a database that is away is asked again."""
+LOST = 1e9
+"""The loss of a trial that has none, because it diverged or needed too much memory: worse than all others, and finite,
+since Tune's schedulers interpolate between losses. It is told to Tune alone and stands in no table."""
+
+LOSS = "loss"
+STEP = "step"
+FAULTLESS = "faultless"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One report to Tune."""
+
+    step: int
+    loss: float
+    faultless: bool = True
+    """False where the trial ended without saying anything of its hyperparameters: it failed, or was cancelled."""
+
+
+def follow(config: dict[str, object], *, database_url: str, steps_total: int) -> None:
+    """The trainable: report the validation losses of the run that `config` names, until it has ended."""
+    from ray import tune
+
+    for told in reports(_database(database_url), str(config["run"]), steps_total):
+        tune.report({LOSS: told.loss, STEP: told.step, FAULTLESS: told.faultless})
+
+
+def reports(database: Database, run_id: str, steps_total: int, *, poll_seconds: float = POLL_SECONDS) -> Iterator[Told]:
+    """Each validation loss once, as it comes; after the run has ended, one last word where its loss does not say it."""
+    seen_version, last = -1, Told(step=0, loss=LOST)
+    while True:
+        try:
+            now = glance(database, run_id)
+            fresh = _losses(database, run_id, last.step) if now.version != seen_version else []
+        except StoreError:
+            time.sleep(AWAY_SECONDS)
+            continue
+        seen_version = now.version
+        for last in fresh:
+            yield last
+        if now.ended():
+            if (word := last_word(now, last, steps_total)) is not None:
+                yield word
+            return
+        time.sleep(poll_seconds)
+
+
+def last_word(ended: Glance, last: Told, steps_total: int) -> Told | None:
+    """What Tune has to hear at the end of a run; None where its last validation loss says it all."""
+    match ended.verdict:
+        case None:
+            return Told(step=max(last.step, 1), loss=last.loss, faultless=False)
+        case Verdict.CONVERGED | Verdict.DIVERGED if ended.final_val_loss is not None:
+            final = Told(step=steps_total, loss=ended.final_val_loss)
+            return None if final == last else final
+        case Verdict.STOPPED_EARLY:
+            return Told(step=1, loss=LOST) if last.step == 0 else None
+        case _:
+            return Told(step=max(last.step, 1), loss=LOST)
+
+
+def _losses(database: Database, run_id: str, after_step: int) -> list[Told]:
+    """The validation losses behind a step; the one before training says nothing of any hyperparameter."""
+    with database.reading() as connection:
+        columns = series.read(connection, run_id, ("val_loss",), after_step)
+    losses = columns.values["val_loss"]
+    known = np.isfinite(losses) & (columns.step > after_step)
+    pairs = zip(columns.step[known].tolist(), losses[known].tolist(), strict=True)
+    return [Told(step=int(step), loss=float(loss)) for step, loss in pairs if step > 0]
+
+
+@cache
+def _database(url: str) -> Database:
+    """One pool of connections a process: Tune uses it for one trial after another."""
+    return Database(url)

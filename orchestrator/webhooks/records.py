@@ -1,0 +1,102 @@
+"""Webhooks as records: what is asked for, what a URL is told, and what became of each delivery."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestrator.records import StateCounts
+from worker.records.result import Record
+
+
+class WebhookRequest(Record):
+    """A webhook to be added."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"pattern": "^https?://"})]
+    """Where messages are posted to; the operator's setting `webhook_urls` says which URLs may be."""
+    experiment_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    """The experiment whose end is told; null tells of every one that ends from now on."""
+
+
+class WebhookRecord(Record):
+    """One webhook; its secret is known to who added it, and is kept nowhere."""
+
+    id: str
+    url: str
+    experiment_id: str | None
+    key_id: str | None
+    """Whose key added it: once that opens nothing any more, nothing is delivered."""
+    created_at: float
+    waiting: int = 0
+    """Messages that are not delivered yet."""
+    delivered_at: float | None = None
+    """When the newest message was delivered."""
+    last_error: str | None = None
+    """Why the newest message could not be delivered; null where it was, or has not been tried."""
+
+
+class NewWebhook(Record):
+    """A webhook that was just added."""
+
+    webhook: WebhookRecord
+    secret: str
+    """`whsec_` and the base64 of what signs its messages; shown this once."""
+
+
+class DeliveryState(StrEnum):
+    """What became of a message."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    """Answered with a status of 200 to 299."""
+    GIVEN_UP = "given_up"
+    """Not delivered within a day."""
+
+
+class MessageKind(StrEnum):
+    """What a message tells."""
+
+    EXPERIMENT_ENDED = "experiment.ended"
+    TEST = "webhook.test"
+
+
+class DeliveryRecord(Record):
+    """One message to one webhook, and what became of it."""
+
+    id: str
+    """`webhook-id` of every try: a receiver that has seen it has had the message."""
+    webhook_id: str
+    kind: MessageKind
+    experiment_id: str | None
+    state: DeliveryState
+    tries: int
+    """That failed."""
+    created_at: float
+    next_try_at: float | None
+    """Null where none follows."""
+    settled_at: float | None
+    """When it was delivered or given up."""
+    last_error: str | None
+
+
+class EndedExperiment(Record):
+    """What a message of the kind `experiment.ended` tells."""
+
+    id: str
+    name: str
+    kind: str
+    outcome: Literal["succeeded", "failed", "cancelled"]
+    """`succeeded`: every run; `failed`: one at least; `cancelled`: the rest."""
+    counts: StateCounts
+    created_at: float
+    ended_at: float
+
+
+class Message(Record):
+    """The body of a post, as JSON."""
+
+    type: MessageKind
+    timestamp: str
+    """When it happened: ISO 8601, UTC."""
+    data: EndedExperiment | None
+    """Null in a test."""

@@ -1,0 +1,102 @@
+"""A finished comparison in memory: runs whose losses, curves and ends a test chooses."""
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.analysis.comparison import ValidationCurve, compare
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec, PlannedRun, expand, planned_run
+from orchestrator.records import Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
+from tests.factories.stores import comparison_spec, result
+from worker.records.result import Result
+
+Outcome = Result | RunStatus | float | None
+"""How a run of a test ended: a result, a loss, a state without result, or not yet (None)."""
+
+
+def run_record(planned: PlannedRun, position: int, outcome: Outcome, experiment: str = "e") -> RunRecord:
+    """A run that ended so, after six minutes of its device."""
+    ended = result(final_val_loss=outcome) if isinstance(outcome, float) else outcome
+    status = RunStatus.SUCCEEDED if isinstance(ended, Result) else ended or RunStatus.RUNNING
+    return RunRecord(
+        id=f"{experiment}-{position}",
+        experiment_id=experiment,
+        position=position,
+        candidate=planned.candidate,
+        optimizer=planned.spec.optimizer.name,
+        lr=planned.spec.optimizer.lr,
+        seed=planned.spec.seed,
+        model=planned.spec.workload.model,
+        status=status,
+        reason=None,
+        attempt=1,
+        step=0,
+        steps_total=planned.spec.workload.budget.steps,
+        created_at=0.0,
+        started_at=1.0,
+        ended_at=2.0,
+        device_seconds=360.0,
+        spec=planned.spec,
+        result=ended if isinstance(ended, Result) else None,
+    )
+
+
+def experiment_record(
+    spec: ComparisonSpec, runs: int, experiment: str = "e", *, growing: bool = False
+) -> ExperimentRecord:
+    """An experiment whose runs have all ended."""
+    return ExperimentRecord(
+        id=experiment,
+        name=spec.name,
+        kind="comparison",
+        spec=spec,
+        spec_hash=spec.content_hash(),
+        created_at=0.0,
+        ended_at=None,
+        counts=StateCounts(total=runs, by_status={RunStatus.SUCCEEDED: runs}, growing=growing),
+        progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
+    )
+
+
+def second_phase(spec: ComparisonSpec, best: float) -> tuple[PlannedRun, ...]:
+    """The runs of phase 2 of a tuned comparison in which every candidate's best rate is the same."""
+    return tuple(planned_run(spec, each, best, seed) for each in spec.candidates for seed in spec.seeds)
+
+
+def records(
+    spec: ComparisonSpec,
+    outcome: Callable[[str, float, int], Outcome],
+    *,
+    planned: Sequence[PlannedRun] | None = None,
+    experiment: str = "e",
+) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    """The experiment and its runs, each ended as `outcome(candidate, lr, seed)` says."""
+    planned = expand(spec) if planned is None else planned
+    runs = tuple(
+        run_record(each, place, outcome(each.candidate, each.spec.optimizer.lr, each.spec.seed), experiment)
+        for place, each in enumerate(planned)
+    )
+    return experiment_record(spec, len(runs), experiment), runs
+
+
+def falling(run: RunRecord) -> ValidationCurve:
+    """A curve that falls on a straight line from 5.0 to the run's final loss."""
+    end = run.result.final_val_loss if run.result else None
+    steps = float(run.steps_total)
+    return ValidationCurve(steps=(0.0, steps), losses=(5.0, 5.0 if end is None else end))
+
+
+def made_spec(name: str = "a comparison", label: str | None = None) -> ComparisonSpec:
+    """AdamW and AdaPM at three rates with three seeds."""
+    spec = comparison_spec(name=name, optimizers=("adamw", "adapm"), learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(3))
+    adamw, adapm = spec.candidates
+    return spec.model_copy(update={"candidates": (adamw, adapm.model_copy(update={"label": label}))})
+
+
+def made_comparison(name: str = "a comparison", label: str | None = None) -> Comparison:
+    """AdaPM is 0.05 nats better than AdamW, at 2e-3 both."""
+
+    def outcome(candidate: str, lr: float, seed: int) -> float:
+        return 2.3 + 100 * abs(lr - 2e-3) + 0.001 * seed - (0.05 + 0.0005 * seed) * (candidate != "adamw")
+
+    experiment, runs = records(made_spec(name, label), outcome)
+    return compare(experiment, runs, {run.id: falling(run) for run in runs})

@@ -1,0 +1,94 @@
+"""Evidence as a test wants it: candidates with losses by seed, at any scale."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec, expand
+from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.study import Study
+from orchestrator.sweeps.records import SweepReport
+from tests.factories.comparison import Outcome, falling, records, second_phase
+from tests.factories.stores import result
+from worker.records.result import Observation, Result, Verdict
+
+DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
+
+Ends = Mapping[str, Sequence[Outcome]]
+"""Candidate → how the run of each seed ended."""
+Seen = Sequence[Observation] | Callable[[RunRecord], Sequence[Observation]]
+"""What the probes of every run saw, or of each."""
+DRAWS = 100
+"""Of the bootstrap of fits: enough for the worlds that tests tell apart."""
+
+
+def made_evidence(
+    study: Study,
+    ends: Ends | Callable[[str], Ends],
+    *,
+    scale: Scale = Scale.TINY,
+    only: Sequence[str] | None = None,
+    observations: Seen = (),
+) -> Evidence:
+    """The study's own plan, every part of which ended as `ends` says, for all parts or by the name of each; with
+    `only`, those parts alone. Laws are really fitted."""
+    measured = {}
+    for part in study.plans[scale].parts:
+        assert isinstance(part.spec, ComparisonSpec)
+        if only is not None and part.name not in only:
+            continue
+        measured[part.name] = _ended(part.spec, ends(part.name) if callable(ends) else ends, experiment=part.name)
+    runs = {run.id: run for _, found in measured.values() for run in found}
+    return gather(
+        study,
+        scale,
+        {name: name for name in measured},
+        Source(
+            compare=lambda name: _compared(*measured[name]),
+            sweep=_no_sweep,
+            runs=lambda name: measured[name][1],
+            observations=lambda run_id: _seen(observations, runs[run_id]),
+            fit=lambda names: fit_experiments([measured[name] for name in names], draws=DRAWS),
+        ),
+    )
+
+
+def _seen(observations: Seen, run: RunRecord) -> Sequence[Observation]:
+    if run.result is None:
+        return ()
+    return observations(run) if callable(observations) else observations
+
+
+def _no_sweep(experiment_id: str) -> SweepReport:
+    raise AssertionError("no part is a sweep")
+
+
+def with_tokens(loss: float, tokens: int, parameters: int | None = None) -> Result:
+    """A trained run of so many tokens, and of a model of so many parameters."""
+    size = {} if parameters is None else {"parameters": parameters}
+    return result(final_val_loss=loss).model_copy(update={"tokens": tokens, **size})
+
+
+def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    def outcome(candidate: str, lr: float, seed: int) -> Outcome:
+        if candidate not in ends:
+            return RunStatus.FAILED
+        given = ends[candidate]
+        if seed not in spec.seeds:
+            return 8.0 if lr == best[candidate] else 9.0  # a tuning seed
+        return given[spec.seeds.index(seed) % len(given)]
+
+    best = {each.name(): each.learning_rates[len(each.learning_rates) // 2] for each in spec.candidates}
+    if spec.tuning is None:
+        return records(spec, outcome, experiment=experiment)
+    final = [
+        one for rate in sorted(set(best.values())) for one in second_phase(spec, rate) if best[one.candidate] == rate
+    ]
+    return records(spec, outcome, planned=(*expand(spec), *final), experiment=experiment)
+
+
+def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
+    return compare(experiment, runs, {run.id: falling(run) for run in runs})

@@ -1,0 +1,45 @@
+"""Crews of processes over gloo, without Ray: each runs a function of the test's with its place in the crew."""
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch.distributed as dist
+
+from worker.distributed.mailbox import CrewFolder
+from worker.distributed.process_group import Crew
+
+Part = Callable[..., object]
+"""Called in each process with its `Crew` and the other arguments."""
+
+
+def started(part: Part, folder: Path, *arguments: object, size: int = 2) -> list[BaseProcess]:
+    """Start the processes; `folder` is the crew's own and new."""
+    folder.mkdir(parents=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["worker.rank_attempt", "optim.catalog.factories"])
+    processes: list[BaseProcess] = [
+        context.Process(target=_join, args=(part, rank, size, str(folder), arguments)) for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def exit_codes(processes: list[BaseProcess], patience_seconds: float = 240.0) -> list[int | None]:
+    """Wait for all of them, and end what does not come to an end."""
+    deadline = time.monotonic() + patience_seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+    return [process.exitcode for process in processes]
+
+
+def _join(part: Part, rank: int, size: int, folder: str, arguments: tuple[object, ...]) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
+    part(Crew(rank=rank, size=size, folder=CrewFolder(Path(folder))), *arguments)
+    dist.destroy_process_group()

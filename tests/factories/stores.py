@@ -1,0 +1,243 @@
+"""Databases for tests (SQLite files, a private throw-away PostgreSQL server), and the specs and results put in them."""
+
+import ctypes
+import getpass
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import psycopg
+
+from orchestrator.jobs import Lease
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.store.database import Database
+from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.queue import Queue
+from orchestrator.store.tables import change_counters, metadata
+from worker.records.protocol import PointsBatch
+from worker.records.result import Environment, MemoryBreakdown, PeakMemory, Point, Result, Verdict
+from worker.spec.run import Budget, Resources, Workload
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+
+
+def comparison_spec(
+    *,
+    name: str = "a comparison",
+    optimizers: Sequence[str] = ("adamw",),
+    learning_rates: Sequence[float] = (1e-3,),
+    seeds: Sequence[int] = (1, 2),
+    steps: int = 10,
+    cpus: int = 1,
+    gpus: int = 0,
+    tuning: Tuning | None = None,
+) -> ComparisonSpec:
+    """A small comparison; the defaults make two runs of ten steps."""
+    return ComparisonSpec(
+        name=name,
+        workload=Workload(model="gpt2-tiny", budget=Budget(steps=steps)),
+        candidates=tuple(Candidate(optimizer=each, learning_rates=tuple(learning_rates)) for each in optimizers),
+        seeds=tuple(seeds),
+        resources=Resources(cpus=cpus, gpus=gpus),
+        tuning=tuning,
+    )
+
+
+def result(
+    *,
+    final_val_loss: float | None = 2.5,
+    verdict: Verdict = Verdict.CONVERGED,
+    steps: int = 10,
+    device_seconds: float = 4.0,
+    host_rss_bytes: int = 500_000_000,
+    allocator_bytes: int | None = None,
+    peak_bytes: int | None = None,
+    device: str = "cpu",
+) -> Result:
+    """A result of a tiny run; with a breakdown of its memory where `peak_bytes` is given."""
+    return Result(
+        verdict=verdict,
+        verdict_reason="The loss fell.",
+        steps=steps,
+        tokens=steps * 1024,
+        initial_val_loss=5.6,
+        final_val_loss=final_val_loss,
+        final_train_loss=final_val_loss,
+        parameters=1_000_000,
+        parameter_bytes=4_000_000,
+        optimizer_state_bytes=8_000_000,
+        peak_memory=PeakMemory(
+            host_rss_bytes=host_rss_bytes, host_rss_before_bytes=300_000_000, allocator_bytes=allocator_bytes
+        ),
+        memory_breakdown=None
+        if peak_bytes is None
+        else MemoryBreakdown(
+            step=2,
+            phase="backward",
+            micro_batch_sequences=8,
+            peak_bytes=peak_bytes,
+            parameters_bytes=4_000_000,
+            gradients_bytes=4_000_000,
+            optimizer_state_bytes=8_000_000,
+            activations_bytes=peak_bytes - 16_000_000,
+            other_bytes=0,
+        ),
+        step_seconds_median=0.05,
+        optimizer_seconds_median=0.002,
+        tokens_per_second=20_000.0,
+        device_seconds=device_seconds,
+        spec_hash="spec",
+        data_hash="data",
+        environment=Environment(
+            device=device,
+            device_name="H200" if device == "cuda" else "processor",
+            host="here",
+            threads=1,
+            python="3.11",
+            torch="2.13",
+            transformers="5.23",
+            platform="Linux",
+        ),
+    )
+
+
+def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
+    """Claim for a cluster of one node with so much free."""
+    room = Room([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
+    return tuple(lease for lease, _ in queue.claim(room, limit))
+
+
+def batch(sequence: int, steps: Sequence[int], loss: float = 3.0) -> PointsBatch:
+    """A batch with one point for each of the steps."""
+    points = tuple(Point(step=step, tokens=step * 1024, train_loss=loss, step_seconds=0.05) for step in steps)
+    return PointsBatch.of(sequence=sequence, points=points)
+
+
+def sqlite_database(folder: Path) -> Database:
+    """A migrated SQLite database in a file of that folder, the same one where there is one."""
+    path = folder / "bench.sqlite3"
+    if not path.exists():
+        path.write_bytes(_migrated())
+    return Database(f"sqlite:///{path}")
+
+
+@cache
+def _migrated() -> bytes:
+    """An empty database, migrated once: ten times as fast to copy as to migrate."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.sqlite3"
+        database = Database(f"sqlite:///{path}")
+        database.migrate()
+        database.close()
+        return path.read_bytes()
+
+
+def postgresql_programs() -> Path | None:
+    """The folder of PostgreSQL's server programs, the newest version; None where they are not installed."""
+    found = [Path(initdb).parent for initdb in [shutil.which("initdb")] if initdb]
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True)
+    return next((folder for folder in found if (folder / "initdb").exists()), None)
+
+
+class PostgresqlServer:
+    """A running server on a Unix socket, with one migrated database that is emptied for each test."""
+
+    def __init__(self, socket_folder: Path) -> None:
+        self._socket_folder = socket_folder
+        self._count = 0
+        self._migrated = self.create_database()
+        with self.open(self._migrated) as database:
+            database.migrate()
+
+    def url(self, name: str) -> str:
+        """The URL of one of its databases."""
+        return f"postgresql://bench@/{name}?host={self._socket_folder}"
+
+    def create_database(self) -> str:
+        """The name of a new database without tables."""
+        self._count += 1
+        name = f"test_{self._count}"
+        with psycopg.connect(f"host={self._socket_folder} user=bench dbname=postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return name
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[Database]:
+        """One of its databases, closed afterwards."""
+        database = Database(self.url(name))
+        try:
+            yield database
+        finally:
+            database.close()
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """The migrated database, emptied: a new one would take a second, since dropping forces a checkpoint."""
+        names = ", ".join(table.name for table in metadata.sorted_tables if table is not change_counters)
+        with self.open(self._migrated) as database:
+            with database.writing() as connection:
+                connection.exec_driver_sql(f"TRUNCATE {names} RESTART IDENTITY")
+            yield database
+
+
+@contextmanager
+def postgresql_server(programs: Path, *, durable: bool = False) -> Iterator[PostgresqlServer]:
+    """Start a private server in a temporary folder, without a network; stop it at the end.
+
+    Only a `durable` one forces what it commits to disk: tests need not, measurements must.
+    """
+    # A short path: a Unix socket's name may have 107 characters. Root must not run a server, so it becomes `postgres`.
+    user = "postgres" if os.geteuid() == 0 else getpass.getuser()
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+    # Without root, "become myself" is refused too: then nothing is changed.
+    become = user if os.geteuid() == 0 else None
+    data = folder / "data"
+    flags = ["-U", "bench", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    create: list[Path | str] = [programs / "initdb", *flags, "-D", data]
+    subprocess.run(create, check=True, capture_output=True, cwd=folder, user=become)
+    options = {"listen_addresses": "", "unix_socket_directories": folder}
+    options |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
+    settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [programs / "postgres", "-D", data, *settings],
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            user=become,
+            preexec_fn=_die_with_parent,
+        )
+    try:
+        _wait_until_ready(folder, server)
+        yield PostgresqlServer(folder)
+    finally:
+        server.send_signal(signal.SIGQUIT)  # at once: nothing here is kept
+        server.wait(30)
+        shutil.rmtree(folder)
+
+
+def _die_with_parent() -> None:
+    """Linux: end this process when its parent is gone, so that a killed test run leaves no server behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _wait_until_ready(folder: Path, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            psycopg.connect(f"host={folder} user=bench dbname=postgres").close()
+            return
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((folder / "log").read_text()) from None
+            time.sleep(0.05)

@@ -1,0 +1,151 @@
+"""Calls by class: what one class asks for holds up no other, and nobody waits in a queue without end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from api.auth.callers import Caller
+from api.auth.scopes import HEAVY, ROUTES, STREAMS, WHOLE
+from api.middleware.admission import Admission
+
+EXPORT = "GET /v1/experiments/{experiment_id}/exports/{name}"
+LIST = "GET /v1/runs"
+HEARTBEAT = "POST /v1/attempts/{run_id}/{attempt}/heartbeat"
+STREAM = "GET /events"
+
+
+class House:
+    """An application whose answers wait, and callers of it."""
+
+    def __init__(self) -> None:
+        self.at_work = 0
+        self.may_end = asyncio.Event()
+        self._admission = Admission(self._answer)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.at_work += 1
+        await self.may_end.wait()
+        self.at_work -= 1
+        await PlainTextResponse("done")(scope, receive, send)
+
+    def call(self, route: str, caller: str = "a", left: asyncio.Event | None = None) -> asyncio.Task[Any]:
+        """One call, to be awaited: the start of its answer; None where the caller has left before it."""
+
+        async def called() -> Message | None:
+            said: list[Message] = []
+            asked = [{"type": "http.request", "body": b"", "more_body": False}]
+
+            async def receive() -> Message:
+                if asked:
+                    return asked.pop()
+                await (left or asyncio.Event()).wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Message) -> None:
+                said.append(message)
+
+            who = Caller(address=caller)
+            await self._admission({"type": "http", "bench.route": route, "bench.caller": who}, receive, send)
+            return said[0] if said else None
+
+        return asyncio.create_task(called())
+
+
+def play(scene: Callable[[House], Awaitable[None]]) -> None:
+    async def played() -> None:
+        async with asyncio.timeout(30):
+            await scene(House())
+
+    asyncio.run(played())
+
+
+async def settle() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def status(start: Message) -> int:
+    return int(start["status"])
+
+
+def test_a_flood_of_exports_holds_up_nothing_else():
+    async def scene(house: House) -> None:
+        exports = [house.call(EXPORT) for _ in range(45)]
+        await settle()
+        assert house.at_work == 2
+        refused = [task.result() for task in exports if task.done()]
+        assert [status(start) for start in refused] == [429] * (45 - 16)
+        assert all((b"retry-after", b"2") in start["headers"] for start in refused)
+        others = [house.call(route) for route in (LIST, HEARTBEAT, STREAM, "GET /compare", "GET /healthz")]
+        await settle()
+        assert house.at_work == 2 + len(others)
+        house.may_end.set()
+        assert {status(start) for start in await asyncio.gather(*others)} == {200}
+        assert sorted(status(start) for start in await asyncio.gather(*exports)) == [200] * 16 + [429] * 29
+        assert status(await house.call(EXPORT)) == 200, "what ended has given its place back"
+
+    play(scene)
+
+
+def test_many_callers_together_have_so_many_places():
+    async def scene(house: House) -> None:
+        calls = [house.call(EXPORT, str(caller)) for caller in range(70)]
+        await settle()
+        assert [status(task.result()) for task in calls if task.done()] == [503] * 6
+        house.may_end.set()
+        await asyncio.gather(*calls)
+
+    play(scene)
+
+
+def test_workers_are_as_many_as_come():
+    async def scene(house: House) -> None:
+        calls = [house.call(HEARTBEAT) for _ in range(1000)] + [house.call(LIST) for _ in range(100)]
+        await settle()
+        assert house.at_work == 1000 + 8
+        house.may_end.set()
+        assert {status(start) for start in await asyncio.gather(*calls)} == {200}
+
+    play(scene)
+
+
+def test_every_route_of_a_class_exists():
+    """A route that is renamed would lose its class in silence."""
+    known = {route for routes in ROUTES.values() for route in routes}
+    assert known >= HEAVY | WHOLE | STREAMS
+    assert not HEAVY & WHOLE
+
+
+def test_who_leaves_while_it_waits_is_never_served():
+    async def scene(house: House) -> None:
+        left = asyncio.Event()
+        working = [house.call(EXPORT) for _ in range(2)]
+        await settle()
+        leaving, staying = house.call(EXPORT, left=left), house.call(EXPORT)
+        await settle()
+        left.set()
+        assert await leaving is None
+        house.may_end.set()
+        assert {status(start) for start in await asyncio.gather(*working, staying)} == {200}
+        assert house.at_work == 0
+
+    play(scene)
+
+
+def test_one_that_breaks_off_gives_its_turn_back():
+    async def scene(house: House) -> None:
+        broken = [house.call(EXPORT) for _ in range(2)]
+        await settle()
+        waiting = house.call(EXPORT)
+        await settle()
+        for task in broken:
+            task.cancel()
+        await asyncio.gather(*broken, return_exceptions=True)
+        house.may_end.set()
+        assert status(await waiting) == 200
+
+    play(scene)

@@ -1,0 +1,203 @@
+"""Connections that say nothing, too much or too little, on a real socket."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvicorn
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from api.middleware import connections
+from api.middleware.connections import BoundedProtocol
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Stream]]
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("x" * (2**26 if scope["path"] == "/large" else 5))(scope, receive, send)
+
+
+def play(scene: Callable[[Connect, ServerState], Awaitable[None]]) -> None:
+    """Serve `app` while the scene is played by its clients."""
+
+    async def serve() -> None:
+        config, state = uvicorn.Config(app), ServerState()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: BoundedProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        )
+        opened: list[asyncio.StreamWriter] = []
+
+        async def connect() -> Stream:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+            opened.append(writer)
+            return reader, writer
+
+        async with asyncio.timeout(60), server:
+            try:
+                await scene(connect, state)
+            finally:
+                for writer in opened:
+                    writer.transport.abort()
+
+    asyncio.run(serve())
+
+
+async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+async def answer(connect: Connect) -> bytes:
+    reader, writer = await connect()
+    writer.write(REQUEST)
+    return await reader.readline()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: ", REQUEST + b"GET", REQUEST + b"\r\n"])
+def test_a_head_that_does_not_come_is_not_waited_for(said: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        reader, writer = await connect()
+        writer.write(said)
+        assert (await read_to_the_end(reader)).count(b"200 OK") == said.count(REQUEST)
+
+    play(scene)
+
+
+def test_what_waits_for_its_answer_is_not_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    answering = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await answering.wait()
+        await PlainTextResponse("at last")(scope, receive, send)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        reader, writer = await connect()
+        writer.write(REQUEST)
+        closed, _ = await connect()
+        assert await read_to_the_end(closed) == b"", "one that says nothing is cut off meanwhile"
+        answering.set()
+        assert b"200 OK" in await reader.readline()
+
+    monkeypatch.setitem(globals(), "app", slow)
+    play(scene)
+
+
+def test_a_head_without_end_is_refused():
+    async def scene(connect: Connect, state: ServerState) -> None:
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n" + (b"X-More: " + b"x" * 1000 + b"\r\n") * 80)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 431")
+
+    play(scene)
+
+
+def test_what_follows_a_chunked_body_without_end_is_cut_off():
+    """Trailers have no size of their own, and belong to no head."""
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        _, writer = await connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n")
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 2**26:
+                writer.write(b"x: " + b"a" * 8_000 + b"\r\n")
+                await writer.drain()
+                sent += 8_000
+        assert sent < 2**26
+        while state.connections:
+            await asyncio.sleep(0.01)
+
+    play(scene)
+
+
+def test_who_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        reader, writer = await connect()
+        writer.write(REQUEST.replace(b"/", b"/large", 1))
+        await reader.readuntil(b"\r\n\r\n")
+        taken = 0
+        while taken < 2**26:
+            piece = await reader.read(2**20)
+            assert piece, f"cut off after {taken} bytes"
+            taken += len(piece)
+            await asyncio.sleep(0.01)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted"),
+    [
+        ("127.0.0.1", ""),
+        ("::1", ""),
+        ("::ffff:127.0.0.1", ""),
+        ("172.18.3.4", "10.0.0.1, 172.18.0.0/16"),
+        ("2001:db8::1", "*"),
+    ],
+)
+def test_this_machine_and_trusted_proxies_speak_for_many(address: str, trusted: str):
+    async def scene() -> None:
+        config = uvicorn.Config(app, forwarded_allow_ips=trusted)
+        protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={})
+        protocol.client = (address, 1)
+        assert protocol._speaks_for_many()
+        protocol.client = ("192.0.2.1", 1)
+        assert protocol._speaks_for_many() is (trusted == "*")
+
+    asyncio.run(scene())
+
+
+def test_the_quietest_one_makes_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(BoundedProtocol, "most_connections", 3)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        first, *others = [await connect() for _ in range(3)]
+        while len(state.connections) < 3:
+            await asyncio.sleep(0)
+        assert b"200 OK" in await answer(connect)
+        assert await read_to_the_end(first[0]) == b""
+        assert not any(reader.at_eof() for reader, _ in others)
+
+    play(scene)
+
+
+def test_one_address_has_so_many(monkeypatch: pytest.MonkeyPatch):
+    """But this machine, where proxies and workers are."""
+    monkeypatch.setattr(connections, "MOST_OF_ONE_ADDRESS", 2)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        held = [await connect() for _ in range(2)]
+        while len(state.connections) < len(held):
+            await asyncio.sleep(0)
+        assert b"200 OK" in await answer(connect)
+        monkeypatch.setattr(BoundedProtocol, "_speaks_for_many", lambda self: False)
+        assert b"503 Service Unavailable" in await answer(connect)
+
+    play(scene)
+
+
+def test_an_answer_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
+
+    async def scene(connect: Connect, state: ServerState) -> None:
+        _, writer = await connect()
+        writer.write(REQUEST.replace(b"/", b"/large", 1))
+        while not state.connections:
+            await asyncio.sleep(0)
+        while state.connections:
+            await asyncio.sleep(0.01)
+
+    play(scene)

@@ -1,0 +1,114 @@
+"""Pydantic's errors become faults: a pointer, the value found there, what is allowed; always finite, short JSON."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from api.records import Fault, pointer, shown, validation_faults
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.integration.api_service import comparison_fields
+from worker.spec.run import RunSpec
+
+
+def faults_of(value: Any) -> tuple[Fault, ...]:
+    with pytest.raises(ValidationError) as caught:
+        ComparisonSpec.model_validate(value)
+    return validation_faults(caught.value, ComparisonSpec)
+
+
+def test_pointer_escapes_tilde_and_slash():
+    assert pointer(("options", "a/b~c", 3)) == "/options/a~1b~0c/3"
+
+
+def test_the_whole_document_has_the_empty_pointer():
+    assert faults_of([1]) == (Fault(pointer="", value=[1], allowed="must be a JSON object, sent as application/json"),)
+
+
+def test_unknown_field_names_the_known_ones_of_its_place():
+    fields = comparison_fields()
+    fields["workload"]["budget"]["epochs"] = 3
+    assert faults_of(fields) == (
+        Fault(pointer="/workload/budget/epochs", value=3, allowed="unknown field; known: steps, batch_sequences"),
+    )
+
+
+def test_missing_field_has_no_value():
+    fields = comparison_fields()
+    del fields["seeds"]
+    assert faults_of(fields) == (Fault(pointer="/seeds", value=None, allowed="required"),)
+
+
+def test_an_option_of_no_scalar_type_is_one_fault_and_not_one_for_each_type():
+    fields = comparison_fields(candidates=[{"optimizer": "adamw", "learning_rates": [1], "options": {"eps": []}}])
+    assert faults_of(fields) == (
+        Fault(
+            pointer="/candidates/0/options/eps",
+            value=[],
+            allowed="must be true, false, a finite number, a string or null",
+        ),
+    )
+
+
+def test_a_refused_item_does_not_make_its_list_too_short():
+    fields = comparison_fields(seeds=["one"])
+    assert faults_of(fields) == (Fault(pointer="/seeds/0", value="one", allowed="must be a valid integer"),)
+
+
+def test_cross_field_faults_have_their_own_place():
+    fields = comparison_fields(baseline="sgd")
+    fields["workload"]["schedule"] = {"warmup_steps": 10}
+    assert faults_of(fields) == (
+        Fault(pointer="/workload/schedule/warmup_steps", value=10, allowed="must be below budget.steps = 10"),
+    )
+    assert faults_of(comparison_fields(baseline="sgd")) == (
+        Fault(pointer="/baseline", value="sgd", allowed="must be one of adamw, adapm"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (10**400, "1" + "0" * 199 + "…"),
+        (2**53, str(2**53)),
+        (True, True),
+        (None, None),
+        ("x" * 300, "x" * 200 + "…"),
+        ("\ud800", "?"),
+        (b"\xff", "�"),
+        ([[[1]]], [["[…]"]]),
+        ({"a": {"b": {"c": 1}}}, {"a": {"b": "{…}"}}),
+        (list(range(10)), [0, 1, 2, 3, 4, 5, 6, 7, "…"]),
+        ({"\ud800": 1}, {"?": 1}),
+    ],
+)
+def test_any_value_is_repeated_as_short_finite_json(value: Any, expected: Any):
+    assert shown(value) == expected
+    json.dumps(shown(value), allow_nan=False).encode()
+
+
+def test_a_deep_value_is_cut_and_not_followed():
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == [["[…]"]]
+
+
+@pytest.mark.parametrize(
+    ("task", "pointer", "said"),
+    [
+        ("dpo", "/workload/task", "kind must be one of pretrain, sft, rlhf, regression"),
+        ({"kind": "rlhf", "answer_tokens": 0}, "/workload/task/answer_tokens", "must be greater than or equal to 1"),
+        ({"kind": "sft", "beta": 1}, "/workload/task/beta", "unknown field; known: kind"),
+    ],
+)
+def test_a_fault_of_a_tagged_union_is_placed_without_the_tag(task: object, pointer: str, said: str) -> None:
+    """pydantic puts the tag into the location; the user's document does not have it there."""
+    fields = {"workload": {"task": task, "model": "gpt2-tiny", "budget": {"steps": 2}}}
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate({**fields, "optimizer": {"name": "sgd", "lr": 0.1}, "seed": 1})
+    (fault,) = validation_faults(refused.value, RunSpec)
+    assert (fault.pointer, fault.allowed) == (pointer, said)

@@ -1,0 +1,177 @@
+"""Event streams: few looks at the store, no event without a change, an end."""
+
+import asyncio
+import time
+
+import pytest
+
+from dashboards.data import live
+from dashboards.data.live import Pulse, changes
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Streams that look fifty times a second."""
+    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.02)
+
+
+class Store:
+    """A version that a test raises, and a count of the looks at it."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.looks = 0
+
+    def read(self, key: str) -> int:
+        """The version now."""
+        self.looks += 1
+        return self.version
+
+
+async def heard(store: Store, *, since: int | None, ended=lambda key: False, stopping=lambda: False, seconds=0.3):
+    """The (event, data) pairs that one listener hears within so many seconds."""
+    events = []
+
+    async def listen() -> None:
+        async for event in changes(Pulse(store.read), "e", since, ended=ended, stopping=stopping):
+            if event.event:
+                events.append((event.event, event.data))
+
+    try:
+        await asyncio.wait_for(listen(), seconds)
+    except TimeoutError:
+        events.append(("still listening", None))
+    return events
+
+
+def test_a_page_that_is_up_to_date_hears_nothing():
+    assert asyncio.run(heard(Store(), since=1)) == [("still listening", None)]
+
+
+def test_a_page_that_is_behind_hears_it_at_once():
+    assert asyncio.run(heard(Store(), since=0)) == [("changed", 1), ("still listening", None)]
+
+
+def test_changes_in_quick_succession_are_one_event(monkeypatch):
+    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.15)
+    store = Store()
+
+    async def scenario():
+        async def change() -> None:
+            await asyncio.sleep(0.05)
+            for _ in range(5):
+                store.version += 1
+
+        listening, _ = await asyncio.gather(heard(store, since=1, seconds=0.5), change())
+        return listening
+
+    assert asyncio.run(scenario()) == [("changed", 6), ("still listening", None)]
+
+
+def test_the_stream_ends_with_the_experiment_after_its_last_change():
+    assert asyncio.run(heard(Store(), since=0, ended=lambda key: True)) == [("changed", 1), ("done", 1)]
+
+
+def test_a_page_of_an_ended_experiment_is_told_so():
+    assert asyncio.run(heard(Store(), since=1, ended=lambda key: True)) == [("done", 1)]
+
+
+def test_a_stopping_process_ends_its_streams_without_done():
+    assert asyncio.run(heard(Store(), since=1, stopping=lambda: True)) == []
+
+
+def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
+    """They joined at different moments; none sleeps through a look that others have had."""
+    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.2)
+    store = Store()
+    told: list[object] = []
+
+    async def scenario() -> None:
+        pulse = Pulse(store.read)
+
+        async def listen() -> None:
+            async for event in changes(pulse, "e", 1, ended=lambda key: False, stopping=lambda: False):
+                if event.event:
+                    told.append(event.data)
+                    return
+
+        tasks = []
+        for _ in range(20):
+            tasks.append(asyncio.create_task(listen()))
+            await asyncio.sleep(0.01)
+        looks, store.version = store.looks, 2
+        await asyncio.gather(*tasks)
+        assert store.looks <= looks + 2
+
+    asyncio.run(scenario())
+    assert told == [2] * 20
+
+
+def test_what_is_told_of_a_version_is_made_once():
+    made: list[str] = []
+
+    async def scenario() -> list[str]:
+        pulse = Pulse(Store().read)
+
+        def make(key: str) -> str:
+            made.append(key)
+            return f"{key} now"
+
+        first = await asyncio.gather(*[pulse.told("e", 1, make) for _ in range(20)])
+        return [*first, await pulse.told("e", 2, make)]
+
+    assert asyncio.run(scenario()) == ["e now"] * 21
+    assert made == ["e", "e"]
+
+
+def test_what_could_not_be_told_is_tried_again():
+    tries = iter([KeyError("away"), "back"])
+
+    def make(key: str) -> str:
+        if isinstance(tried := next(tries), Exception):
+            raise tried
+        return str(tried)
+
+    async def scenario() -> str:
+        pulse = Pulse(Store().read)
+        with pytest.raises(KeyError):
+            await pulse.told("e", 1, make)
+        return await pulse.told("e", 1, make)
+
+    assert asyncio.run(scenario()) == "back"
+
+
+def test_a_look_that_fails_ends_every_stream_that_waits_for_it():
+    """As when the experiment is deleted: none of them hangs, and the next listener looks anew."""
+
+    def fail(key: str) -> int:
+        raise KeyError(key)
+
+    async def scenario() -> list[object]:
+        pulse = Pulse(fail)
+        waits = [pulse.next("e") for _ in range(3)]
+        return [*await asyncio.gather(*waits, return_exceptions=True), *pulse._looks]
+
+    assert [type(each) for each in asyncio.run(scenario())] == [KeyError] * 3
+
+
+def test_listeners_share_one_look(monkeypatch):
+    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.1)
+    store = Store()
+
+    async def scenario() -> None:
+        pulse = Pulse(store.read)
+
+        async def listen() -> None:
+            async for _ in changes(pulse, "e", 1, ended=lambda key: False, stopping=lambda: False):
+                pass
+
+        tasks = [asyncio.create_task(listen()) for _ in range(200)]
+        await asyncio.sleep(0.55)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    began = time.monotonic()
+    asyncio.run(scenario())
+    assert store.looks <= 2 + (time.monotonic() - began) / 0.1

@@ -1,0 +1,118 @@
+"""Any runs beside each other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dashboards.data.reader import Reader
+from dashboards.figures.compare import CompareView, metric_title, overlay, result_rows, run_styles, spec_differences
+from worker.spec.task import RegressionTask, RlhfTask
+
+
+@pytest.fixture
+def runs(bench, finished):
+    return list(bench.runs(experiment_id=finished))
+
+
+def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
+    view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("x", "hours"), ("metric", "lr"), ("log", "1")])
+    assert view == CompareView(runs=("a", "b", "c"), x="hours", metric="lr", log=True)
+    assert view.query() == "?runs=a,b,c&x=hours&metric=lr&log=1"
+    assert view.without("b").runs == ("a", "c")
+    assert CompareView.parse([("x", "furlongs"), ("metric", "?")]) == CompareView()
+
+
+def test_only_what_differs_is_listed(runs):
+    rows = {row.name: row.values for row in spec_differences(runs[:2])}
+    assert rows == {"optimizer.name": ("adamw", "adapm")}
+    assert spec_differences(runs[:1]) == ()
+
+
+def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):
+    chosen = [run for run in runs if run.seed == 1]
+    row = next(row for row in result_rows(chosen) if row.name == "validation loss")
+    assert row.best is not None
+    assert row.values[row.best] == min(value for value in row.values if value != "—")
+
+
+def test_runs_of_different_optimizers_keep_their_colours_and_others_get_one_each(runs):
+    assert run_styles(runs[:2])[runs[0].id].hue == "slate"
+    assert len({style.hue for style in run_styles(runs[:9]).values()}) == 9
+
+
+def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
+    """Where each candidate has one run, two candidates of one optimizer differ in dashes, as on their own pages."""
+    first = next(run for run in runs if run.optimizer == "adapm")
+    other = next(run for run in runs if run.optimizer == "adamw")
+    second = first.model_copy(update={"id": "b", "experiment_id": "b", "candidate": "adapm at rank 1/8"})
+    shown = run_styles([first, second, other])
+    assert [shown[run.id].hue for run in (first, second, other)] == ["blue", "blue", "slate"]
+    assert shown[first.id].dash != shown[second.id].dash
+    again = first.model_copy(update={"id": "c", "experiment_id": "c"})
+    assert len({style.hue for style in run_styles([first, again, other]).values()}) == 3
+
+
+@pytest.mark.parametrize("metric", ["loss", "grad_norm", "lr", "step_seconds"])
+def test_every_metric_has_a_line_for_every_run(bench, runs, metric):
+    reader = Reader(bench)
+    view = CompareView(runs=tuple(run.id for run in runs[:3]), metric=metric, x="hours", log=True)
+    figure = overlay(runs[:3], [reader.own_series(run) for run in runs[:3]], view, "light")
+    lines = [trace for trace in figure["data"] if trace["mode"] == "lines"]
+    assert len(lines) == 3
+    assert all(
+        trace["x"][-1] == pytest.approx(run.device_seconds / 3600, rel=1e-3)
+        for trace, run in zip(lines, runs, strict=False)
+    )
+
+
+def test_the_page_names_what_it_does_not_know(client, finished, bench):
+    run = bench.runs(experiment_id=finished)[0]
+    page = client.get(f"/compare?runs={run.id},<b>none").text
+    assert "There is no run <bdi>&lt;b&gt;none</bdi>" in page
+    assert run.id in page
+    assert "No runs chosen" in client.get("/compare").text
+
+
+def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(bench, runs):
+    reader = Reader(bench)
+    hot = next(run for run in runs if run.result and run.result.final_val_loss is None)
+    calm = next(run for run in runs if run.result and run.result.final_val_loss is not None)
+    view = CompareView(runs=(calm.id, hot.id))
+    layout = overlay([calm, hot], [reader.own_series(calm), reader.own_series(hot)], view, "light")["layout"]
+    low, high = layout["yaxis"]["range"]
+    assert low < calm.result.final_val_loss < high < 10
+    assert "range" not in overlay([calm], [reader.own_series(calm)], view, "light")["layout"]["yaxis"]
+
+
+def of_task(run, task):
+    workload = run.spec.workload.model_copy(update={"task": task})
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"workload": workload})})
+
+
+def test_a_loss_is_called_what_the_task_calls_it(runs):
+    rewarded = of_task(runs[0], RlhfTask())
+    assert metric_title(runs[:2], "loss") == "loss, nats per token"
+    assert metric_title([rewarded], "loss") == "negated reward of held-out answers"
+    assert metric_title([rewarded, runs[1]], "loss") == "loss"
+    assert metric_title([rewarded, runs[1]], "lr") == "learning rate"
+
+
+def test_losses_of_different_measures_have_no_best(runs):
+    """An excess risk of 0.003 is no better than a loss of 2.6 nats; nor are nats of other tokens."""
+
+    def best(chosen):
+        return next(row for row in result_rows(chosen) if row.name == "validation loss").best
+
+    one, other, *_ = (run for run in runs if run.seed == 1 and run.result and run.result.final_val_loss)
+    assert best([one, other]) is not None
+    assert best([one, of_task(other, RegressionTask())]) is None
+
+
+def test_rewards_are_all_in_sight(bench, runs):
+    """Below zero nothing is cut off, and the axis is not logarithmic."""
+    series = [Reader(bench).own_series(run) for run in runs[:2]]
+    below = [replace(one, smoothed=one.smoothed - 20, val_loss=one.val_loss - 20) for one in series]
+    spiked = replace(below[0], smoothed=np.where(below[0].steps == below[0].steps[2], 5.0, below[0].smoothed))
+    axis = overlay(runs[:2], [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]
+    assert axis.get("type") != "log" and "range" not in axis

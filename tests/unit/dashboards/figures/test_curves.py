@@ -1,0 +1,152 @@
+"""The figure of loss curves."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dashboards.data.series import Series, series
+from dashboards.figures.curves import SEED_POINTS_LEAST, Curve, loss_curves
+from dashboards.palette import style
+from dashboards.view_state import ViewState
+from orchestrator.columns import columns_of
+from worker.records.result import Point
+
+STEPS = 100
+
+
+def run(floor: float, *, until: int = STEPS, diverges: bool = False) -> Series:
+    """A run whose loss falls from 5.5 to about `floor`, or explodes at step 20."""
+    points = []
+    for step in range(until + 1):
+        value = floor + (5.5 - floor) * np.exp(-step / 10)
+        if diverges and step >= 20:
+            value = 1e4
+        points.append(
+            Point(step=step, tokens=10 * step, train_loss=value, val_loss=value if step % 25 == 0 else None,
+                  step_seconds=0.1)
+        )  # fmt: skip
+    return series(columns_of(points), ended=until == STEPS)
+
+
+def curve(optimizer: str = "adapm", title: str = "AdaPM", *, is_best: bool = True, seeds: int = 2, **made) -> Curve:
+    """A curve of equal-looking seeds."""
+    return Curve(
+        candidate=optimizer,
+        title=title,
+        lr=0.004,
+        is_best=is_best,
+        style=style(optimizer),
+        seeds=tuple(run(2.2 + 0.1 * seed, **made) for seed in range(seeds)),
+    )
+
+
+def names(figure) -> list[str]:
+    """The named lines of a figure: those of validation losses."""
+    return [trace["name"] for trace in figure["data"] if "name" in trace]
+
+
+def test_validation_marks_are_the_mean_over_seeds_without_the_untrained_loss():
+    figure = loss_curves([curve()], ViewState(), STEPS, "light")
+    marks = next(trace for trace in figure["data"] if "name" in trace)
+    assert marks["x"] == [25.0, 50.0, 75.0, 100.0]
+    assert marks["y"][-1] == pytest.approx(2.25, abs=1e-3)
+
+
+def test_the_colour_is_the_optimizers_in_each_theme():
+    for theme in ("light", "dark"):
+        marks = next(t for t in loss_curves([curve()], ViewState(), STEPS, theme)["data"] if "name" in t)
+        assert marks["line"]["color"] == style("adapm").colour(theme)
+
+
+def test_other_learning_rates_are_drawn_only_when_asked_for_and_without_band():
+    curves = [curve(), curve(is_best=False)]
+    assert len(loss_curves(curves, ViewState(), STEPS, "light")["data"]) == 4
+    assert len(loss_curves(curves, ViewState(all_rates=True), STEPS, "light")["data"]) == 5
+
+
+def test_hidden_candidates_are_left_out():
+    curves = [curve(), curve("adamw", "AdamW")]
+    assert names(loss_curves(curves, ViewState(hidden=("adapm",)), STEPS, "light")) == ["AdamW · lr 0.004"]
+
+
+@pytest.mark.parametrize(("part", "start"), [("whole", 0.0), ("main", 0.0), ("half", 50.0)])
+def test_the_horizontal_axis_spans_the_budget_of_the_part(part, start):
+    figure = loss_curves([curve(until=40)], ViewState(part=part), STEPS, "light")
+    assert figure["layout"]["xaxis"]["range"] == [start, pytest.approx(1.015 * STEPS)]
+
+
+def test_parts_show_ever_less_of_the_steep_fall():
+    tops = [
+        loss_curves([curve()], ViewState(part=part), STEPS, "light")["layout"]["yaxis"]["range"][1]
+        for part in ("whole", "main", "half")
+    ]
+    assert tops == sorted(tops, reverse=True)
+    assert tops[0] > 5.5 > 4.5 > tops[1] > tops[2]
+
+
+def test_a_diverging_run_does_not_set_the_loss_axis():
+    figure = loss_curves([curve(), curve("adamw", "AdamW", diverges=True)], ViewState(part="whole"), STEPS, "light")
+    assert figure["layout"]["yaxis"]["range"][1] < 7
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("part", ["whole", "main", "half"])
+def test_losses_below_zero_are_all_in_sight(part, log):
+    """A reward's negative falls from -0.3 to -0.5 while training losses lie elsewhere; there is no logarithm of it."""
+    fallen = curve(seeds=1)
+    below = [replace(one, train_loss=0.2 + 0.05 * (one.train_loss - 2.2), val_loss=-0.5 + 0.05 * (one.val_loss - 2.2))
+             for one in fallen.seeds]  # fmt: skip
+    figure = loss_curves([replace(fallen, seeds=tuple(below))], ViewState(part=part, log=log), STEPS, "light")
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert low < below[0].val_loss[-1] < below[0].train_loss[-1] < high
+    assert figure["layout"]["yaxis"].get("type") != "log"
+
+
+def test_log_axis_has_logarithmic_bounds():
+    layout = loss_curves([curve()], ViewState(log=True, part="whole"), STEPS, "light")["layout"]
+    assert layout["yaxis"]["type"] == "log"
+    assert layout["yaxis"]["range"][1] < 1
+
+
+def test_the_axis_of_seconds_ends_with_the_slowest_run():
+    figure = loss_curves([curve()], ViewState(x="seconds"), None, "light")
+    assert figure["layout"]["xaxis"]["range"][1] == pytest.approx(10 * 1.015)
+
+
+def test_names_are_shown_letter_by_letter():
+    figure = loss_curves([curve(title="<b>bold</b> & <a href='javascript:x'>")], ViewState(), STEPS, "light")
+    assert names(figure) == ["&lt;b&gt;bold&lt;/b&gt; &amp; &lt;a href='javascript:x'&gt; · lr 0.004"]
+
+
+def test_without_points_the_figure_says_when_there_will_be_some():
+    figure = loss_curves([curve(seeds=0)], ViewState(), STEPS, "dark")
+    assert figure["data"] == []
+    assert "first step" in figure["layout"]["annotations"][0]["text"]
+
+
+def test_seeds_are_one_trace_with_gaps_between_them():
+    (seeds, marks) = loss_curves([curve(seeds=3)], ViewState(each_seed=True), STEPS, "light")["data"]
+    gaps = [place for place, x in enumerate(seeds["x"]) if x is None]
+    assert gaps == [101, 203, 305]
+    assert [place for place, y in enumerate(seeds["y"]) if y is None] == gaps
+    assert seeds["connectgaps"] is False
+    assert "name" in marks
+
+
+def test_many_seeds_are_drawn_in_few_points_each():
+    (seeds, _) = loss_curves([curve(seeds=400)], ViewState(each_seed=True), STEPS, "light")["data"]
+    assert len(seeds["x"]) == 400 * (SEED_POINTS_LEAST + 1)
+
+
+def test_one_candidate_stands_out_and_is_drawn_over_the_others():
+    curves = [curve(), curve("adamw", "AdamW"), curve("lion", "Lion")]
+    data = loss_curves(curves, ViewState(mark="adapm"), STEPS, "light")["data"]
+    strength = {trace["name"]: trace["opacity"] for trace in data if "name" in trace}
+    assert strength == {"AdamW · lr 0.004": 0.22, "Lion · lr 0.004": 0.22, "AdaPM · lr 0.004": 1.0}
+    assert data[-1]["name"] == "AdaPM · lr 0.004"
+
+
+def test_flops_are_written_without_what_the_policy_forbids():
+    figure = loss_curves([curve()], ViewState(x="flops"), STEPS, "light", flops_per_token=7e14)
+    assert figure["layout"]["xaxis"]["exponentformat"] == "e"

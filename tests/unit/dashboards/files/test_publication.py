@@ -1,0 +1,107 @@
+"""Tables for papers and spreadsheets: nothing that a user typed becomes a command, and every figure keeps its unit."""
+
+import csv
+import io
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dashboards.files.publication import (
+    COLUMNS,
+    FORMULA,
+    MARKDOWN,
+    SUFFIXES,
+    TEX,
+    TableFormat,
+    latex,
+    markdown,
+    md,
+    publish,
+    table_csv,
+    tex,
+)
+from orchestrator.analysis.comparison import compare
+from tests.factories.comparison import made_comparison, made_spec, records
+
+HOSTILE = r"=1+1 \input{/etc/passwd} & 50% _x_ #1 ^~ <b> |a| `c` $y$ --- ''"
+
+
+def test_latex_is_a_booktabs_table_with_n_interval_and_method() -> None:
+    text = latex(made_comparison())
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    assert r"AdamW & 0.002 & 2.3010 \ensuremath{\pm} 0.0025 (n = 3) & baseline" in text
+    assert r"\ensuremath{-}0.0505 [\ensuremath{-}0.0517, \ensuremath{-}0.0493]" in text
+    assert "paired t-test (95 \\%)" in text and "95 \\% t-interval" in text
+    heads = next(line for line in text.splitlines() if "Optimizer &" in line)
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len({row.count(" & ") for row in rows}) == 1
+    assert f"{{l{'r' * heads.count(' & ')}}}" in text
+
+
+@given(st.text(max_size=60))
+@example("--")
+@example("---{}\\{}``")
+def test_no_text_becomes_a_tex_command(text: str) -> None:
+    """After our own replacements are taken out again, no character is left that TeX acts on."""
+    found = tex(text)
+    for replacement in sorted(TEX.values(), key=len, reverse=True):
+        found = found.replace(replacement, "")
+    parted = found.replace("{}", "")  # what stands between letters that would become one
+    assert not set(parted) & set("\\{}$&#%_^~\n\r")
+    assert "--" not in tex(text)
+
+
+@given(st.text(max_size=60))
+def test_no_text_becomes_markdown_or_leaves_its_line(text: str) -> None:
+    found = md(text)
+    assert len(found.splitlines()) <= 1
+    for position, letter in enumerate(found):
+        if letter in MARKDOWN and letter != "\\":
+            assert found[position - 1] == "\\"
+
+
+def test_markdown_has_the_table_the_verdicts_and_the_notes() -> None:
+    comparison = made_comparison(name=HOSTILE)
+    lines = markdown(comparison).splitlines()
+    assert len({line.replace("\\|", "").count("|") for line in lines[:4]}) == 1
+    assert sum(line.startswith("* ") for line in lines) == len(comparison.rows) + len(comparison.notes)
+
+
+def test_csv_keeps_every_digit_and_executes_nothing() -> None:
+    comparison = made_comparison(label=HOSTILE)
+    head, *rows = csv.reader(io.StringIO(table_csv(comparison)))
+    assert head == [name for name, _ in COLUMNS]
+    by_name = [dict(zip(head, row, strict=True)) for row in rows]
+    hostile = next(row for row in by_name if row["optimizer"] == "adapm")
+    assert hostile["candidate"] == f"'{HOSTILE}"
+    assert float(hostile["difference_mean"]) == comparison.rows[0].difference.mean  # type: ignore[union-attr]
+    assert float(hostile["difference_mean"]) < 0, "a number keeps its sign"
+    texts = [value for row in by_name for value in row.values() if value.startswith(FORMULA)]
+    assert all(float(value) < 0 for value in texts)
+
+
+@pytest.mark.parametrize("form", SUFFIXES)
+def test_a_comparison_without_any_result_is_a_table_too(form: TableFormat) -> None:
+    experiment, _ = records(made_spec(), lambda *_run: None)
+    assert "adamw" in publish(compare(experiment, ()), form).lower()
+
+
+def test_the_table_compiles(tmp_path: Path) -> None:
+    """Where TeX is installed: pdflatex takes the table of hostile names as it is; elsewhere its groups are counted."""
+    text = latex(made_comparison(name=HOSTILE, label=HOSTILE))
+    bare = text
+    for replacement in (r"\{", r"\}", r"\textbackslash{}"):
+        bare = bare.replace(replacement, "")
+    assert bare.count("{") == bare.count("}")
+    if (pdflatex := shutil.which("pdflatex")) is None:
+        return
+    packages = r"\usepackage{booktabs}\usepackage[T1]{fontenc}\usepackage{textcomp}"
+    document = rf"\documentclass{{article}}{packages}\begin{{document}}{text}\end{{document}}"
+    (tmp_path / "table.tex").write_text(document)
+    command = [pdflatex, "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]

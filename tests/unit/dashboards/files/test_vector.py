@@ -1,0 +1,190 @@
+"""Figures as files: what is drawn, that equal figures are equal files, that names stay letters."""
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as Tree
+
+import matplotlib.figure
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from dashboards.figures.base import Figure
+from dashboards.figures.laws import law, log_ticks, residuals
+from dashboards.figures.tradeoffs import loss_by_price
+from dashboards.files.figures import Picture, figure_csv, figure_html, script_hash
+from dashboards.files.vector import TITLE_BOTTOM, FigureError, Sheet, VectorFormat, vector
+from dashboards.files.vector_axes import letters
+from dashboards.palette import styles
+from dashboards.view_state import ViewState
+from orchestrator.analysis.cells import comparisons
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.records import Estimate, FitReport
+from tests.factories.comparison import made_comparison
+from tests.factories.scaling import scaling_records, scaling_spec
+from tests.factories.stores import result
+from worker.catalog import presets
+from worker.catalog.presets import parameter_count
+
+HOSTILE = "<b>$x_1$</b> & \\frac{1}{2} \N{SNOWMAN}"
+
+
+@pytest.fixture(scope="module")
+def report() -> FitReport:
+    """The laws of two candidates, one with a hostile name, predicted at 10 M parameters."""
+    spec = scaling_spec(
+        candidates=[
+            {"optimizer": "adamw", "learning_rates": [0.004]},
+            {"optimizer": "adapm", "learning_rates": [0.004], "label": HOSTILE},
+        ]
+    )
+
+    def outcome(name: str, _lr: float, seed: int, model: str, _steps: int):
+        size = parameter_count(presets.preset(model))
+        loss = 9 * size ** -(0.08 if name == "adamw" else 0.09) * (1 + 1e-3 * seed)
+        return result(final_val_loss=loss).model_copy(update={"parameters": size, "tokens": 10_240})
+
+    return fit_experiments(comparisons(*scaling_records(spec, outcome)), predict=[(10**7, None)], draws=100)
+
+
+STYLES = styles([("adamw", "adamw"), (HOSTILE, "adapm")])
+
+
+def above(names: list[str]) -> Figure:
+    """Lines through axes that are named above the plot."""
+    places = list(range(len(names)))
+    axis = {"tickvals": places, "ticktext": names, "side": "top", "range": [-0.25, len(names) - 0.75]}
+    line = {"type": "scatter", "mode": "lines", "x": places, "y": [0.0] * len(names), "line": {"color": "#000000"}}
+    return {"data": [line], "layout": {"xaxis": axis, "yaxis": {"visible": False, "range": [0, 1]}}}
+
+
+def test_names_above_a_plot_slant_where_they_would_meet() -> None:
+    long = [f"rule:*.{one}_proj.weight" for one in "abcdefgh"]
+    for names, turned in ((["lr", "rank", "loss"], 0), (long, 30)):
+        drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
+        FigureCanvasAgg(drawn)
+        Sheet(drawn, above(names), "light", "A title").draw()
+        drawn.canvas.draw()
+        (axes,) = drawn.axes
+        labels = axes.get_xticklabels()
+        assert [label.get_text() for label in labels] == names
+        assert {label.get_rotation() for label in labels} == {turned}
+        for place, label in enumerate(labels):
+            box, tick = label.get_window_extent(), axes.transData.transform((place, 1))[0]
+            assert abs((box.x0 if turned else (box.x0 + box.x1) / 2) - tick) < 10
+            assert box.x0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height * (TITLE_BOTTOM + 0.02)
+
+
+def test_a_colour_that_shines_through_does_so_in_files() -> None:
+    faint, solid = above(["a", "b"]), above(["a", "b"])
+    faint["data"][0]["line"] = {"color": "rgba(0,0,0,0.2)"}
+    assert "stroke-opacity: 0.2" in vector(faint, "svg").decode()
+    assert "stroke-opacity: 0.2" not in vector(solid, "svg").decode()
+
+
+@pytest.mark.parametrize("form", ["svg", "png", "pdf"])
+def test_equal_figures_are_equal_files(report: FitReport, form: VectorFormat) -> None:
+    drawn = [vector(law(report, STYLES, "light"), form, title=HOSTILE) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) > 5_000
+
+
+def test_an_svg_is_well_formed_and_holds_nothing_that_runs(report: FitReport) -> None:
+    text = vector(residuals(report, STYLES, "dark"), "svg", title=HOSTILE, theme="dark").decode()
+    names = {element.tag.partition("}")[2] for element in Tree.fromstring(text).iter()}
+    assert "script" not in names and "foreignObject" not in names
+    assert not re.search(r'href="(?!#)', text)
+
+
+def test_bars_and_marks_of_a_comparison_are_drawn() -> None:
+    comparison = made_comparison(label=HOSTILE)
+    own = styles((row.candidate, row.optimizer) for row in comparison.rows)
+    figure = loss_by_price(comparison, own, ViewState(), "light", "memory", title="loss")
+    assert [trace["x"] for trace in figure["data"]] == [[row.optimizer_state_bytes] for row in comparison.rows]
+    assert vector(figure, "svg").startswith(b"<?xml")
+
+
+def test_a_figure_without_data_is_its_sentence() -> None:
+    empty = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
+    figure = law(empty, {}, "light")
+    assert figure["data"] == []
+    assert vector(figure, "svg").startswith(b"<?xml")
+
+
+def test_an_unknown_kind_of_trace_is_refused() -> None:
+    with pytest.raises(FigureError, match="'violin' cannot be drawn as files"):
+        vector({"data": [{"type": "violin", "x": [1]}], "layout": {}}, "svg")
+
+
+def test_markup_becomes_the_letters_that_it_shows() -> None:
+    assert letters("<b>a</b> &lt;b&gt;<br>&amp;") == "a <b>\n&"
+
+
+def test_the_law_has_points_bands_curve_and_predictions(report: FitReport) -> None:
+    data = law(report, STYLES, "light")["data"]
+    adamw = [trace for trace in data if trace.get("name", "").startswith("AdamW")]
+    assert [trace["mode"] for trace in adamw] == ["lines", "markers", "markers"]
+    assert adamw[1]["x"] == [81_216, 274_640, 858_880]
+    assert adamw[2]["x"] == [10**7] and "error_y" in adamw[2]
+    assert sum(trace.get("fill") == "tonexty" for trace in data) == 2
+    assert max(adamw[0]["x"]) == 10**7
+
+
+def test_the_csv_is_safe_for_spreadsheets() -> None:
+    figure = {
+        "data": [{"type": "scatter", "mode": "lines", "name": "=1+1", "x": [1, 2], "y": [3.5, None]}],
+        "layout": {},
+    }
+    rows = list(csv.DictReader(io.StringIO(figure_csv(figure))))
+    assert [(row["name"], row["x"], row["y"]) for row in rows] == [("'=1+1", "1", "3.5"), ("'=1+1", "2", "")]
+
+
+def test_the_csv_has_whiskers_and_what_stands_in_cells() -> None:
+    marks = {"type": "scatter", "mode": "markers", "x": [1], "y": ["a"], "error_x": {"array": [0.5]}}
+    cells = {"type": "bar", "x": [0], "y": [1], "base": [2], "customdata": ["block, step 3"], "text": ["0.7"]}
+    rows = list(csv.DictReader(io.StringIO(figure_csv({"data": [marks, cells], "layout": {}}))))
+    assert (rows[0]["x_minus"], rows[0]["x_plus"], rows[0]["y_minus"]) == ("0.5", "0.5", "")
+    assert (rows[1]["label"], rows[1]["text"]) == ("block, step 3", "0.7")
+
+
+def test_an_html_figure_runs_only_its_own_two_scripts(report: FitReport) -> None:
+    text = figure_html(Picture(name="law", title=HOSTILE, figure=law(report, STYLES, "light")), "light")
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert len(scripts) == 2 and policy is not None
+    assert all(script_hash(script) in policy[1].replace("&#39;", "'") for script in scripts)
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    assert HOSTILE not in text
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e5, 1e9), (2.1, 2.4), (3e4, 9e5), (2.0, 2.0001), (1, 1e30)])
+def test_logarithmic_axes_have_a_few_round_ticks(low: float, high: float) -> None:
+    ticks = log_ticks(low, high)
+    assert 3 <= len(ticks) <= 8
+    assert all(low <= tick <= high * 1.0001 for tick in ticks)
+
+
+def test_a_comparison_of_made_runs_is_reachable_as_a_cell() -> None:
+    """The leaderboard of a cell is that of a comparison with the same runs."""
+    spec = scaling_spec()
+    experiment, runs = scaling_records(spec, lambda name, lr, seed, _model, _steps: 3 - lr + 0.01 * seed)
+    (first, mine), *_ = comparisons(experiment, runs)
+    assert len(mine) == 8
+    assert compare(first, mine).rows[0].best_lr == 0.008
+
+
+def test_intervals_of_a_law_are_drawn_to_their_ends_or_end_in_an_arrow(report):
+    drawn = law(report, STYLES, "light")
+    low, high = (10**end for end in drawn["layout"]["yaxis"]["range"])
+    bands = [trace["y"] for trace in drawn["data"] if "hoverinfo" in trace]
+    assert bands and all(low <= value <= high for band in bands for value in band)
+    wide = Estimate(value=2.0, low=0.01, high=900.0)
+    (fit, *others) = report.fits
+    prediction = fit.predictions[0].model_copy(update={"loss": wide})
+    unsure = report.model_copy(update={"fits": (fit.model_copy(update={"predictions": (prediction,)}), *others)})
+    arrows = [trace for trace in law(unsure, STYLES, "light")["data"] if "goes on" in trace.get("hovertemplate", "")]
+    assert [arrow["hovertemplate"] for arrow in arrows] == [
+        "the interval goes on to 0.01<extra></extra>",
+        "the interval goes on to 900<extra></extra>",
+    ]

@@ -1,0 +1,144 @@
+"""What lies where in figures as files: bars beside and on each other, whiskers, dates, names, cells, words."""
+
+from typing import Any
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure as Drawn
+
+from dashboards.figures.base import layout_of
+from dashboards.figures.run import probe_heatmap
+from dashboards.figures.study import study_figure
+from dashboards.figures.timeline import attempts_timeline
+from dashboards.figures.tradeoffs import loss_by_price, memory_breakdown
+from dashboards.files.vector import Sheet
+from dashboards.palette import style
+from dashboards.view_state import ViewState
+from orchestrator.studies.findings import Answer, Finding, Measure
+from tests.factories.comparison import made_comparison
+from tests.unit.dashboards.figures.test_timeline import stint
+from worker.records.result import Observation
+
+
+def axes_of(figure: dict[str, Any]) -> Any:
+    """The first axes of a figure that was drawn."""
+    drawn = Drawn(figsize=(7, 4))
+    Sheet(drawn, figure, "light", "").draw()
+    return drawn.axes[0]
+
+
+def bars(mode: str, *, sideways: bool) -> Any:
+    """Two traces of two bars each, of 1 and 2, and of 3 and 4."""
+    values = ([1, 2], [3, 4])
+    data = [
+        {"type": "bar", "name": str(place), "marker": {"color": "#123456"}, "width": 0.6}
+        | ({"orientation": "h", "x": each, "y": ["a", "b"]} if sideways else {"x": ["a", "b"], "y": each})
+        for place, each in enumerate(values)
+    ]
+    return axes_of({"data": data, "layout": layout_of("light", x_title="", y_title="") | {"barmode": mode}})
+
+
+def corners(axes: Any) -> list[tuple[float, float, float, float]]:
+    """x, y, width, height of every bar."""
+    return [
+        tuple(round(value, 6) for value in (p.get_x(), p.get_y(), p.get_width(), p.get_height())) for p in axes.patches
+    ]
+
+
+def test_stacked_bars_begin_where_the_one_before_ends():
+    assert corners(bars("stack", sideways=True)) == [
+        (0, -0.3, 1, 0.6), (0, 0.7, 2, 0.6), (1, -0.3, 3, 0.6), (2, 0.7, 4, 0.6),
+    ]  # fmt: skip
+
+
+def test_grouped_bars_share_the_room_of_one():
+    assert corners(bars("group", sideways=False)) == [
+        (-0.3, 0, 0.3, 1), (0.7, 0, 0.3, 2), (0.0, 0, 0.3, 3), (1.0, 0, 0.3, 4),
+    ]  # fmt: skip
+
+
+def test_names_stand_beside_lying_bars():
+    axes = bars("stack", sideways=True)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1"]
+
+
+def test_an_interval_that_is_given_once_lies_to_both_sides():
+    comparison = made_comparison()
+    styles = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    axes = axes_of(loss_by_price(comparison, styles, ViewState(), "light", "memory", title="loss"))
+    whiskers = [
+        path.vertices[:, 1] for line in axes.collections for path in line.get_paths() if len(path.vertices) == 2
+    ]
+    means = sorted(row.val_loss.mean for row in comparison.rows if row.val_loss)
+    assert sorted(sum(ends) / 2 for ends in whiskers) == pytest.approx(means)
+
+
+def test_marks_with_their_names_beside_them_are_not_in_the_legend():
+    comparison = made_comparison()
+    styles = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    axes = axes_of(loss_by_price(comparison, styles, ViewState(), "light", "memory", title="loss"))
+    assert axes.get_legend() is None
+    assert {text.get_text() for text in axes.texts} == {row.title for row in comparison.rows}
+
+
+def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
+    comparison = made_comparison()
+    rows = [
+        row.model_copy(update={"candidate": f"{row.candidate}-{copy}", "title": f"{row.title} number {copy}"})
+        for row in comparison.rows
+        for copy in range(12)
+    ]
+    crowd = comparison.model_copy(update={"rows": tuple(rows)})
+    styles = {row.candidate: style("adamw") for row in rows}
+    axes = axes_of(loss_by_price(crowd, styles, ViewState(), "light", "memory", title="loss"))
+    beside, legend = [text.get_text() for text in axes.texts], axes.get_legend()
+    assert legend is not None and beside
+    assert sorted([*beside, *(text.get_text() for text in legend.get_texts())]) == sorted(row.title for row in rows)
+    extent, sheet = legend.get_window_extent(), axes.figure.bbox
+    assert len(legend.get_texts()) > 7
+    assert extent.x1 <= sheet.width and extent.y1 <= sheet.height
+
+
+def test_the_peak_is_taken_apart_in_five_stacked_parts():
+    figure = memory_breakdown(made_comparison(), (), {}, ViewState(), "light", title="bytes")
+    assert figure["data"] == []  # no run of it was taken apart: its sentence is drawn instead
+    assert [text.get_text() for text in axes_of(figure).texts] == [
+        "Each run's peak is taken apart in\nits second step."
+    ]
+
+
+def test_attempts_lie_at_their_dates():
+    stints = [stint(86_400.0, 86_400.0 * 2), stint(86_400.0 * 1.5, 86_400.0 * 3)]
+    axes = axes_of(attempts_timeline(stints, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
+    (line,) = axes.lines
+    assert line.get_xdata()[:2].tolist() == [1.0, 2.0]  # days since the epoch
+    assert axes.get_ylim() == (3.5, 0.5)  # the first lane on top
+
+
+def test_names_of_measures_stand_on_their_axis_the_first_on_top():
+    measures = (Measure(name="first", value=2.0, low=1.5, high=3.0, claimed=2.5), Measure(name="second", value=1.0))
+    finding = Finding(
+        answer=Answer.HOLDS, measured=Answer.HOLDS, sentence=".", measures=measures, notes=(), machines=()
+    )
+    axes = axes_of(study_figure(finding, "nats", "light"))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
+    low, high = axes.get_ylim()
+    assert low > high
+
+
+def test_cells_of_a_heat_map_have_the_colours_of_their_values():
+    blocks = {"a": {"q": 0.0}, "b": {"q": 1.0}}
+    seen = [Observation(step=1, probe="p", blocks=blocks)]
+    (cells,) = axes_of(probe_heatmap(seen, "p", "q", "light")).collections
+    cells.update_scalarmappable()
+    assert [to_hex(each) for each in cells.get_facecolor()] == ["#fee838", "#00224e"]  # cividis, the first block on top
+
+
+def test_marks_of_several_symbols_are_all_drawn():
+    trace = {
+        "type": "scatter", "mode": "markers", "x": [1, 2, 3], "y": [1, 2, 3],
+        "marker": {"symbol": ["circle", "x-thin", "circle-open"], "color": "#123456"},
+    }  # fmt: skip
+    axes = axes_of({"data": [trace], "layout": layout_of("light", x_title="", y_title="")})
+    assert [each.get_offsets().tolist() for each in axes.collections] == [[[1, 1]], [[2, 2]], [[3, 3]]]

@@ -1,0 +1,170 @@
+"""The queue's page, the memory planner, and what needs attention."""
+
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from dashboards.figures.planner import bars
+from dashboards.pages.alerts import concerns
+from dashboards.pages.search import Search, found
+from orchestrator.store.database import Database
+from orchestrator.store.leadership import Leadership
+from tests.browser.playing import DEMO
+from worker.records.footprint import Footprint, OptimizerFootprint
+
+
+def footprint(**state_bytes: int | None) -> Footprint:
+    kept = tuple(
+        OptimizerFootprint(
+            optimizer=name, title=name, options={}, state_bytes=size, unknown_because="?" if size is None else None
+        )
+        for name, size in state_bytes.items()
+    )
+    return Footprint(
+        model="gpt2-124m", parameters=10**9, parameter_bytes=4 * 10**9, gradient_bytes=4 * 10**9, optimizers=kept,
+        baseline_bytes=8 * 10**9, notes=(),
+    )  # fmt: skip
+
+
+def test_an_empty_queue_says_what_to_do(client):
+    page = client.get("/queue").text
+    assert "Nothing runs." in page
+    assert "The queue is empty." in page
+    assert "Needs attention" not in page
+
+
+def test_the_queue_shows_places_progress_and_failures(client, bench, player):
+    bench.submit(DEMO)
+    player.finish(2)
+    player.begin().report(60)
+    player.begin().break_down("the device <b>fell</b> off")
+    page = client.get("/queue").text
+    assert "60/240" in page
+    assert "the device &lt;b&gt;fell&lt;/b&gt; off" in page
+    assert "8 runs wait, but no dispatcher is at work" in page
+    assert "1 run failed in the last 24 hours" in page
+    for path in ("/", "/queue"):
+        shown = re.sub(r"<[^>]+>", " ", client.get(path).text)
+        assert re.search(r"Failed runs\s+1\s+in the last 24 hours", shown) and "Failed today" not in shown
+    waiting = bench.activity().waiting
+    assert [one.position for one in waiting] == list(range(1, 9))
+    for one in waiting[:3]:
+        assert bench.standing(one.run_id).position == one.position
+
+
+def test_device_time_of_today_is_that_of_every_attempt(bench, player):
+    bench.submit(DEMO)
+    player.finish(3)
+    stints = bench.stints(bench.experiments()[0].id)
+    assert len(stints) == 3
+    spent = sum((one.ended_at or 0) - one.leased_at for one in stints)
+    assert bench.activity().device_seconds_today == pytest.approx(spent, abs=0.01)
+
+
+def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(bench, player):
+    assert concerns(bench.activity(), None) == ()
+    bench.submit(DEMO)
+    texts = [one.text for one in concerns(bench.activity(), "The disk is full.")]
+    assert texts[0] == "The disk is full."
+    assert len(texts) == 2
+
+
+def test_bars_share_one_scale_and_name_the_smallest_device():
+    first, second, last = bars(footprint(adamw=8 * 10**9, sgd=0, odd=None))
+    assert [one.one.optimizer for one in (first, second, last)] == ["sgd", "adamw", "odd"]
+    assert (first.device_gb, second.device_gb, last.device_gb) == (8, 16, None)
+    assert second.parameters_width + second.gradients_width + second.state_width == 100
+    assert (first.share, second.share, last.share) == (0.0, 1.0, None)
+
+
+def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, bench, monkeypatch):
+    monkeypatch.setattr(bench.footprints, "_begin", lambda question: None)
+    page = client.get("/memory?model=gpt2-124m&rank=0.05").text
+    assert "Counting gpt2-124m" in page and "data-poll" in page
+    monkeypatch.setattr(bench.footprints, "known", lambda question: footprint(adamw=8 * 10**9, adapm=None))
+    page = client.get("/memory?model=gpt2-124m").text
+    assert "16.0 GB" in page and "data-poll" not in page
+    for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
+        assert client.get(f"/memory{wrong}").status_code == 404
+
+
+def test_search_finds_by_every_word_and_by_state(bench, player):
+    first = bench.submit(DEMO.model_copy(update={"name": "Alpha beta", "priority": 1})).experiment.id
+    player.finish()
+    second = bench.submit(DEMO.model_copy(update={"name": "Beta gamma"})).experiment.id
+
+    def ids(**query: str) -> list[str]:
+        return [one.id for one in found(bench, Search.parse(query.items()), 50)]
+
+    assert ids() == ids(q="beta GPT2") == ids(q="adapm-mini") == [second, first]
+    assert ids(q="alpha beta") == ids(state="done") == [first]
+    assert ids(state="active") == [second]
+    assert ids(q="nothing") == ids(state="failed") == []
+    assert found(bench, Search(text="beta"), 1)[0].id == second
+
+
+def test_a_few_silent_runs_are_named_and_many_are_told_together(bench, player):
+    bench.submit(DEMO)
+    at_work = [
+        player.begin() and bench.activity().at_work[0].model_copy(update={"silent_seconds": 90.0}) for _ in "123"
+    ]
+
+    def texts(number: int) -> list[str]:
+        activity = bench.activity().model_copy(update={"at_work": tuple(at_work[:number]), "waiting_total": 0})
+        return [one.text for one in concerns(activity, None)]
+
+    assert len(texts(2)) == 2 and all("has said nothing for 1 min 30 s" in one for one in texts(2))
+    assert texts(3) == ["3 runs have said nothing, the longest for 1 min 30 s; their leases will end."]
+
+
+def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench, player, tmp_path):
+    bench.submit(DEMO)
+    player.finish(2)
+    player.begin()
+    waiting = bench.activity().waiting[0].run_id
+    for path in ("/", "/queue", f"/runs/{waiting}"):
+        page = client.get(path).text
+        assert "next in about" not in page and "starts in about" not in page
+    assert '<td data-label="Starts in about" class="end num">—</td>' in client.get("/queue").text
+    with closing(Database(f"sqlite:///{tmp_path / 'bench.sqlite3'}")) as database:
+        assert Leadership(database, "this one").hold()
+    assert "next in about" in client.get("/").text and "next in about" in client.get("/queue").text
+    assert '<td data-label="Starts in about" class="end num">—</td>' not in client.get("/queue").text
+    assert "starts in about" in client.get(f"/runs/{waiting}").text
+
+
+def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, bench, player, tmp_path):
+    bench.submit(DEMO)
+    played = player.begin()
+    played.report(30)
+    run_id = played.lease.run_id
+    assert "has said nothing" not in client.get(f"/runs/{run_id}").text
+    with closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as database, database:
+        database.execute("update attempts set heartbeat_at = heartbeat_at - 1140")
+    told = re.compile(f"Run {run_id} has said nothing for 19 min[^<]*; its lease will end.")
+    assert told.search(client.get("/").text)
+    page = client.get(f"/runs/{run_id}").text
+    assert told.search(page) and "before it fell silent" in page
+    assert f'href="/runs/{run_id}">Look' not in page
+
+
+def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monkeypatch):
+    monkeypatch.setattr(bench.footprints, "_begin", lambda question: None)
+    waiting = client.get("/memory/figures/plan.svg?model=gpt2-124m")
+    assert waiting.status_code == 404 and "still being counted" in waiting.text
+    monkeypatch.setattr(bench.footprints, "known", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
+    page = client.get("/memory?model=gpt2-124m&dtype=bfloat16").text
+    assert 'href="/memory/figures/plan.csv?model=gpt2-124m&amp;dtype=bfloat16"' in page
+    parts = client.get("/memory/figures/plan.json?theme=dark").json()["data"]
+    assert [(one["name"], one["x"], one["y"]) for one in parts] == [
+        ("parameters", [4 * 10**9] * 2, ["adamw", "sgd"]),
+        ("gradients", [4 * 10**9] * 2, ["adamw", "sgd"]),
+        ("optimizer state, in its own colour", [8 * 10**9, 0], ["adamw", "sgd"]),
+    ]
+    for form, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("csv", b"trace,name")):
+        file = client.get(f"/memory/figures/plan.{form}?model=gpt2-124m")
+        assert file.content.startswith(start)
+        assert file.headers["content-disposition"] == f'attachment; filename="memory-gpt2-124m.{form}"'
+    assert client.get("/memory/figures/plan.svg?model=%3Cb%3E").status_code == 404

@@ -1,0 +1,315 @@
+"""Every page and figure over HTTP, without a browser."""
+
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from dashboards.assets import PLOTLY
+from dashboards.files import publication
+from dashboards.text import formats
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import Tuning
+from tests.browser.playing import DEMO, STATE_BYTES
+from tests.factories.stores import claim
+
+
+def test_empty_home_says_what_to_do(client):
+    page = client.get("/").text
+    assert "adapm-bench demo" in page
+    assert "adapm-bench submit spec.yaml" in page
+
+
+def test_home_lists_experiments_newest_first(client, bench):
+    for name in ("first one", "second one"):
+        bench.submit(DEMO.model_copy(update={"name": name}))
+    page = client.get("/").text
+    assert page.index("second one") < page.index("first one")
+    assert page.count("0/12") == 2
+
+
+def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, bench, player):
+    experiment = bench.submit(DEMO).experiment
+    player.finish()
+    text = " ".join(re.sub(r"<[^>]+>", " ", client.get("/").text).replace("&nbsp;", " ").split())
+    for row in bench.compare(experiment.id).rows:
+        assert row.val_loss is not None
+        assert f"{row.title} {formats.loss(row.val_loss.mean)} ±" in text
+        if row.difference is not None:
+            told = f"{formats.signed(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
+            assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
+    assert f"{formats.hours(sum(run.device_seconds for run in bench.all_runs(experiment.id)) / 3600)} device-h" in text
+
+
+def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, bench, player):
+    """Runs have ended, only not yet those that are compared."""
+    tuned = bench.submit(DEMO.model_copy(update={"tuning": Tuning(seeds=(99,))})).experiment
+    page = client.get(f"/experiments/{tuned.id}").text
+    assert "No run has finished yet" in page
+    player.finish(1)
+    page = client.get(f"/experiments/{tuned.id}").text
+    assert "No run has finished yet" not in page
+    assert f"1 of {tuned.counts.total} runs have ended: learning rates are still tuned" in page
+    assert "tuned first" in client.get("/").text
+
+
+def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, bench, player):
+    """Which says that there is none."""
+    ids = [
+        bench.submit(
+            DEMO.model_copy(update={"candidates": (one,), "baseline": None, "unequal_grids": True})
+        ).experiment.id
+        for one in DEMO.candidates[:2]
+    ]
+    player.finish()
+    answer = client.get(f"/profiles?experiments={','.join(ids)}")
+    assert answer.status_code == 200
+    assert "No candidate is in every comparison." in answer.text
+
+
+def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):
+    page = client.get(f"/experiments/{finished}").text
+    for row in bench.compare(finished).rows:
+        assert row.val_loss is not None
+        assert f"{row.val_loss.mean:.4f}" in page
+        assert row.verdict in page
+    assert "Device-hours (cpu)" in page
+    assert "GPU-hours" not in page.replace("not GPU-hours", "")
+    assert f"{100 * STATE_BYTES['adapm'] / STATE_BYTES['adamw']:.0f} %" in page
+
+
+def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, bench, finished):
+    rows = bench.compare(finished).rows
+    runs = [run for run in bench.all_runs(finished) if run.result is not None]
+    largest = {
+        row.candidate: max(run.result.memory_breakdown.peak_bytes for run in runs if run.candidate == row.candidate)
+        for row in rows
+    }
+    assert {row.candidate: row.peak_memory_bytes for row in rows} == largest
+    host = {formats.size(run.result.peak_memory.host_rss_bytes) for run in runs}
+    for path in (f"/experiments/{finished}", "/"):
+        assert not any(each in client.get(path).text for each in host)
+    page, table = client.get(f"/experiments/{finished}").text, publication.markdown(bench.compare(finished))
+    for row in rows:
+        assert f'{formats.size(row.peak_memory_bytes)}<span class="sub">tensors</span>' in page
+        assert publication.md(formats.size(row.peak_memory_bytes)) in table
+    beside = client.get(f"/compare?runs={runs[0].id},{runs[-1].id}").text
+    for name, size in (
+        ("peak memory (tensors)", runs[0].result.peak_tensor_bytes()),
+        ("host RSS of the process", runs[0].result.peak_memory.host_rss_bytes),
+    ):
+        assert name in beside and formats.size(size) in beside.partition(name)[2]
+    one = client.get(f"/runs/{runs[0].id}").text
+    assert one.index("Peak memory (tensors)") < one.index("Peak host RSS")
+
+
+def test_run_table_shows_a_diverged_run_beside_the_others(client, finished):
+    page = client.get(f"/experiments/{finished}").text
+    assert page.count(">diverged</span>") == 2
+    assert page.count(">finished</span>") == 8
+
+
+def test_hostile_names_are_text(client, bench, finished):
+    run = next(run for run in bench.runs(experiment_id=finished) if run.optimizer == "adapm")
+    for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", f"/experiments/{finished}?hide=<script>&x=<b>"):
+        page = client.get(path).text
+        assert "<script>alert" not in page
+        assert "&lt;script&gt;alert(1)" in page
+
+
+def test_no_page_holds_anything_inline(client, bench, finished):
+    run = bench.runs(experiment_id=finished)[0]
+    for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", "/experiments/none"):
+        page = client.get(path).text
+        assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+        assert not re.search(r"<style|\sstyle=|\son\w+=", page)
+
+
+def test_a_failed_run_tells_why(client, bench, player):
+    experiment = bench.submit(DEMO).experiment
+    run = player.begin()
+    run.break_down("CUDA error: an illegal memory access was encountered")
+    assert bench.runs(experiment_id=experiment.id, status=RunStatus.FAILED)
+    assert "illegal memory access" in client.get(f"/experiments/{experiment.id}").text
+    assert "illegal memory access" in client.get(f"/runs/{run.lease.run_id}").text
+
+
+@pytest.mark.parametrize("status", ["queued", "leased", "running", "succeeded"])
+def test_a_run_has_a_page_in_every_state(client, bench, player, status):
+    bench.submit(DEMO)
+    if status == "leased":
+        claim(player.queue, cpus=1, gpus=0, limit=1)
+    elif status != "queued":
+        run = player.begin()
+        run.report(30)
+        if status == "succeeded":
+            run.finish()
+    found = bench.runs(limit=1)[0]
+    assert found.status.value == status
+    assert client.get(f"/runs/{found.id}").status_code == 200
+    assert client.get(f"/runs/{found.id}/figures/series.json").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/experiments/none", "/runs/none"])
+def test_what_does_not_exist_is_a_page_with_a_way_out(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "All experiments" in answer.text
+    assert "none" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/experiments/none/events", "/experiments/none/figures/curves.json"])
+def test_streams_and_figures_of_nothing_are_not_found(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_an_unknown_figure_is_refused(client, finished):
+    assert client.get(f"/experiments/{finished}/figures/pie.json").status_code == 422
+
+
+def figures_of(page: str) -> set[str]:
+    """The addresses of a page's figures, but for their ending."""
+    return set(re.findall(r'data-figure="([^"]*)\.json', page))
+
+
+def test_every_figure_of_every_page_is_a_file_in_every_form(client, bench, finished):
+    runs = bench.runs(experiment_id=finished)
+    pages = (
+        f"/experiments/{finished}",
+        f"/runs/{runs[0].id}",
+        f"/compare?runs={runs[0].id}",
+        f"/profiles?experiments={finished}",
+        f"/fits?experiments={finished}",
+    )
+    found = {page: figures_of(client.get(page).text) for page in pages}
+    assert [len(each) for each in found.values()] == [7, 2, 1, 2, 2]
+    for page, figures in found.items():
+        text = client.get(page).text
+        for figure in figures:
+            for form in ("svg", "csv"):
+                assert f'<a download href="{figure}.{form}' in text
+    for form, begins in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("csv", b"trace,"), ("html", b"<!")):
+        answer = client.get(f"/runs/{runs[0].id}/figures/series.{form}")
+        assert answer.content.lower().startswith(begins.lower())
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{runs[0].id}-series.{form}"'
+    for figure in found[f"/experiments/{finished}"]:
+        assert client.get(f"{figure}.svg").content.startswith(b"<?xml")
+
+
+def test_an_unchanged_figure_is_not_sent_again(client, finished):
+    path = f"/experiments/{finished}/figures/curves.json"
+    first = client.get(path)
+    again = client.get(path, headers={"If-None-Match": first.headers["ETag"]})
+    assert (first.status_code, again.status_code) == (200, 304)
+
+
+def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change(client, bench, finished):
+    path = f"/compare/figures/overlay.json?runs={bench.runs(experiment_id=finished)[0].id}"
+    tag = client.get(path).headers["ETag"]
+    bench.submit(DEMO)  # another one
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
+    assert client.get(path, headers={"If-None-Match": '"0"'}).status_code == 200
+
+
+def test_the_stream_of_an_ended_experiment_says_done_and_ends(client, bench, finished):
+    version = bench.experiment_version(finished)
+    text = client.get(f"/experiments/{finished}/events", params={"since": version}).text
+    assert "event: done" in text
+    assert "event: changed" not in text
+
+
+def test_a_listener_that_reconnects_hears_only_what_it_missed(client, bench, finished):
+    path = f"/experiments/{finished}/events?since=0"
+    version = bench.experiment_version(finished)
+    assert "event: changed" in client.get(path).text
+    assert "event: changed" not in client.get(path, headers={"Last-Event-ID": str(version)}).text
+
+
+def test_static_files_are_cached_for_a_year_and_compressed(client):
+    for name in ("app.css", "palette.css", "live.js", PLOTLY):
+        answer = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip"})
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["Content-Encoding"] == "gzip"
+    plain = client.get("/static/app.css", headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    assert ":root" in plain.text
+
+
+@pytest.mark.parametrize("path", ["/static/nothing.js", "/static/..%2froutes.py", "/static/%2e%2e/routes.py"])
+def test_no_other_file_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_a_page_weighs_little_without_plotly(client, finished):
+    page = client.get(f"/experiments/{finished}")
+    names = set(re.findall(r'(?:src|href)="/static/([\w.]+)', page.text)) - {PLOTLY}
+    weight = len(page.content) + sum(len(client.get(f"/static/{name}").content) for name in names)
+    assert len(names) == 12
+    assert weight <= 150_000
+
+
+def test_damaged_rows_are_marked_and_everything_else_is_shown(bench, player):
+    """A result, the specification of a run, points, and the specification of an experiment."""
+    client = TestClient(create_app(bench, allowed_hosts=("testserver",)))
+    experiment = bench.submit(DEMO).experiment
+    broken = bench.submit(DEMO.model_copy(update={"name": "broken"})).experiment
+    player.finish()
+    first, second, third, whole = [run.id for run in bench.all_runs(experiment.id)][:4]
+    with bench.keyring._database.writing() as connection:
+        for statement in (
+            f"UPDATE results SET result = '{{' WHERE run_id = '{first}'",
+            f"UPDATE run_specs SET spec = 'nonsense' WHERE run_id = '{second}'",
+            f"UPDATE chunks SET data = x'00' WHERE run_id = '{third}'",
+            f"UPDATE experiments SET spec = 'null' WHERE id = '{broken.id}'",
+        ):
+            assert connection.exec_driver_sql(statement).rowcount > 0
+    home = client.get("/")
+    assert home.status_code == 200
+    assert f"the stored specification of experiment {broken.id}" in home.text
+    assert client.get("/?q=broken").text.count(">damaged<") == 1
+    page = client.get(f"/experiments/{experiment.id}")
+    assert page.status_code == 200
+    assert "2 runs cannot be read in full" in page.text
+    assert page.text.count(">damaged<") == 2
+    for id, words in (
+        (first, "the stored result of run"),
+        (second, "the stored specification of run"),
+        (third, "points of its series cannot be read"),
+    ):
+        shown = client.get(f"/runs/{id}")
+        assert shown.status_code == 200
+        assert words in shown.text
+    refused = client.get(f"/experiments/{broken.id}", headers={"accept": "text/html"})
+    assert refused.status_code == 500
+    assert f"he stored specification of experiment {broken.id}" in refused.text
+    for path in (
+        "/queue",
+        "/deleted",
+        f"/compare?runs={first}&runs={second}&runs={third}&runs={whole}",
+        f"/compare/figure.json?runs={second}&runs={whole}",
+        f"/experiments/{experiment.id}/figures/curves.json",
+        f"/experiments/{experiment.id}/figures/curves.json?group=seed",
+        f"/experiments/{experiment.id}/report.html",
+        f"/runs/{third}/figures/series.json",
+        f"/v1/runs?experiment_id={experiment.id}",
+        f"/v1/runs/{first}",
+        f"/v1/runs/{second}",
+        f"/v1/runs/{third}/points",
+        "/v1/experiments",
+        f"/v1/experiments/{experiment.id}/comparison",
+        f"/v1/experiments/{experiment.id}/exports/results.csv",
+        f"/v1/experiments/{experiment.id}/exports/series.csv",
+        f"/v1/experiments/{experiment.id}/provenance",
+        f"/v1/runs/{second}/events",
+    ):
+        answer = client.get(path)
+        assert answer.status_code in (200, 404), (path, answer.text[:300])
+        assert answer.status_code == 200 or "nothing at" in answer.text, path
+    listed = client.get("/v1/experiments").json()["items"]
+    assert [one["spec"] is None for one in listed] == [True, False]
+    assert f"the stored specification of experiment {broken.id}" in listed[0]["damaged"]
+    problem = client.get(f"/v1/experiments/{broken.id}")
+    assert (problem.status_code, problem.json()["type"]) == (500, "urn:adapm-bench:problem:damaged")
+    assert client.get(f"/v1/runs/{first}").json()["result"] is None

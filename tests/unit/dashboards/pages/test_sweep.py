@@ -1,0 +1,194 @@
+"""The page of a sweep: what its tables and figures say, sorted as its address asks, with names that try to be code."""
+
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+
+from dashboards.figures.registry import SWEEP_FIGURES
+from dashboards.figures.sweep import MARGIN_RIGHT, SLANT, parallel
+from dashboards.files.figures import FigureFiles
+from dashboards.files.vector import FigureError
+from dashboards.palette import style
+from dashboards.reports.report import report
+from dashboards.text.sweep import Order, sorted_trials, value_text
+from dashboards.view_state import ViewState
+from orchestrator.jobs import LeasePolicy
+from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.services.bench import Bench
+from orchestrator.store import trials
+from orchestrator.store.queue.queue import Queue
+from orchestrator.sweeps import importance_loading
+from tests.browser.playing import DEMO
+from tests.factories.stores import claim, result
+from tests.factories.sweep import RATES, sweep_spec
+from tests.unit.dashboards.conftest import HOSTILE
+from worker.footprint.process import Answer
+from worker.records.protocol import PointsBatch
+from worker.records.result import Point, Verdict
+
+OUTCOMES = [
+    result(final_val_loss=2.61),
+    result(final_val_loss=2.52),
+    result(final_val_loss=None, verdict=Verdict.STOPPED_EARLY, steps=4),
+    result(final_val_loss=2.43),
+    result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2),
+]
+"""Of trials 0, 2, 4 (AdamW) and 1, 3 (AdaPM); a sixth one waits."""
+
+
+@pytest.fixture
+def swept(bench: Bench) -> str:
+    """A sweep of which five trials have ended."""
+    space = {"lr": RATES, "rank_ratio": {"kind": "catalog"}}
+    candidates = [{"optimizer": "adamw"}, {"optimizer": "adapm", "label": HOSTILE, "space": space}]
+    spec = sweep_spec(name=HOSTILE, candidates=candidates, algorithm="asha", trials=8)
+    sweep_id = bench.submit(spec).experiment.id
+    database = bench._database
+    queue = Queue(database, LeasePolicy())
+    for number, outcome in enumerate([*OUTCOMES, None]):
+        parameters = planned(spec, number)
+        assert parameters is not None
+        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        if outcome is not None:
+            (lease,) = claim(queue, cpus=1, limit=1)
+            bench.hello(lease.run_id, 1, lease.token)
+            points = PointsBatch.of(sequence=0, points=(Point(step=4, tokens=4, val_loss=3.21),))
+            bench.append_points(lease.run_id, 1, lease.token, points)
+            bench.finish(lease.run_id, 1, lease.token, outcome)
+    return sweep_id
+
+
+def test_the_page_says_what_the_report_says(client: TestClient, bench: Bench, swept: str):
+    page = client.get(f"/experiments/{swept}").text
+    report = bench.sweep(swept)
+    for note in report.notes:
+        assert note.partition("(")[0] in page
+    best = report.best()
+    assert best is not None and best.objective == 2.43
+    assert "has so far the lowest validation loss: 2.4300 nats" in page
+    assert page.count(">stopped early</span>") == page.count(">diverged</span>") == 1
+    assert "(3.2100)" in page, "a loss that does not rank stands in parentheses"
+
+
+def test_the_report_has_the_sweeps_answer_figures_and_trials(bench: Bench, swept: str):
+    text = report(FigureFiles(bench), swept, "1.0")
+    assert text.count("<img ") == len(SWEEP_FIGURES)
+    assert "has so far the lowest validation loss: 2.4300 nats" in text
+    assert "stopped early" in text and "diverged" in text
+    assert "asha, 8 trials of each optimizer" in text
+    assert HOSTILE not in text
+
+
+def test_a_sweep_has_no_figures_of_a_comparison(bench: Bench, swept: str):
+    with pytest.raises(FigureError, match="a sweep has no figure 'curves'; it has objective, parallel, importance"):
+        FigureFiles(bench).picture(swept, "curves", ViewState())
+
+
+def test_trials_are_sorted_as_the_address_asks(client: TestClient, swept: str):
+    def numbers(query: str) -> list[int]:
+        page = client.get(f"/experiments/{swept}{query}").text
+        return [int(each) for each in re.findall(rf'row-link mono" href="/runs/{swept}-(\d+)"', page)]
+
+    assert numbers("?sort=number") == [0, 1, 2, 3, 4, 5]
+    assert numbers("?sort=-number") == [5, 4, 3, 2, 1, 0]
+    assert numbers("")[:3] == numbers("?sort=objective")[:3] == numbers("?sort=<b>")[:3] == [3, 1, 0]
+    assert numbers("?sort=-objective")[:3] == [0, 1, 3]
+
+
+def test_hostile_names_are_text_and_nothing_is_inline(client: TestClient, swept: str):
+    for path in ("/", f"/experiments/{swept}", f"/experiments/{swept}?candidate=<script>&sort=<b>"):
+        page = client.get(path).text
+        assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
+        assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+        assert not re.search(r"<style|\sstyle=|\son\w+=", page)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept: str, theme: str):
+    def drawn(name: str) -> list[dict[str, object]]:
+        figure = client.get(f"/experiments/{swept}/figures/{name}.json?theme={theme}").json()
+        return list(figure["data"])
+
+    marks = [trace for trace in drawn("objective") if trace["mode"] == "markers"]
+    shown = {number: symbol for trace in marks for number, symbol in _pairs(trace)}
+    assert set(shown) == {0, 1, 2, 3, 4}
+    assert str(shown[2]).endswith("-open") and shown[4] == "x-thin"
+    lines = drawn("parallel")  # of the best one, AdaPM: two trials over two hyperparameters and the loss
+    assert [trace["x"] for trace in lines] == [[0, 1, 2, None], [0, 1, 2, None]]
+    assert drawn("importance") == []  # too few trials
+
+
+def test_every_axis_of_parallel_coordinates_has_room_for_its_name(bench: Bench, swept: str):
+    """Names slant to the right, so that the first one is not cut, and the last one has its room."""
+    report = bench.sweep(swept, importance=False)
+    rules = {f"rule:*.{letter}_proj.weight": {"kind": "choice", "values": ["full", "none"]} for letter in "abcdefgh"}
+    rights = []
+    for space in ({}, rules):
+        fields = {"optimizer": "adapm", "label": HOSTILE, "space": {"lr": RATES} | space}
+        searched = sweep_spec(candidates=[fields]).candidates[0]
+        kept = dict.fromkeys(space, "full")
+        trials = [each.model_copy(update={"parameters": each.parameters | kept}) for each in report.trials]
+        drawn = parallel(report.model_copy(update={"trials": tuple(trials)}), searched, style("adapm"), "light")
+        assert drawn["layout"]["xaxis"]["autotickangles"] == [0, -SLANT]
+        rights.append(drawn["layout"]["margin"]["r"])
+    assert rights[0] == MARGIN_RIGHT and rights[1] > 5 * len("validation loss")
+
+
+def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importance_loading, "at_once", lambda: False)
+    monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
+    assert 'data-poll="1500">The numbers are being prepared' in client.get(f"/experiments/{swept}").text
+    assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]
+    monkeypatch.undo()
+    client.get(f"/experiments/{swept}/figures/importance.json")  # waits for them
+    assert "data-poll" not in client.get(f"/experiments/{swept}").text
+
+
+def test_the_best_so_far_reaches_to_the_newest_trial(client: TestClient, swept: str):
+    figure = client.get(f"/experiments/{swept}/figures/objective.json").json()
+    lines = [trace["x"] for trace in figure["data"] if trace["mode"] == "lines"]
+    assert lines == [[1, 3, 5, 5.5], [0, 2, 4, 5.5]]
+
+
+def test_home_counts_the_trials_that_there_will_be(client: TestClient, swept: str):
+    assert '<span class="num">5/16</span>' in client.get("/").text
+
+
+def _pairs(trace: dict[str, object]) -> list[tuple[int, str]]:
+    x, marker = trace["x"], trace["marker"]
+    assert isinstance(x, list) and isinstance(marker, dict)
+    return list(zip(x, marker["symbol"], strict=True))
+
+
+def test_a_figure_of_another_kind_is_nowhere(client: TestClient, bench: Bench, swept: str):
+    comparison = bench.submit(DEMO).experiment.id
+    assert client.get(f"/experiments/{swept}/figures/curves.json").status_code == 404
+    assert client.get(f"/experiments/{comparison}/figures/parallel.json").status_code == 404
+
+
+def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
+    client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("worker.footprint.process.counted", lambda questions: [Answer()] * len(questions))
+    for path in ("/fits", "/profiles"):
+        answer = client.get(path, params={"experiments": swept})
+        assert (answer.status_code, answer.headers["content-type"]) == (409, "text/html; charset=utf-8")
+        assert "is a sweep" in answer.text and "409" in answer.text
+
+
+def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, bench: Bench, swept: str):
+    empty = bench.submit(sweep_spec()).experiment.id
+    assert "No trial has begun yet." in client.get(f"/experiments/{empty}").text
+    assert client.get(f"/runs/{swept}-0000").status_code == client.get(f"/runs/{swept}-0002").status_code == 200
+    assert client.get("/").text.count("no result yet") == 1
+
+
+def test_orders_and_values_in_words(bench: Bench, swept: str):
+    report = bench.sweep(swept)
+    assert Order.parse(None) == Order.parse("nonsense") == Order()
+    assert Order().query("objective") == "?sort=-objective" and Order().query("number") == "?sort=number"
+    assert [Order().aria(key) for key in ("objective", "number")] == ["ascending", "none"]
+    assert len(sorted_trials(report, Order())) == len(report.trials)
+    words = [value_text(value) for value in (None, True, 3, 0.00123456, "svd")]
+    assert words == ["null", "true", "3", "0.00123", "svd"]

@@ -1,0 +1,88 @@
+"""What a run cost, as lines."""
+
+from dashboards.text.costs import lines, perplexity
+from tests.factories.record import made_result
+from tests.factories.specification import made_spec
+from worker.records.result import MemoryBreakdown, PeakMemory
+from worker.spec.run import Workload
+from worker.spec.task import PretrainTask
+
+
+def test_what_does_not_exist_on_the_device_has_no_line() -> None:
+    """A CPU has no allocator peak, no MFU and no energy; its hours are not GPU-hours."""
+    found = dict(lines(made_result(), made_spec()))
+
+    assert found["Optimizer state"] == "6.87 MB"
+    assert found["Device-hours (cpu)"] == "0.0013 in this attempt, 0 productive"
+    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "GPU-hours", "Micro-batch"} & set(found)
+
+
+def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
+    """exp(2.1); a regression has none, and counts samples."""
+    spec = made_spec()
+    assert dict(lines(made_result(), spec))["Perplexity"] == "8.166"
+    assert dict(lines(made_result(), spec))["Speed"] == "6.40 k tokens/s"
+
+    fields = {"task": "regression", "budget": {"steps": 12}}
+    drawn = spec.model_copy(update={"workload": Workload.model_validate(fields)})
+    found = dict(lines(made_result(), drawn))
+    assert "Perplexity" not in found
+    assert found["Speed"] == "6.40 k samples/s"
+    assert "Perplexity" not in dict(lines(made_result().model_copy(update={"final_val_loss": None}), spec))
+    assert perplexity(1e4, PretrainTask()) is None
+
+
+def test_several_processes_are_said() -> None:
+    """A line of its own, and none for one process."""
+    assert "Processes" not in dict(lines(made_result(), made_spec()))
+    found = dict(lines(made_result().model_copy(update={"processes": 2}), made_spec()))
+    assert found["Processes"] == "2, a device and an equal share each"
+
+
+def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
+    """Each under its own name."""
+    plain = made_result()
+    environment = plain.environment.model_copy(
+        update={"device": "cuda", "device_name": "NVIDIA H100 80GB HBM3", "driver": "570.1", "cuda": "13.0"}
+    )
+    memory = MemoryBreakdown(
+        step=2,
+        phase="backward",
+        micro_batch_sequences=2,
+        peak_bytes=15_000_000,
+        parameters_bytes=3_000_000,
+        gradients_bytes=2_000_000,
+        optimizer_state_bytes=6_000_000,
+        activations_bytes=3_500_000,
+        other_bytes=500_000,
+    )
+    result = plain.model_copy(
+        update={
+            "environment": environment,
+            "memory_breakdown": memory,
+            "micro_batch_sequences": 2,
+            "peak_memory": PeakMemory(
+                host_rss_bytes=1, host_rss_before_bytes=1, allocator_bytes=15_100_000, nvml_process_bytes=600_000_000
+            ),
+            "flops_per_second": 4.2e14,
+            "model_flops_utilization": 0.42,
+            "forward_seconds_median": 0.005,
+            "energy_joules": 12_345.6,
+            "nvml_note": "NVML lists no processes.",
+        }
+    )
+
+    found = dict(lines(result, made_spec()))
+
+    assert found["Peak memory (tensors)"] == "15.1 MB"
+    assert found["Recorded peak"] == "15.0 MB in step 2, backward"
+    assert found["Peak made of"] == (
+        "parameters 3.00 MB, gradients 2.00 MB, optimizer state 6.00 MB, activations 3.50 MB, other 500 kB"
+    )
+    assert found["Peak NVML process"] == "600 MB"
+    assert found["Micro-batch"] == "2 of 4 sequences"
+    assert found["Step made of"] == "forward 5.00 ms, optimizer 1.00 ms"
+    assert (found["Model FLOP/s"], found["MFU"], found["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")
+    assert found["GPU-hours"] == "0.0013 in this attempt, 0 productive"
+    assert found["Device"] == "cuda: NVIDIA H100 80GB HBM3, driver 570.1, CUDA 13.0"
+    assert found["NVML"] == "NVML lists no processes."

@@ -1,0 +1,71 @@
+"""Numbers as people read them."""
+
+import math
+
+import pytest
+
+from dashboards.text import formats
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (formats.loss, 2.29214, "2.2921"),
+        (formats.loss, -0.41209, "−0.4121"),
+        (formats.loss, 123456.0, "1.2e+05"),
+        (formats.loss, None, "—"),
+        (formats.loss, math.nan, "—"),
+        (formats.signed, -0.029, "−0.0290"),
+        (formats.signed, 0.0012, "+0.0012"),
+        (formats.signed, 0.0, "±0.0000"),
+        (formats.p_value, 0.0341, "p = 0.034"),
+        (formats.p_value, 0.0002, "p < 0.001"),
+        (formats.p_value, None, ""),
+        (formats.p_value, 0.0496, "p = 0.0496"),
+        (formats.p_value, 0.05, "p = 0.05"),
+        (formats.signed, 0.0000213, "+0.00002"),
+        (formats.signed, -3e-14, "−3e-14"),
+        (formats.size, 6_701_056, "6.70 MB"),
+        (formats.size, 447_488, "447 kB"),
+        (formats.size, 12_461_000_000, "12.5 GB"),
+        (formats.size, 12, "12 B"),
+        (formats.percent, 0.0668, "6.7 %"),
+        (formats.percent, 0.555, "56 %"),
+        (formats.seconds, 0.0112, "11.2 ms"),
+        (formats.seconds, 1.234, "1.23 s"),
+        (formats.duration, 42.4, "42 s"),
+        (formats.duration, 245, "4 min 05 s"),
+        (formats.duration, 3780, "1 h 03 min"),
+        (formats.duration, 187_200, "2 d 4 h"),
+        (formats.hours, 0.0, "0"),
+        (formats.hours, 0.0123, "0.012"),
+        (formats.hours, 13.84, "13.8"),
+        (formats.count, 2880, "2,880"),
+        (formats.compact, 24_630, "24.6 k"),
+        (formats.compact, 512, "512"),
+        (formats.rate, 0.002, "0.002"),
+        (formats.rate, 1000.0, "1000"),
+    ],
+)
+def test_quantity_is_written_as_its_field_writes_it(function, value, text):
+    assert function(value) == text
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "text"),
+    [(0, "just now"), (59, "just now"), (200, "3 min ago"), (7300, "2 h ago"), (90_000, "1 day ago"),
+     (180_000, "2 days ago"), (-5, "just now")],
+)  # fmt: skip
+def test_ago_counts_in_the_largest_unit(elapsed, text):
+    assert formats.ago(1000.0, 1000.0 + elapsed) == text
+
+
+def test_hours_of_a_cpu_are_never_called_gpu_hours():
+    assert formats.device_hours_title("cpu") == "Device-hours (cpu)"
+    assert formats.device_hours_title("NVIDIA H100") == "Device-hours (gpu)"
+    assert formats.device_hours_title(None) == "Device-hours"
+
+
+def test_sentences_get_the_minus_sign_in_their_numbers_and_nowhere_else():
+    assert formats.sentence("(-0.081 to -0.057), n = 3") == "(−0.081 to −0.057), n = 3"
+    assert formats.sentence("gpt2-124m, 1e-05, 5 - 3, 2026-11-22") == "gpt2-124m, 1e-05, 5 - 3, 2026-11-22"

@@ -1,0 +1,144 @@
+"""What pages say about records."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dashboards.palette import style
+from dashboards.text import words
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval, StateCounts
+
+
+def row(name: str, mean: float | None, *, half: float | None = 0.02, state_bytes: int = 100, **fields) -> CandidateRow:
+    """A leaderboard line."""
+    interval = None
+    if mean is not None:
+        low, high = (None, None) if half is None else (mean - half, mean + half)
+        interval = Interval(mean=mean, low=low, high=high, n=1 if half is None else 3)
+    values = {
+        "candidate": name, "optimizer": name, "title": name.title(), "is_baseline": name == "adamw", "best_lr": 0.004,
+        "edge_of_grid": False, "val_loss": interval, "difference": None, "optimizer_state_bytes": state_bytes,
+        "parameter_bytes": 50, "peak_memory_bytes": None, "peak_memory_kind": None, "step_seconds": None,
+        "optimizer_seconds": None, "tokens_per_second": None, "device_hours": 0.1, "verdict": f"Verdict on {name}.",
+        "learning_rates": (), "verdicts": {},
+        "conclusion": Conclusion.BASELINE if name == "adamw" else Conclusion.NOT_COMPARED,
+    }  # fmt: skip
+    return CandidateRow(**values | fields)
+
+
+def comparison(*rows: CandidateRow, complete: bool = True) -> Comparison:
+    """A comparison of those lines, best first."""
+    return Comparison(
+        experiment_id="e", name="e", complete=complete, baseline="Adamw", device="cpu", rows=rows, notes=()
+    )
+
+
+def counts(**by_status: int) -> StateCounts:
+    """State counts by status name."""
+    return StateCounts(
+        total=sum(by_status.values()), by_status={RunStatus(name): number for name, number in by_status.items()}
+    )
+
+
+def test_headline_names_loss_memory_and_verdict_of_the_first():
+    found = words.headline(comparison(row("adapm", 2.3, state_bytes=56), row("adamw", 2.4)))
+    assert found == (
+        "ranks first: validation loss 2.3000 ±\N{NO-BREAK SPACE}0.0200, with 44 % less optimizer state than Adamw. "
+        "Verdict on adapm."
+    )
+
+
+def test_headline_of_an_open_experiment_claims_nothing_but_the_order():
+    found = words.headline(comparison(row("adapm", 2.3), row("adamw", None), complete=False))
+    assert "first so far" in found
+    assert "Verdict" not in found
+
+
+def test_headline_says_when_the_baseline_wins():
+    assert "it is the baseline" in words.headline(comparison(row("adamw", 2.3), row("adapm", 2.4)))
+
+
+def test_headline_of_a_winning_baseline_says_whom_it_may_not_have_beaten():
+    alike = row("adapm", 2.4, conclusion=Conclusion.UNDECIDED)
+    assert words.headline(comparison(row("adamw", 2.3), alike)).endswith("No difference shown to Adapm.")
+
+
+def test_no_result_has_no_headline_and_no_rank():
+    nothing = comparison(row("adamw", None), row("adapm", None))
+    assert words.headline(nothing) == ""
+    leaders = words.leaders(nothing, {name: style(name) for name in ("adamw", "adapm")})
+    assert [leader.rank for leader in leaders] == [None, None]
+    assert [leader.whisker for leader in leaders] == [None, None]
+
+
+def test_whiskers_share_one_scale_and_mark_what_leaves_it():
+    rows = comparison(row("adapm", 2.0, half=0.1), row("adamw", 3.0, half=50.0), row("lion", 2.5, half=None))
+    first, second, third = (
+        leader.whisker for leader in words.leaders(rows, {n: style(n) for n in ("adapm", "adamw", "lion")})
+    )
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first.middle < third.middle < second.middle
+    assert (first.cut_low, first.cut_high) == (False, False)
+    assert (second.cut_low, second.cut_high, second.low, second.high) == (True, True, 0.0, 100.0)
+    assert third.low == third.middle == third.high
+
+
+def test_state_share_is_of_the_baseline():
+    rows = comparison(row("adapm", 2.0, state_bytes=25), row("adamw", 3.0, state_bytes=100))
+    shares = [leader.state_share for leader in words.leaders(rows, {n: style(n) for n in ("adapm", "adamw")})]
+    assert shares == [0.25, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("states", "text"),
+    [
+        ({"queued": 4}, "queued"),
+        ({"queued": 3, "running": 1}, "running"),
+        ({"queued": 3, "succeeded": 1}, "running"),
+        ({"succeeded": 4}, "done"),
+        ({"succeeded": 3, "failed": 1}, "done, with failures"),
+        ({"succeeded": 3, "cancelled": 1}, "cancelled"),
+    ],
+)
+def test_an_experiment_is_known_by_one_word(states, text):
+    assert words.experiment_chip(counts(**states)).text == text
+
+
+@pytest.mark.parametrize("status", RunStatus)
+def test_every_state_has_a_tone(status):
+    assert words.tone(status) in ("good", "live", "wait", "warn", "bad")
+
+
+def test_the_parts_of_a_state_bar_fill_it_exactly():
+    parts = words.state_segments(counts(succeeded=5, running=2, failed=1, queued=4))
+    assert [part.tone for part in parts] == ["good", "bad", "live", "wait"]
+    assert parts[-1].start + parts[-1].width == pytest.approx(100, abs=0.05)
+
+
+def test_a_regression_is_counted_in_samples_and_computes_in_float64():
+    """A precision of fp32 is what its specification says; tokens it has none."""
+    fields = {
+        "name": "risk",
+        "workload": {"task": "regression", "budget": {"steps": 100}},
+        "candidates": [{"optimizer": "sgd", "learning_rates": [0.1]}],
+        "seeds": [1],
+    }
+    record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
+    facts = words.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
+    assert facts[3:] == ("100 samples a run", "1 seed", "float64")
+
+
+def test_only_a_difference_that_is_decided_has_a_colour():
+    coloured = {each: words.told_apart(each) for each in Conclusion}
+    assert (coloured.pop(Conclusion.BETTER), coloured.pop(Conclusion.WORSE)) == ("better", "worse")
+    assert set(coloured.values()) == {""}
+
+
+def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
+    assert words.candidate_title("adapm-mini", "adapm-mini") == "AdaPM-mini"
+    assert words.candidate_title("rank 20 %", "adapm") == "rank 20 %"
+    assert words.candidate_title("gone", "gone") == "gone", "a package that is no longer installed"

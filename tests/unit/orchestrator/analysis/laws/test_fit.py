@@ -1,0 +1,354 @@
+"""Fits over experiments: what each optimizer's law is, what it cannot say, and no NaN wherever runs are missing."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from benchmarks.scaling_fit import World, covered, line
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.laws.fit import FitError, Measured, fit_experiments
+from orchestrator.analysis.laws.records import CandidateFit, FitReport, FormName
+from orchestrator.analysis.laws.targets import Target
+from orchestrator.analysis.profiles import profiles
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import Comparison
+from tests.factories.comparison import Outcome, falling, records
+from tests.factories.stores import comparison_spec, result
+from worker.records.result import Verdict
+from worker.spec.run import Budget, Evaluation, Workload
+
+LawOf = Callable[[str, float, float], float]
+
+
+def measured(
+    sizes: Mapping[int, tuple[int, ...]],
+    law: LawOf,
+    *,
+    noise: float = 0.002,
+    seeds: int = 3,
+    spec: ComparisonSpec | None = None,
+) -> list[Measured]:
+    """One experiment for each model size and token budget; losses follow the law, with noise shared by equal seeds."""
+    random = np.random.default_rng(0)
+    found: list[Measured] = []
+    base = spec or comparison_spec(optimizers=("adamw", "adapm"), seeds=range(seeds))
+    for parameters, budgets in sizes.items():
+        for tokens in budgets:
+            shift = {seed: random.normal(0, noise) for seed in base.seeds}
+            own = random.normal(0, noise / 4, 100)
+
+            def outcome(
+                name: str, _lr: float, seed: int, n: int = parameters, d: int = tokens, s=shift, o=own
+            ) -> Outcome:
+                loss = law(name, n, d) * float(np.exp(s[seed] + o[seed + 50 * (name == "adapm")]))
+                return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
+
+            found.append(records(base, outcome, experiment=f"e{parameters}-{tokens}"))
+    return found
+
+
+SIZES = {10**6: (2 * 10**7,), 10**7: (2 * 10**8,), 10**8: (2 * 10**9,), 10**9: (2 * 10**10,), 3 * 10**9: (6 * 10**10,)}
+GRID = {10**k: (10**8, 10**9, 10**10) for k in (6, 7, 8, 9)}
+
+
+def power(name: str, n: float, _d: float) -> float:
+    """AdaPM falls faster: 0.30 against 0.25."""
+    return float(1.8 + 50 * n ** -(0.30 if name == "adapm" else 0.25))
+
+
+def of(report: FitReport, candidate: str) -> CandidateFit:
+    json.dumps(report.model_dump(mode="json"), allow_nan=False)
+    return next(each for each in report.fits if each.candidate == candidate)
+
+
+def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested() -> None:
+    report = fit_experiments(measured(SIZES, power), predict=[(10**10, None)], draws=300)
+    assert (report.form, report.baseline) == ("n", "adamw")
+    adamw, adapm = of(report, "adamw"), of(report, "adapm")
+    for fit, planted in ((adamw, 0.25), (adapm, 0.30)):
+        alpha = fit.coefficients["alpha"]
+        assert alpha.low is not None and alpha.high is not None
+        assert alpha.low <= planted <= alpha.high
+    (difference,) = adapm.against_baseline
+    assert difference.p_value is not None and difference.p_value < 0.05
+    assert [each.parameters for each in adapm.loss_differences] == list(SIZES)
+    for each in adapm.loss_differences:
+        planted = power("adapm", each.parameters, 0) - power("adamw", each.parameters, 0)
+        assert each.difference.value == pytest.approx(planted, abs=0.02)
+        assert each.difference.low is not None and each.difference.high is not None
+        assert each.difference.low <= planted <= each.difference.high
+    assert adamw.against_baseline == ()
+    (predicted,) = adapm.predictions
+    assert predicted.tokens == 2 * 10**11
+    assert predicted.loss.value == pytest.approx(power("adapm", 1e10, 0), abs=0.02)
+    assert adapm.held_out is not None
+    assert abs(adapm.held_out.error) < 0.05
+    assert "Tokens change with the model: alpha is the exponent of both together." in report.notes
+
+
+def drifting(first: float, last: float) -> LawOf:
+    """AdaPM's loss above AdamW's by `first` nats at the smallest size, and by `last` at the largest."""
+    smallest, largest = min(SIZES), max(SIZES)
+
+    def law(name: str, n: float, _d: float) -> float:
+        share = np.log(n / smallest) / np.log(largest / smallest)
+        return float(1.8 + 50 * n**-0.25 + (name == "adapm") * (first + share * (last - first)))
+
+    return law
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [(0.0, 0.1, "it loses ground"), (0.1, 0.0, "it gains ground"), (0.05, 0.05, "no drift shown")],
+)
+@pytest.mark.parametrize("form", ["n", "n0"])
+def test_drift_with_size_has_the_sign_of_the_losses(first: float, last: float, words: str, form: FormName) -> None:
+    """In nats, whatever the exponents do: a deficit that grows is lost ground in every form."""
+    found = of(fit_experiments(measured(SIZES, drifting(first, last), noise=0.001), form=form, draws=300), "adapm")
+    assert words in found.verdict
+    assert found.drift is not None
+    assert found.drift.change.value == pytest.approx(last - first, abs=0.03)
+
+
+@pytest.mark.parametrize("last", [0.0, 0.006, 0.012, 0.02])
+def test_drift_is_said_where_its_interval_leaves_zero_out_and_nowhere_else(last: float) -> None:
+    found = of(fit_experiments(measured(SIZES, drifting(0.0, last), noise=0.01), draws=200), "adapm")
+    assert found.drift is not None and found.drift.p_value is not None
+    low, high = found.drift.change.low, found.drift.change.high
+    assert low is not None and high is not None
+    leaves_zero_out = low > 0 or high < 0
+    assert leaves_zero_out == (found.drift.p_value < 0.05) == ("no drift shown" not in found.verdict)
+
+
+def test_equal_laws_show_no_drift() -> None:
+    found = of(fit_experiments(measured(SIZES, drifting(0, 0)), draws=300), "adapm")
+    assert "no drift shown" in found.verdict
+    assert all(each.difference.low < 0 < each.difference.high for each in found.loss_differences)  # type: ignore[operator]
+
+
+def test_a_law_of_one_budget_predicts_for_that_budget() -> None:
+    """Not for the largest model's tokens a parameter: the law has no tokens in it, and knows of no other budget."""
+    fixed = dict.fromkeys(SIZES, (10**8,))
+    report = fit_experiments(measured(fixed, power), predict=[(10**10, None), Target(10**10, 10**12)], draws=50)
+    found = of(report, "adapm")
+    assert {each.tokens for each in found.predictions} == {10**8}
+    assert {point.tokens for curve in found.curves for point in curve.points} == {10**8}
+
+
+def test_sizes_times_budgets_give_hoffmanns_form_and_data_efficiency() -> None:
+    """AdaPM's losses are those of AdamW with 1.5 times the data."""
+
+    def law(name: str, n: float, d: float) -> float:
+        return float(1.69 + 406.4 * n**-0.34 + 410.7 * (d * (1.5 if name == "adapm" else 1)) ** -0.28)
+
+    report = fit_experiments(measured(GRID, law, noise=0.0005), draws=200)
+    assert report.form == "nd"
+    ratios = [each.ratio for each in of(report, "adapm").data_efficiency if each.tokens <= 10**9]
+    assert all(ratio is not None for ratio in ratios)
+    assert np.median(np.array(ratios, dtype=float)) == pytest.approx(1.5, rel=0.15)
+
+
+@pytest.mark.parametrize(("count", "sentence"), [(1, "Not fitted: 1 model size;"), (2, "Not fitted: 2 model sizes;")])
+def test_too_few_sizes_are_a_sentence(count: int, sentence: str) -> None:
+    few = dict(list(SIZES.items())[:count])
+    found = of(fit_experiments(measured(few, power), form="n0", draws=50), "adapm")
+    assert found.verdict.startswith(sentence)
+    assert (found.coefficients, found.against_baseline, found.held_out) == ({}, (), None)
+
+
+@pytest.mark.parametrize(
+    ("law", "reason"),
+    [
+        (lambda _name, _n, _d: 2.5, "No law found: the 95 % interval of alpha, "),
+        (lambda _name, n, _d: 0.5 * n**0.05, "No law found: the loss rises with size, alpha = -0.0"),
+    ],
+)
+def test_without_a_law_nothing_is_predicted(law: LawOf, reason: str) -> None:
+    report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=200)
+    for name in ("adamw", "adapm"):
+        found = of(report, name)
+        assert found.verdict.startswith(reason)
+        assert found.verdict.endswith("Nothing is predicted.")
+        assert found.no_law is not None and found.no_law in found.verdict
+        assert (found.predictions, found.curves, found.held_out) == ((), (), None)
+        assert (found.against_baseline, found.loss_differences, found.drift) == ((), (), None)
+
+
+def test_a_law_beside_none_predicts_alone() -> None:
+    """The baseline has none, so there is nothing to hold the other one against."""
+
+    def law(name: str, n: float, _d: float) -> float:
+        return float(3.0 if name == "adamw" else 5 * n**-0.05)
+
+    report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=200)
+    assert of(report, "adamw").predictions == ()
+    found = of(report, "adapm")
+    assert len(found.predictions) == 1
+    assert found.drift is None
+    assert "cannot be held against the baseline's" in found.verdict
+
+
+def test_runs_without_a_trained_model_are_left_out_and_counted() -> None:
+    experiments = measured(SIZES, power)
+    experiment, runs = experiments[0]
+    diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED)
+    runs = tuple(run.model_copy(update={"result": diverged}) if run.seed == 0 else run for run in runs)
+    report = fit_experiments([(experiment, runs), *experiments[1:]], draws=50)
+    left_out = "Runs at the best learning rate that ended without a trained model were left out: AdamW (1), AdaPM (1)."
+    assert left_out in report.notes
+    assert of(report, "adapm").points[0].n == 2
+
+
+def test_runs_that_have_not_ended_are_not_told_as_ended_without_a_model() -> None:
+    experiments = measured(SIZES, power)
+    experiment, runs = experiments[0]
+    waits = {"result": None, "status": RunStatus.QUEUED, "ended_at": None}
+    runs = tuple(run.model_copy(update=waits) if run.candidate == "adapm" else run for run in runs)
+    report = fit_experiments([(experiment, runs), *experiments[1:]], draws=50)
+    assert "Runs at the best learning rate that have not ended are not in it yet: AdaPM (3)." in report.notes
+    assert not [note for note in report.notes if "ended without a trained model" in note]
+
+
+def test_a_law_of_tokens_alone_predicts_no_other_size() -> None:
+    def law(_name: str, _n: float, d: float) -> float:
+        return float(40 * d**-0.12)
+
+    budgets = {10**7: (10**8, 10**9, 10**10)}
+    asked = [Target(10**9, None, "gpt2-40m"), Target(10**7, 10**11)]
+    report = fit_experiments(measured(budgets, law), predict=asked, draws=50)
+    assert report.form == "d0"
+    (predicted,) = of(report, "adapm").predictions
+    assert (predicted.parameters, predicted.tokens) == (10**7, 10**11)
+    assert {point.parameters for curve in of(report, "adapm").curves for point in curve.points} == {10**7}
+    unsaid = "The law has no size in it, so it predicts nothing of other sizes: gpt2-40m."
+    assert unsaid in report.notes
+    sized = fit_experiments(measured(SIZES, power), predict=asked[:1], draws=50)
+    assert len(of(sized, "adapm").predictions) == 1 and unsaid not in sized.notes
+
+
+def test_nothing_at_all_is_a_sentence_too() -> None:
+    experiment, runs = records(comparison_spec(), lambda *_run: None)
+    assert of(fit_experiments([(experiment, runs)], draws=10), "adamw").verdict.startswith("Not fitted: 0 model sizes")
+
+
+def test_experiments_without_a_common_baseline_are_refused() -> None:
+    first = measured({10**6: (10**8,)}, power)
+    second = measured({10**7: (10**8,)}, power, spec=comparison_spec(optimizers=("lion",), seeds=range(3)))
+    with pytest.raises(FitError, match="'adamw' is not a candidate of every experiment; common ones: none"):
+        fit_experiments([*first, *second])
+
+
+def compared(steps: Sequence[int]) -> list[tuple[Workload, Comparison]]:
+    """A finished comparison of each workload, which differ in their steps."""
+    found = []
+    for place, (experiment, runs) in enumerate(measured(SIZES, power)[: len(steps)]):
+        workload = experiment.spec.workload
+        workload = workload.model_copy(update={"budget": Budget(steps=steps[place])})
+        found.append((workload, compare(experiment, runs, {run.id: falling(run) for run in runs})))
+    return found
+
+
+def test_a_profile_scores_the_candidates_over_their_workloads() -> None:
+    """Straight curves from 5.0: AdaPM ends lower everywhere, so it is always the first at AdamW's loss."""
+    workloads = compared((10, 20, 30, 40, 50))
+    report = profiles(workloads)
+    assert [row.candidate for row in report.rows] == ["adapm", "adamw"]
+    assert report.rows[0].score_tokens == 1
+    assert 0 < report.rows[1].score_tokens < 1
+    assert report.rows[1].times[0].tokens is not None
+    assert report.workloads == 5
+    assert "2 workloads: a profile over so few" in profiles(workloads[:2]).notes[0]
+
+
+def test_several_experiments_of_one_workload_count_as_one_in_a_profile() -> None:
+    first, again, other = compared((10, 10, 20))
+    evaluated_otherwise = again[0].model_copy(update={"evaluation": Evaluation(every_steps=7)})
+    alone, three = profiles([first, other]), profiles([first, (evaluated_otherwise, again[1]), other])
+    assert (alone.workloads, three.workloads, len(three.experiments)) == (2, 2, 3)
+    assert [time.experiments for time in three.rows[0].times] == [
+        (first[1].experiment_id, again[1].experiment_id),
+        (other[1].experiment_id,),
+    ]
+    both, second = (
+        {row.candidate: row.time_to_target.tokens or 0.0 for row in each[1].rows if row.time_to_target}
+        for each in (first, again)
+    )
+    for row in three.rows:
+        assert row.times[0].tokens == pytest.approx((both[row.candidate] + second[row.candidate]) / 2)
+        assert row.times[1] in {each.times[1] for each in alone.rows}
+    assert any("2 experiments train one workload and count as one" in note for note in three.notes)
+
+
+def test_an_experiment_that_is_given_twice_counts_once() -> None:
+    experiments = measured(SIZES, power)
+    once, twice = fit_experiments(experiments, draws=50), fit_experiments([*experiments, experiments[0]], draws=50)
+    assert twice == once
+    assert of(twice, "adamw").points[0].n == 3
+
+
+def test_a_loss_that_is_no_cross_entropy_is_refused() -> None:
+    base = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3))
+    regression = Workload.model_validate({"task": {"kind": "regression"}, "budget": {"steps": 10}})
+    experiments = measured(SIZES, power, spec=base.model_copy(update={"workload": regression}))
+    with pytest.raises(FitError, match="measures excess risk, which has no scaling law in nats"):
+        fit_experiments(experiments)
+
+
+def test_the_seeds_of_a_cell_are_no_sizes_of_their_own() -> None:
+    """Two optimizers of one law; each of their cells is 0.5 % off, with all of its five seeds. 40 data sets: intervals
+    hold what was planted in 95 %, equal optimizers drift apart in 5 %, within three standard errors (3.4 % each)."""
+    world = World(name="", form="n0", law={"A": 12.0, "alpha": 0.08}, cells=line(5), seeds=5, shared=0.005)
+    found = covered(world, 40, draws=80)
+    assert found.no_law == 0 and found.compared == 40
+    for name in ("alpha", "A", "predicted loss", "drift"):
+        held, of = found.held[name]
+        assert of == 40
+        assert held >= 40 * (0.95 - 3 * 0.034), name
+    assert found.drifts <= 40 * (0.05 + 3 * 0.034)
+    assert found.other_exponents <= 40 * (0.05 + 3 * 0.034)
+
+
+def test_more_seeds_of_the_same_cells_narrow_no_interval_that_the_cells_make() -> None:
+    """Seeds that say the same thrice over are no more evidence for a law than one."""
+    one, three = (
+        fit_experiments(measured(SIZES, bent, noise=0.0, seeds=seeds), form="n0", draws=200) for seeds in (1, 3)
+    )
+    for name in ("adamw", "adapm"):
+        first, second = (of(report, name).coefficients["alpha"] for report in (one, three))
+        assert (second.low, second.high) == (pytest.approx(first.low), pytest.approx(first.high))
+
+
+def bent(_name: str, n: float, _d: float) -> float:
+    """A power law that every other size is 1 % off."""
+    return float(12 * n**-0.08 * (1 + 0.01 * (list(SIZES).index(int(n)) % 2)))
+
+
+def test_candidates_are_held_against_each_other_on_the_seeds_that_both_have() -> None:
+    """AdaPM's worst seed has no model at one size: AdamW's mean there is over the same seeds as AdaPM's."""
+    experiments = measured(SIZES, drifting(0, 0), noise=0.02)
+    experiment, runs = experiments[-1]
+    worst = max((run for run in runs if run.candidate == "adapm"), key=lambda run: run.result.final_val_loss)  # type: ignore[union-attr, arg-type, return-value]
+    lost = worst.model_copy(update={"result": result(final_val_loss=None, verdict=Verdict.DIVERGED)})
+    kept = tuple(lost if run is worst else run for run in runs)
+    both = tuple(run for run in kept if run.seed != worst.seed)
+    report = fit_experiments([*experiments[:-1], (experiment, kept)], form="n0", draws=100)
+    alike = fit_experiments([*experiments[:-1], (experiment, both)], form="n0", draws=100)
+    assert of(report, "adapm").loss_differences == of(alike, "adapm").loss_differences
+    assert of(report, "adapm").drift == of(alike, "adapm").drift
+    assert [point.n for point in of(report, "adamw").points] == [3] * len(SIZES)
+
+
+def test_data_efficiency_has_the_errors_of_the_candidates_law_too() -> None:
+    """The baseline follows its law to the digit: all that is not known is AdaPM's."""
+
+    def law(name: str, n: float, d: float) -> float:
+        cell = 1 + 0.002 * (-1) ** (round(np.log10(n)) + 2 * round(np.log10(d / 10**8)) // 2)
+        return float((1.69 + 406.4 * n**-0.34 + 410.7 * d**-0.28) * (cell if name == "adapm" else 1))
+
+    found = of(fit_experiments(measured(GRID, law, noise=0.0), draws=200), "adapm").data_efficiency
+    widths = [each.high - each.low for each in found if each.low is not None and each.high is not None]
+    assert len(widths) >= len(found) / 2
+    assert min(widths) > 0.01

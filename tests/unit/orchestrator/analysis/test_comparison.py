@@ -1,0 +1,377 @@
+"""Comparisons: who ranks where, what is claimed, and what is said beside it."""
+
+import json
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.statistics import paired_difference
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.records import CandidateRow, Comparison, Conclusion
+from tests.factories.comparison import Outcome, records
+from tests.factories.stores import comparison_spec, result
+from worker.records.result import Result, Verdict
+
+OPTIMIZERS = ("adamw", "adapm", "adapm-mini")
+
+
+def compared(spec: ComparisonSpec, outcome: Callable[[str, float, int], Outcome]) -> Comparison:
+    """The comparison in which `outcome(candidate, lr, seed)` is how each run ended."""
+    found = compare(*records(spec, outcome))
+    json.dumps(found.model_dump(mode="json"), allow_nan=False)
+    return found
+
+
+def spec(seeds: int = 3, rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)) -> ComparisonSpec:
+    return comparison_spec(optimizers=OPTIMIZERS, learning_rates=rates, seeds=range(seeds))
+
+
+def row(comparison: Comparison, candidate: str) -> CandidateRow:
+    return next(each for each in comparison.rows if each.candidate == candidate)
+
+
+def bowl(lr: float, seed: int) -> float:
+    """A loss that is lowest at lr 2e-3 and differs a little from seed to seed."""
+    return 2.3 + abs(lr - 2e-3) * 100 + 0.001 * seed
+
+
+def test_each_candidate_stands_at_its_best_rate_and_the_best_stands_first() -> None:
+    shift = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.02}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) + shift[name])
+    assert [each.candidate for each in found.rows] == ["adapm", "adamw", "adapm-mini"]
+    assert [each.best_lr for each in found.rows] == [2e-3] * 3
+    assert not any(each.edge_of_grid for each in found.rows)
+    assert found.complete
+    best = found.rows[0]
+    assert best.val_loss is not None
+    assert best.val_loss.n == 3
+    assert best.val_loss.mean == pytest.approx(2.251)
+    assert best.title == "AdaPM"
+    assert best.device_hours == pytest.approx(0.9), "nine runs of six minutes: the whole grid counts"
+
+
+def test_a_difference_is_paired_by_seed() -> None:
+    """Seeds that differ by 1 nat among themselves hide no difference of 0.05 that every pair shows."""
+    found = compared(spec(), lambda name, lr, seed: seed + bowl(lr, 0) - (0.05 + 0.001 * seed) * (name == "adapm"))
+    difference = row(found, "adapm").difference
+    assert difference is not None
+    assert difference.n == 3
+    assert difference.mean == pytest.approx(-0.051)
+    assert difference.p_value is not None
+    assert difference.p_value < 0.001
+    verdict = row(found, "adapm").verdict
+    assert verdict.startswith("Better than AdamW by 0.0510 nats (simultaneous 95 % interval -0.05")
+
+
+def test_a_difference_that_noise_explains_is_not_claimed() -> None:
+    noise = {0: 0.02, 1: -0.03, 2: 0.04}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) - noise[seed] * (name == "adapm"))
+    verdict = row(found, "adapm").verdict
+    assert verdict.startswith(
+        "No difference to AdamW shown: 0.0100 nats below it on average (simultaneous 95 % interval"
+    )
+    assert "n = 3, p = " in verdict
+
+
+def test_intervals_and_p_values_are_for_all_candidates_at_once() -> None:
+    """The same losses beside one candidate and beside two: the p-value doubles, and the interval widens with it."""
+    gain = {"adamw": (0, 0, 0), "adapm": (0.020, 0.028, 0.022), "adapm-mini": (0.01, 0.04, 0.02)}
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return bowl(lr, seed) - gain[name][seed]
+
+    three = compared(spec(), outcome)
+    two = compared(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)), outcome)
+    alone, beside = (row(each, "adapm").difference for each in (two, three))
+    assert alone is not None and alone.p_value is not None and alone.low is not None
+    assert beside is not None and beside.p_value is not None and beside.low is not None
+    assert (alone.comparisons, beside.comparisons) == (1, 2)
+    assert beside.p_value == pytest.approx(2 * alone.p_value)
+    assert beside.low < alone.low
+    note = "The intervals of all 2 differences hold together with 95 %; p-values are corrected alike (Bonferroni)."
+    assert note in three.notes and note not in two.notes
+
+
+def test_a_verdict_does_not_hang_on_what_became_of_others() -> None:
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return bowl(lr, seed) - (0.02 + 0.002 * seed) * (name == "adapm")
+
+    whole = row(compared(spec(), outcome), "adapm")
+    lost = row(
+        compared(spec(), lambda name, *run: diverged() if name == "adapm-mini" else outcome(name, *run)), "adapm"
+    )
+    assert (whole.difference, whole.verdict) == (lost.difference, lost.verdict)
+
+
+# How a run of a random experiment ends: the same loss often, by chance, by little or far, or not with one at all.
+ENDS: st.SearchStrategy[str | float] = st.one_of(
+    st.sampled_from([2.3, 2.3, 2.31, 2.2999, "diverged", "failed", "open"]),
+    st.floats(2.2, 2.4),
+    st.floats(2.3 - 1e-6, 2.3 + 1e-6),
+    st.floats(0.1, 1e6),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(2, 5), st.integers(1, 6), st.booleans())
+def test_verdict_interval_and_p_value_say_the_same(data: st.DataObject, rows: int, seeds: int, unequal: bool) -> None:
+    """As data and as printed, whatever an experiment comes to."""
+    optimizers = ("adamw", "adapm", "adapm-mini", "lion", "muon")[:rows]
+    of = comparison_spec(optimizers=optimizers, learning_rates=(1e-3,), seeds=range(seeds))
+    if unequal:
+        first = of.candidates[0].model_copy(update={"learning_rates": (1e-3, 2e-3)})
+        of = of.model_copy(update={"candidates": (first, *of.candidates[1:]), "unequal_grids": True})
+    shift = {name: data.draw(st.sampled_from([0.0, 0.0, 0.05, -0.05])) for name in optimizers}
+
+    def outcome(name: str, _lr: float, _seed: int) -> Outcome:
+        end = data.draw(ENDS)
+        words: dict[str, Outcome] = {"diverged": diverged(), "failed": RunStatus.FAILED, "open": None}
+        return words[end] if isinstance(end, str) else float(end) + shift[name]
+
+    for each in compared(of, outcome).rows:
+        printed = re.search(r"interval ([-+.\de]+) to ([-+.\de]+), n = \d+, p (<|=) ([.\de-]+)", each.verdict)
+        says = each.verdict.split()[0] if each.verdict.split()[0] in ("Better", "Worse") else None
+        if printed:
+            low, high, _, p_value = printed.groups()
+            leaves_zero_out = float(low) > 0 or float(high) < 0
+            assert leaves_zero_out == (float(p_value) < 0.05) == (says is not None), each.verdict
+        else:
+            assert says is None, each.verdict
+        decided = each.conclusion in (Conclusion.BETTER, Conclusion.WORSE)
+        assert decided == (says is not None)
+        found = each.difference
+        if found is None or found.p_value is None or found.low is None or found.high is None:
+            assert not decided and (found is None or (found.p_value, found.low, found.high) == (None, None, None))
+            continue
+        assert decided == (found.low > 0 or found.high < 0) == (found.p_value < 0.05)
+        assert not decided or (each.conclusion is Conclusion.BETTER) == (found.mean < 0) == (found.high < 0)
+
+
+def test_intervals_hold_together_and_equal_candidates_are_seldom_told_apart() -> None:
+    """1,000 experiments of four candidates that share their baseline's chance: in at least 95 % all intervals hold the
+    truth, and in at most 5 % one of the two equal candidates is called better or worse, within three standard errors
+    (0.021); with normal noise, with heavy tails, and with spreads that differ."""
+    random = np.random.default_rng(3)
+    truth, spreads, experiments = np.array([0.0, 0.01, -0.02, 0.0]), np.array([0.3, 1.0, 1.0, 3.0]), 1000
+    for seeds, tailed in ((2, False), (3, True), (5, False), (10, True)):
+        draw = (lambda shape: random.standard_t(3, shape)) if tailed else random.standard_normal
+        baselines = draw((experiments, seeds))
+        noise = spreads[:, None] * draw((experiments, 4, seeds))
+        wrong = missed = 0
+        for baseline, added in zip(baselines, noise, strict=True):
+            found = [
+                paired_difference((baseline + each + by).tolist(), baseline.tolist(), len(truth))
+                for each, by in zip(added, truth, strict=True)
+            ]
+            bounds = [
+                (each.low, each.high) for each in found if each and each.low is not None and each.high is not None
+            ]
+            assert len(bounds) == len(truth)
+            missed += any(not low <= by <= high for (low, high), by in zip(bounds, truth, strict=True))
+            wrong += any(each is not None and each.decides() for each in (found[0], found[3]))
+        assert missed / experiments <= 0.05 + 0.021, (seeds, tailed)
+        assert wrong / experiments <= 0.05 + 0.021, (seeds, tailed)
+
+
+def test_two_seeds_are_compared_and_said_to_be_few() -> None:
+    found = compared(spec(seeds=2), lambda name, lr, seed: bowl(lr, seed) - (0.01 + 0.02 * seed) * (name == "adapm"))
+    assert row(found, "adapm").verdict.startswith("No difference to AdamW shown")
+    assert "2 seeds: fewer than 3 cannot show small differences." in found.notes
+
+
+def test_one_seed_shows_no_difference() -> None:
+    found = compared(spec(seeds=1), lambda name, lr, seed: bowl(lr, seed) - 1.0 * (name == "adapm"))
+    expected = "No difference shown: 1.0000 nats below AdamW on the one common seed, and one seed proves nothing."
+    assert row(found, "adapm").verdict == expected
+    assert row(found, "adamw").verdict == "The baseline: 2.3000 nats (n = 1) at lr 0.002."
+
+
+def test_equal_losses_are_said_to_be_equal() -> None:
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed))
+    assert row(found, "adapm").verdict == "No difference shown: the same loss on all 3 common seeds."
+
+
+def diverged(loss: float | None = None) -> Result:
+    return result(final_val_loss=loss, verdict=Verdict.DIVERGED)
+
+
+def test_the_mean_over_survivors_does_not_win() -> None:
+    """At 4e-3 two seeds reach 1.0 and one diverges: that rate ranks behind every stable one."""
+
+    def outcome(_name: str, lr: float, seed: int) -> Outcome:
+        if lr == 4e-3:
+            return diverged() if seed == 0 else 1.0
+        return bowl(lr, seed)
+
+    found = compared(spec(), outcome)
+    assert [each.best_lr for each in found.rows] == [2e-3] * 3
+    assert row(found, "adapm").learning_rates[2].diverged == 1
+    assert "AdaPM: 1 run diverged; rates with such a seed rank last." in found.notes
+
+
+def test_a_candidate_that_is_nowhere_stable_ranks_behind_the_stable_ones_and_is_not_compared() -> None:
+    found = compared(
+        spec(), lambda name, lr, seed: (diverged() if seed == 0 else 1.0) if name == "adapm" else bowl(lr, seed)
+    )
+    assert [each.candidate for each in found.rows] == ["adamw", "adapm-mini", "adapm"]
+    last = found.rows[-1]
+    assert last.difference is None
+    assert last.verdict == "No stable learning rate: at the best one, 0.001, 1 of 3 seeds diverged."
+
+
+def test_nobody_is_compared_with_an_unstable_baseline() -> None:
+    found = compared(
+        spec(), lambda name, lr, seed: (diverged(9.0) if seed == 0 else 1.0) if name == "adamw" else bowl(lr, seed)
+    )
+    assert row(found, "adapm").difference is None
+    assert row(found, "adapm").verdict == "Not compared: 1 of 3 seeds diverged for AdamW, the baseline."
+
+
+def test_candidates_without_a_finite_loss_come_last_and_keep_their_sizes() -> None:
+    out_of_memory = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
+    found = compared(
+        spec(),
+        lambda name, lr, seed: bowl(lr, seed) if name == "adapm-mini" else diverged() if seed else out_of_memory,
+    )
+    assert [each.candidate for each in found.rows] == ["adapm-mini", "adamw", "adapm"]
+    last = found.rows[-1]
+    assert (last.best_lr, last.val_loss, last.edge_of_grid) == (None, None, False)
+    assert last.optimizer_state_bytes == 8_000_000
+    assert last.verdict == "No finite validation loss at any learning rate: 6 diverged, 3 ran out of memory."
+    baseline_lost = "Not compared: AdamW, the baseline, has no finite validation loss."
+    assert found.rows[0].verdict == baseline_lost
+
+
+def test_a_best_rate_at_the_edge_of_the_grid_is_flagged() -> None:
+    found = compared(spec(rates=(2e-3, 4e-3, 8e-3)), lambda name, lr, seed: bowl(lr, seed))
+    assert all(each.edge_of_grid for each in found.rows)
+    assert any(note.startswith("Best learning rate at the edge of the grid") for note in found.notes)
+
+
+def test_a_half_finished_comparison_prefers_complete_rates_and_says_that_it_may_change() -> None:
+    """The first seed at 4e-3 looks better, but 2e-3 has all of its seeds."""
+
+    def outcome(_name: str, lr: float, seed: int) -> Outcome:
+        if lr == 4e-3:
+            return 1.0 if seed == 0 else None
+        return bowl(lr, seed)
+
+    found = compared(spec(), outcome)
+    assert not found.complete
+    assert found.rows[0].best_lr == 2e-3
+    assert found.notes[0] == "6 of 27 runs have not ended: everything here may still change."
+
+
+def test_who_ranks_behind_a_higher_mean_for_want_of_seeds_is_named() -> None:
+    """Whoever has all seeds stands first, though another one's mean is lower so far."""
+    lower = {"adamw": 0.0, "adapm": -0.2, "adapm-mini": -0.1}
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return None if name == "adapm" and seed == 2 else bowl(lr, seed) + lower[name]
+
+    found = compared(spec(), outcome)
+    assert [each.candidate for each in found.rows] == ["adapm-mini", "adamw", "adapm"]
+    (note,) = (note for note in found.notes if "lower mean" in note)
+    assert note.startswith("AdaPM has a lower mean than who ranks before it, of fewer seeds")
+    assert not any("lower mean" in note for note in compared(spec(), lambda _, lr, seed: bowl(lr, seed)).notes)
+
+
+def test_nothing_at_all_is_a_table_without_figures() -> None:
+    found = compared(spec(), lambda *_run: None)
+    assert [each.verdict for each in found.rows] == ["No run has ended yet."] * 3
+    assert (found.device, found.complete) == (None, False)
+
+
+def test_failed_and_cancelled_runs_are_told() -> None:
+    states = {0: RunStatus.FAILED, 1: RunStatus.CANCELLED}
+    found = compared(
+        spec(), lambda name, lr, seed: states.get(seed, bowl(lr, seed)) if name == "adapm" else bowl(lr, 0)
+    )
+    assert found.complete
+    assert "3 runs failed and without a result." in found.notes
+    assert "3 runs cancelled and without a result." in found.notes
+    assert "AdaPM and AdamW are paired over 1 common seed only." in found.notes
+
+
+def test_seeds_that_do_not_meet_are_not_compared() -> None:
+    outcome = {"adapm": 0, "adamw": 1, "adapm-mini": 1}
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed) if seed == outcome[name] else RunStatus.FAILED)
+    assert row(found, "adapm").verdict == "Not compared: no seed has a loss both here and for AdamW, the baseline."
+
+
+def test_peak_memory_is_that_of_tensors_on_every_device() -> None:
+    """By the allocator on a GPU, by the recorded steps on a CPU; never what the process takes."""
+    on_gpu = compared(spec(), lambda *_run: result(device="cuda", allocator_bytes=7, peak_bytes=16_000_000))
+    assert {(each.peak_memory_bytes, each.peak_memory_kind) for each in on_gpu.rows} == {(7, "tensors")}
+    assert on_gpu.device == "H200"
+    on_cpu = compared(spec(), lambda name, lr, seed: result(peak_bytes=45_000_000 + seed))
+    assert {(each.peak_memory_bytes, each.peak_memory_kind) for each in on_cpu.rows} == {(45_000_002, "tensors")}
+    mixed = compared(
+        spec(), lambda name, lr, seed: result(device="cuda", allocator_bytes=7) if name == "adapm" else result()
+    )
+    assert mixed.device == "H200, cpu"
+    assert "Measured on several kinds of device: times and memory do not compare." in mixed.notes
+
+
+def test_a_record_without_the_tensors_peak_says_why() -> None:
+    """One of before, and one whose memory ran out before its first step: neither shows the host's memory instead."""
+    lost = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY, steps=0)
+    found = compared(spec(), lambda name, lr, seed: result() if name == "adapm" else lost)
+    assert {each.peak_memory_bytes for each in found.rows} == {None}
+    assert "AdaPM has no peak memory: the tensors' peak was not measured yet in that version." in found.notes
+    assert "AdaPM-mini has no peak memory: no step was recorded." in found.notes
+
+
+def test_a_tiny_model_on_a_cpu_is_no_evidence_for_large_ones_or_gpus() -> None:
+    found = compared(spec(), lambda name, lr, seed: bowl(lr, seed))
+    assert found.device == "cpu"
+    assert "A model of 1.0 M parameters: no evidence for large models." in found.notes
+    assert "Measured on a CPU: device-hours are hours of a CPU run, not GPU-hours." in found.notes
+
+
+def test_unequal_grids_and_labels_are_shown() -> None:
+    base = spec()
+    candidates = (
+        Candidate(optimizer="adamw", learning_rates=(1e-3,)),
+        Candidate(optimizer="adamw", learning_rates=(1e-3, 2e-3), label="AdamW, long grid"),
+    )
+    found = compared(
+        base.model_copy(update={"candidates": candidates, "unequal_grids": True}), lambda name, lr, seed: bowl(lr, seed)
+    )
+    assert [each.title for each in found.rows] == ["AdamW, long grid", "AdamW"]
+    assert "The candidates have grids of different sizes: they are not tuned equally." in found.notes
+    verdict = row(found, "AdamW, long grid").verdict
+    assert verdict.startswith("Not tuned equally: 0.1")
+    assert verdict.endswith("with 2 learning rates against 1; no verdict.")
+
+
+def test_different_data_is_told() -> None:
+    found = compared(
+        spec(), lambda name, lr, seed: result().model_copy(update={"data_hash": name}) if seed else result()
+    )
+    assert "The runs did not read the same data: their losses do not compare." in found.notes
+
+
+def with_micro_batch(sizes: dict[str, int]) -> Comparison:
+    return compared(
+        spec(),
+        lambda name, lr, seed: result(final_val_loss=bowl(lr, seed)).model_copy(
+            update={"micro_batch_sequences": sizes[name]}
+        ),
+    )
+
+
+def test_memory_of_different_micro_batches_is_not_mixed_in_silence() -> None:
+    """Nor that of a smaller one than was asked for; where all took what was asked for, nothing is said."""
+    assert not [note for note in with_micro_batch(dict.fromkeys(OPTIMIZERS, 8)).notes if "micro-batch" in note]
+    mixed = with_micro_batch({"adamw": 4, "adapm": 8, "adapm-mini": 8})
+    (note,) = [note for note in mixed.notes if "micro-batch" in note]
+    assert "AdamW: 4" in note and "AdaPM: 8" in note and "memory and times do not compare" in note
+    (note,) = [note for note in with_micro_batch(dict.fromkeys(OPTIMIZERS, 4)).notes if "micro-batch" in note]
+    assert note == "All runs took micro-batches of 4 instead of 8, for which memory did not suffice."

@@ -1,0 +1,111 @@
+"""Statistics agree with scipy.stats, cover what they claim, and give None instead of NaN."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from orchestrator.analysis.statistics import mean_interval, median, paired_difference
+from orchestrator.records import Difference
+from tests.twins import statistics as reference
+
+losses = st.lists(st.floats(0.5, 10), min_size=2, max_size=12)
+any_float = st.floats() | st.sampled_from([0.0, -0.0, 1e308, -1e308, 5e-324])
+
+
+def spread(values: list[float]) -> float:
+    return float(np.ptp(values))
+
+
+@given(losses)
+def test_the_interval_of_a_mean_is_scipys(values: list[float]) -> None:
+    assume(spread(values) > 1e-6)
+    found = mean_interval(values)
+    assert found is not None
+    assert (found.mean, found.low, found.high) == pytest.approx(reference.mean_interval(values))
+    assert found.n == len(values)
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 10), st.floats(0.5, 10)), min_size=2, max_size=12))
+def test_a_paired_difference_is_scipys(pairs: list[tuple[float, float]]) -> None:
+    values, baseline = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    assume(spread([left - right for left, right in pairs]) > 1e-6)
+    found = paired_difference(values, baseline)
+    assert found is not None
+    assert (found.mean, found.low, found.high, found.p_value) == pytest.approx(
+        reference.paired_difference(values, baseline), abs=1e-9
+    )
+
+
+def test_the_t_interval_covers_the_true_mean_in_95_of_100_samples() -> None:
+    """4,000 samples of three: the share is within four standard errors (0.34 %) of 95 %."""
+    random = np.random.default_rng(0)
+    samples = random.normal(2.3, 0.01, size=(4000, 3))
+    intervals = [mean_interval(sample.tolist()) for sample in samples]
+    covered = [each.low <= 2.3 <= each.high for each in intervals if each and each.low and each.high]
+    assert len(covered) == 4000
+    assert abs(np.mean(covered) - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+def test_the_paired_test_rejects_a_true_null_hypothesis_in_5_of_100_samples() -> None:
+    random = np.random.default_rng(1)
+    seeds = random.normal(2.3, 0.1, size=(4000, 3))
+    noise = random.normal(0, 0.01, size=(4000, 3))
+    found = [paired_difference((seed + each).tolist(), seed.tolist()) for seed, each in zip(seeds, noise, strict=True)]
+    rejected = [each.p_value < 0.05 for each in found if each and each.p_value is not None]
+    assert len(rejected) == 4000
+    assert abs(np.mean(rejected) - 0.05) < 4 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+@pytest.mark.parametrize("values", [[], [math.nan], [1.0, math.inf], [1.0, math.nan, 2.0], [1.7e308, 1.7e308]])
+def test_what_has_no_mean_is_none(values: list[float]) -> None:
+    assert mean_interval(values) is None
+    assert paired_difference(values, [0.0] * len(values)) is None
+
+
+def test_one_value_has_a_mean_and_no_interval() -> None:
+    found = mean_interval([2.5])
+    assert found is not None
+    assert (found.mean, found.low, found.high, found.n, found.half_width()) == (2.5, None, None, 1, None)
+
+
+@pytest.mark.parametrize("values", [[2.0, 2.0], [0.1] * 7, [0.0, 0.0]])
+def test_equal_values_have_no_interval(values: list[float]) -> None:
+    found = mean_interval(values)
+    assert found is not None
+    assert (found.low, found.high) == (None, None)
+
+
+def test_differences_that_are_equal_up_to_rounding_have_no_p_value() -> None:
+    """2.1 - 2.0 and 3.1 - 3.0 differ in the last bits only: that is no evidence of anything."""
+    found = paired_difference([2.1, 3.1, 4.1], [2.0, 3.0, 4.0])
+    assert found is not None
+    assert found.mean == pytest.approx(0.1)
+    assert (found.low, found.high, found.p_value) == (None, None, None)
+
+
+def test_evidence_of_before_is_read_with_the_p_value_that_decided() -> None:
+    kept = {"mean": -0.1, "low": -0.3, "high": 0.1, "n": 3, "p_value": 0.04, "p_value_holm": 0.08}
+    assert Difference.model_validate(kept).p_value == 0.08
+
+
+def test_pairs_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 2 and 1; pair them by seed"):
+        paired_difference([1.0, 2.0], [1.0])
+
+
+@given(st.lists(any_float, max_size=6), st.lists(any_float, max_size=6))
+def test_no_input_gives_nan(values: list[float], others: list[float]) -> None:
+    """Every float, infinite, huge or denormal: the records are valid JSON."""
+    size = min(len(values), len(others))
+    for record in (mean_interval(values), paired_difference(values[:size], others[:size])):
+        if record is not None:
+            json.dumps(record.model_dump(), allow_nan=False)
+
+
+def test_the_median_ignores_what_is_missing() -> None:
+    assert median([3.0, None, 1.0, 2.0]) == 2.0
+    assert median([None]) is None

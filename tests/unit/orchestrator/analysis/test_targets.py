@@ -1,0 +1,106 @@
+"""Time to target, speed-ups, Pareto fronts and profiles agree with their definitions, spelled out slowly."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.analysis.targets import (
+    first_reached,
+    geometric_mean,
+    pareto_front,
+    profile,
+    profile_scores,
+    time_ratios,
+)
+
+numbers = st.floats(0.1, 10)
+points = st.lists(
+    st.one_of(st.none(), st.tuples(st.integers(0, 4).map(float), st.integers(0, 4).map(float))), max_size=7
+)
+times = st.integers(1, 5).flatmap(
+    lambda size: st.dictionaries(
+        st.sampled_from("abcd"), st.lists(st.one_of(st.none(), numbers), min_size=size, max_size=size), min_size=1
+    )
+)
+
+
+def test_a_target_between_two_evaluations_is_reached_between_them() -> None:
+    assert first_reached([0, 10, 20], [5.0, 3.0, 2.0], 2.5) == 15
+    assert first_reached([0, 10, 20], [5.0, 3.0, 2.0], 3.0) == 10
+    assert first_reached([0, 10, 20], [5.0, 3.0, 2.0], 1.9) is None
+    assert first_reached([0, 10, 20], [5.0, math.nan, 2.0], 3.5) == 10
+    assert first_reached([], [], 1.0) is None
+
+
+def test_the_first_time_counts_even_if_the_curve_rises_again() -> None:
+    assert first_reached([0, 1, 2, 3], [4.0, 2.0, 3.0, 1.0], 2.0) == 1
+
+
+@given(st.lists(numbers, min_size=1, max_size=9), numbers)
+def test_a_lower_target_is_never_reached_earlier(losses: list[float], target: float) -> None:
+    steps = list(range(len(losses)))
+    high, low = first_reached(steps, losses, target), first_reached(steps, losses, target * 0.9)
+    assert low is None or (high is not None and high <= low)
+
+
+@given(st.lists(numbers, min_size=2, max_size=8))
+def test_a_speed_up_and_its_inverse_are_inverse(ratios: list[float]) -> None:
+    forward, backward = geometric_mean(ratios), geometric_mean([1 / each for each in ratios])
+    assert forward is not None and backward is not None
+    assert forward.mean * backward.mean == pytest.approx(1)
+    assert forward.mean == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
+    if forward.high is not None and backward.low is not None:
+        assert forward.high * backward.low == pytest.approx(1)
+
+
+@pytest.mark.parametrize("ratios", [[], [0.0, 1.0], [-1.0], [math.nan], [math.inf, 1.0]])
+def test_what_is_no_ratio_has_no_mean(ratios: list[float]) -> None:
+    assert geometric_mean(ratios) is None
+
+
+@given(points)
+def test_the_front_is_what_nobody_dominates(candidates: list[tuple[float, float] | None]) -> None:
+    def dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
+        return one[0] <= other[0] and one[1] <= other[1] and (one[0] < other[0] or one[1] < other[1])
+
+    known = [each for each in candidates if each is not None]
+    expected = tuple(each is not None and not any(dominates(one, each) for one in known) for each in candidates)
+    assert pareto_front(candidates) == expected
+
+
+def test_a_profile_by_hand() -> None:
+    """A is fastest twice, B is 1.5 times as slow on the first workload and never there on the second."""
+    rows: dict[str, list[float | None]] = {"a": [10.0, 7.0], "b": [15.0, None]}
+    assert time_ratios(rows) == {"a": (1.0, 1.0), "b": (1.5, math.inf)}
+    assert profile([1.5, math.inf], 1.4) == 0
+    assert profile([1.5, math.inf], 1.5) == 0.5
+    assert profile_scores(rows) == pytest.approx({"a": 1.0, "b": (4 - 1.5) / 3 / 2})
+
+
+@settings(max_examples=20, deadline=None)
+@given(times)
+def test_scores_are_the_integral_of_the_profile(rows: dict[str, list[float | None]]) -> None:
+    taus = np.linspace(1, 4, 1001)
+    for name, ratios in time_ratios(rows).items():
+        slow = np.mean([profile(ratios, tau) for tau in taus])
+        assert profile_scores(rows)[name] == pytest.approx(slow, abs=5e-3)
+
+
+@given(times, st.floats(0.01, 100))
+def test_scores_do_not_depend_on_the_unit_of_time(rows: dict[str, list[float | None]], unit: float) -> None:
+    other = {name: [None if each is None else each * unit for each in row] for name, row in rows.items()}
+    assert profile_scores(other) == pytest.approx(profile_scores(rows))
+
+
+def test_rows_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"got rows of \[1, 2\]; give None for none"):
+        profile_scores({"a": [1.0], "b": [1.0, 2.0]})
+
+
+def test_no_workload_and_no_time_are_no_errors() -> None:
+    assert profile_scores({"a": []}) == {"a": 0.0}
+    assert profile_scores({"a": [None], "b": [None]}) == {"a": 0.0, "b": 0.0}
+    assert time_ratios({"a": [0.0], "b": [2.0]}) == {"a": (1.0,), "b": (math.inf,)}

@@ -1,0 +1,73 @@
+"""The actor of an attempt, called as Ray would call it, against a service that is not there."""
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from orchestrator.dispatch.attempt_actor import NEVER_STARTED, OUTDATED, AttemptActor
+from orchestrator.dispatch.ray_runner import BLAMELESS
+from worker.meters.clock import DeviceClock
+from worker.reporting import client
+from worker.warm_start import PreparedProcess
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address that nobody listens at; asking it is given up at once, and no GPU is hidden from other tests."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(client.ServiceClient.hello, "__defaults__", (0.0,))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_an_attempt_begins_with_its_hello(nowhere: str, warm: bool) -> None:
+    """In a warm actor as in a cold one; this one is heard by nobody."""
+    actor = AttemptActor()
+    assert actor.last_word() == NEVER_STARTED
+    if warm:
+        actor.prepare(gpus=0)
+    assert actor.execute(nowhere, "run", 1, "token", 0) == "unreachable"
+    assert actor.last_word() == "unreachable"
+
+
+def test_a_warm_actor_with_old_code_begins_nothing(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another attempt follows, which is not held against the run."""
+    actor = AttemptActor()
+    actor.prepare(gpus=0)
+    monkeypatch.setattr(PreparedProcess, "is_outdated", lambda _self: True)
+    assert actor.execute(nowhere, "run", 1, "token", 0) == OUTDATED
+    assert actor.last_word() == OUTDATED
+    assert OUTDATED in BLAMELESS
+
+
+class SlowToImport(ModuleType):
+    """Stands for `worker.attempt`; imports of a name from it take a while."""
+
+    def __init__(self, execute: Callable[..., str]) -> None:
+        super().__init__("worker.attempt")
+        self._execute = execute
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        if name != "execute":
+            raise AttributeError(name)
+        time.sleep(0.05)
+        return self._execute
+
+
+def test_what_a_cold_actor_imports_is_device_time(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in a warm one: the two must not differ in what they measure."""
+    held_seconds: list[float] = []
+
+    def execute(*_: object, clock: DeviceClock) -> str:
+        held_seconds.append(clock.seconds())
+        return "succeeded"
+
+    monkeypatch.setitem(sys.modules, "worker.attempt", SlowToImport(execute))
+    assert AttemptActor().execute(nowhere, "run", 1, "token", 0) == "succeeded"
+    assert held_seconds[0] >= 0.05

@@ -1,0 +1,143 @@
+"""Scaling experiments as specifications: which runs they mean, and every fault in words."""
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from api.records import faults
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec
+from orchestrator.kinds.scaling import ScalingSpec, TokenBudget
+from orchestrator.specs.text import TextForm, parse
+from tests.factories.scaling import scaling_fields, scaling_spec
+
+
+def refused(**changes: Any) -> dict[str, str]:
+    """Pointer → what is allowed, for fields that are refused."""
+    with pytest.raises(ValidationError) as error:
+        TypeAdapter(ExperimentSpec).validate_python(scaling_fields(**changes))
+    return {each.pointer: each.allowed for each in faults(error.value.errors(include_url=False), ExperimentSpec)}
+
+
+def test_sizes_times_budgets_are_cells_with_their_own_steps() -> None:
+    spec = scaling_spec(budgets=[{"tokens": 10_240}, {"tokens_per_parameter": 0.5}])
+    found = [(cell.size.model, cell.parameters, cell.steps) for cell in spec.cells()]
+    assert found == [
+        ("gpt2-nano", 81_216, 40),
+        ("gpt2-nano", 81_216, 159),
+        ("gpt2-micro", 274_640, 40),
+        ("gpt2-micro", 274_640, 536),
+        ("gpt2-tiny", 858_880, 40),
+        ("gpt2-tiny", 858_880, 1678),
+    ]
+
+
+def test_a_cell_is_a_comparison_with_its_sizes_rates_micro_batch_and_warm_up() -> None:
+    spec = scaling_spec(
+        sizes=[
+            {"model": "gpt2-nano", "micro_batch_sequences": 2, "learning_rates": {"adapm": [0.02, 0.01]}},
+            {"model": "gpt2-micro"},
+        ],
+        warmup_share=0.1,
+    )
+    small, large = (spec.comparison(cell) for cell in spec.cells())
+    assert isinstance(small, ComparisonSpec)
+    assert not isinstance(small, ScalingSpec)
+    assert small.candidates[1].learning_rates == (0.02, 0.01)
+    assert large.candidates[1].learning_rates == (0.004, 0.008)
+    assert (small.workload.execution.micro_batch_sequences, large.workload.execution.micro_batch_sequences) == (2, None)
+    assert small.workload.schedule.warmup_steps == 4
+    assert small.name == "a law · gpt2-nano · 10,240 tokens"
+
+
+def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -> None:
+    spec = scaling_spec()
+    runs = planned_runs(spec)
+    assert len(runs) == spec.run_count() == 3 * 2 * 2 * 2
+    assert [run.spec.seed for run in runs] == [1] * 12 + [2] * 12
+    assert [run.spec.workload.model for run in runs[:12:4]] == ["gpt2-nano", "gpt2-micro", "gpt2-tiny"]
+    assert {run.spec.workload.content_hash() for run in runs} == {
+        spec.comparison(cell).workload.content_hash() for cell in spec.cells()
+    }
+
+
+def test_what_the_database_keeps_is_read_back_as_it_was() -> None:
+    spec = scaling_spec(budgets=[{"tokens_per_parameter": 1.5}])
+    assert read_spec(spec.model_dump_json()) == spec
+
+
+def test_an_experiment_without_a_kind_is_a_comparison() -> None:
+    fields = scaling_spec().comparison(scaling_spec().cells()[0]).model_dump(mode="json")
+    del fields["kind"]
+    assert type(TypeAdapter(ExperimentSpec).validate_python(fields)) is ComparisonSpec
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "words"),
+    [
+        ({"kind": "scalin"}, "", "kind must be one of comparison, scaling"),
+        ({"sizes": []}, "/sizes", "must have at least 1 item"),
+        ({"sizes": [{"model": "gpt9"}]}, "/sizes/0/model", "must be one of gpt2-tiny,"),
+        ({"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-nano"}]}, "/sizes/1/model", "is given twice"),
+        (
+            {"sizes": [{"model": "gpt2-nano", "learning_rates": {"lion": [0.1]}}]},
+            "/sizes/0/learning_rates/lion",
+            "no candidate has that name; known: adamw, adapm",
+        ),
+        (
+            {"sizes": [{"model": "gpt2-nano", "learning_rates": {"adamw": [0.1]}}]},
+            "/sizes/0",
+            "cannot be trained for 40 steps: has 1 of the 2 rates",
+        ),
+        (
+            {"sizes": [{"model": "gpt2-nano", "micro_batch_sequences": 64}]},
+            "/sizes/0",
+            "must be at most budget.batch_sequences = 4",
+        ),
+        ({"budgets": [{}]}, "/budgets/0", "must have either tokens or tokens_per_parameter"),
+        ({"budgets": [{"tokens": 1, "tokens_per_parameter": 1}]}, "/budgets/0", "must have either"),
+        ({"budgets": [{"tokens": 10}]}, "/budgets", "is 0 steps of gpt2-tiny; must be 1 to"),
+        ({"budgets": [{"tokens": 10_240}, {"tokens": 10_241}]}, "/budgets", "two budgets are 40 steps of gpt2-tiny"),
+        ({"budgets": [{"tokens": True}]}, "/budgets/0/tokens", "must be a valid integer"),
+        ({"budgets": [{"tokens": "10240"}]}, "/budgets/0/tokens", "must be a valid integer"),
+        ({"budgets": [{"tokens_per_parameter": True}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
+        ({"budgets": [{"tokens_per_parameter": "3"}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
+        ({"warmup_share": 1}, "/warmup_share", "must be less than 1"),
+        ({"unequal_grids": 0}, "/unequal_grids", "must be a valid boolean"),
+        ({"warmup_share": False}, "/warmup_share", "must be a valid number"),
+        ({"warmup_share": "0.1"}, "/warmup_share", "must be a valid number"),
+        ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),
+        ({"tuning": {"at": "smallest-size"}}, "/tuning/transfer", "must be kept or inverse-width: larger sizes need"),
+        ({"tuning": {"transfer": "kept"}}, "/tuning/transfer", "must be null: each size is tuned"),
+        ({"tuning": {"at": "everywhere"}}, "/tuning/at", "must be 'each-size'"),
+        (
+            {"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-tiny", "learning_rates": {"adamw": [0.1, 0.2]}}],
+             "tuning": {"at": "smallest-size", "transfer": "kept"}},
+            "/sizes/1/learning_rates",
+            "must be empty: rates are tuned at gpt2-nano alone",
+        ),
+        ({"baseline": "lion"}, "/baseline", "must be one of adamw, adapm"),
+        ({"workload": None}, "/workload", "must be a JSON object"),
+        ({"workload": {"model": "gpt2-tiny"}}, "/workload/model", "is said by sizes; leave it out here"),
+        ({"workload": {"budget": {"steps": 3}}}, "/workload/budget/steps", "follows from budgets; leave it out here"),
+        ({"workload": {"data": {"sequence_length_tokens": 999}}}, "/workload/data/sequence_length_tokens", "most 256"),
+        ({"workload": {"schedule": {"warmup_steps": 50}}}, "/workload/schedule/warmup_steps", "must be below"),
+        ({"seeds": list(range(256)), "sizes": [{"model": name} for name in ("gpt2-nano", "gpt2-micro", "gpt2-tiny")],
+          "budgets": [{"tokens": 10_240 * (1 + each)} for each in range(7)]}, "/candidates", "at most 10000"),
+    ],
+)  # fmt: skip
+def test_faults_say_where_and_what_is_allowed(changes: dict[str, Any], pointer: str, words: str) -> None:
+    assert words in refused(**changes)[pointer]
+
+
+def test_numbers_may_be_written_as_people_write_them() -> None:
+    """Whole ones for fractions, and round ones with an exponent, in each language."""
+    for text, form in (
+        ("tokens: 1.024e4", TextForm.YAML),
+        ('{"tokens": 10240.0}', TextForm.JSON),
+        ("tokens = 1.024e4", TextForm.TOML),
+    ):
+        assert TokenBudget(**parse(text, "budget", form)).tokens == 10_240
+    assert TokenBudget(**parse("tokens_per_parameter: 20", "budget")).tokens_per_parameter == 20.0
+    assert scaling_spec(warmup_share=0).warmup_share == 0.0

@@ -1,0 +1,163 @@
+"""Sweeps as users write them: what is refused in which words, what the catalog fills in, which trials follow."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from api.records import faults
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec, will_grow
+from orchestrator.kinds.search_spaces import LogUniform, Uniform, contains
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import (
+    Spending,
+    admits_another,
+    grid_points,
+    parameters_of,
+    planned,
+    trial_run,
+    without_defaults,
+)
+from tests.factories.stores import comparison_spec
+from tests.factories.sweep import sweep_fields, sweep_spec
+from worker.schema import canonical_json
+
+
+def told(**changes: Any) -> list[tuple[str, str]]:
+    """The faults of a sweep, as REST tells them."""
+    with pytest.raises(ValidationError) as refusal:
+        read_spec(canonical_json(sweep_fields(**changes)))
+    found = faults(refusal.value.errors(include_url=False), ExperimentSpec)
+    return [(fault.pointer, fault.allowed) for fault in found]
+
+
+def one(optimizer: str = "adamw", **fields: Any) -> dict[str, Any]:
+    return {"candidates": [{"optimizer": optimizer, **fields}]}
+
+
+def test_kinds_are_told_apart_and_a_comparison_needs_none():
+    assert isinstance(read_spec(canonical_json(sweep_fields())), SweepSpec)
+    plain = comparison_spec().model_dump(mode="json")
+    del plain["kind"]
+    assert isinstance(read_spec(canonical_json(plain)), ComparisonSpec)
+    assert [will_grow(spec) for spec in (sweep_spec(), comparison_spec())] == [True, False]
+    assert planned_runs(sweep_spec()) == () and len(planned_runs(comparison_spec())) == 2
+
+
+def test_without_a_space_the_catalogs_rates_are_searched():
+    (candidate,) = sweep_spec(**one()).candidates
+    assert candidate.space == {"lr": LogUniform(low=7.5e-05, high=0.0048, points=7)}
+
+
+def test_the_catalogs_ranges_are_written_out():
+    space = {"rank_ratio": {"kind": "catalog"}, "beta1": {"kind": "catalog"}}
+    (candidate,) = sweep_spec(**one("adapm", space=space)).candidates
+    assert candidate.ranges() == {"beta1": Uniform(low=0.0, high=0.99), "rank_ratio": LogUniform(low=0.005, high=0.5)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "words"),
+    [
+        ({"trials": 0}, "/trials", "greater than or equal to 1"),
+        ({"algorithm": "pbt"}, "/algorithm", "pbt is not offered: it goes on with one trial's weights"),
+        ({"algorithm": "evolution"}, "/algorithm", "must be 'random'"),
+        ({"device_hours": 0.0}, "/device_hours", "greater than or equal to 0.001"),
+        (one(space={}), "/candidates/0/space", "at least 1 item"),
+        (one(space={"lr": {"kind": "uniform", "low": -1, "high": 1}}), "/candidates/0/space/lr", "in (0, 1e+06]"),
+        (
+            one(space={"beta1": {"kind": "uniform", "low": 0.5, "high": 1.5}}),
+            "/candidates/0/space/beta1",
+            "a number in [0, 1)",
+        ),
+        (one(space={"beta3": {"kind": "uniform", "low": 0, "high": 1}}), "/candidates/0/space/beta3", "unknown"),
+        (one(space={"lr": {"kind": "catalog"}}, lr=1e-3), "/candidates/0/space/lr", "held fixed as well"),
+        (one("adapm", space={"clip": {"kind": "choice", "values": [0]}}), "/candidates/0/space/clip", "(0, inf)"),
+        (one("adapm", space={"clip": {"kind": "catalog"}, "inner_iterations": {"kind": "catalog"}}),
+         "/candidates/0/space/inner_iterations", "no range"),
+        (
+            one(space={"warmup_steps": {"kind": "integer", "low": 0, "high": 10}}),
+            "/candidates/0/space/warmup_steps",
+            "below workload.budget.steps = 10",
+        ),
+        ({"early_stopping": {"grace_steps": 10}}, "/early_stopping/grace_steps", "or nothing could be stopped early"),
+        ({"algorithm": "grid", "trials": None}, "/candidates/1/space", "a grid of 25 points, the first"),
+        (one(space={"lr": {"kind": "catalog"}}) | {"algorithm": "grid", "trials": 3}, "/trials", "at least 7"),
+        ({"trials": 501}, "/trials", "makes 1002 trials over all candidates; at most 1000"),
+        ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give a label"),
+        ({"kind": "poll"}, "", "kind must be one of comparison, scaling, sweep"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, words: str):
+    found = told(**changes)
+    assert [place for place, _ in found] == [pointer]
+    assert words in found[0][1]
+
+
+def test_a_grid_that_is_too_large_says_how_large():
+    space = {name: {"kind": "catalog"} for name in ("lr", "rank_ratio", "beta1", "beta2", "solver")}
+    assert told(**one("adapm", space=space), algorithm="grid", trials=None) == [
+        ("/trials", "makes 3500 trials over all candidates; at most 1000 in one sweep")
+    ]
+
+
+def test_a_space_that_excludes_the_defaults_is_noticed():
+    spec = sweep_spec(**one(space={"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}))
+    assert [each.name() for each in without_defaults(spec)] == ["adamw"]
+    assert without_defaults(sweep_spec()) == ()
+
+
+@given(number=st.integers(0, 39), seed=st.integers(0, 2**31 - 1))
+def test_a_trial_is_what_its_run_says(number: int, seed: int):
+    """The hyperparameters are a function of (seed, number), lie in the space, and are found again in the run."""
+    spec = sweep_spec(trials=20, seed=seed)
+    parameters = planned(spec, number)
+    assert parameters == planned(spec, number) and parameters is not None
+    searched = spec.candidate_of(number)
+    assert all(contains(domain, parameters[name]) for name, domain in searched.ranges().items())
+    run = trial_run(spec, number, parameters)
+    assert (run.candidate, run.spec.seed) == (searched.name(), seed)
+    assert parameters_of(searched, run.spec) == parameters
+
+
+def test_the_first_trial_of_each_optimizer_is_the_catalogs_default():
+    spec = sweep_spec()
+    assert [planned(spec, number) for number in (0, 1)] == [{"lr": 6e-4}, {"lr": 6e-4, "rank_ratio": 0.05}]
+
+
+def test_a_grid_is_walked_point_by_point():
+    space = {"lr": {"kind": "choice", "values": [1e-3, 2e-3]}, "warmup_steps": {"kind": "choice", "values": [0, 5]}}
+    spec = sweep_spec(**one(space=space), algorithm="grid", trials=None)
+    assert spec.trial_count() == 4
+    assert [planned(spec, number) for number in range(4)] == list(grid_points(spec.candidates[0]))
+    assert planned(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
+    warmed = trial_run(spec, 3, {"lr": 2e-3, "warmup_steps": 5})
+    assert warmed.spec.workload.schedule.warmup_steps == 5
+
+
+def test_the_memory_cap_of_the_objective_is_the_trials_own():
+    spec = sweep_spec(objective={"memory_cap_gib": 0.5})
+    assert trial_run(spec, 0, {"lr": 1e-3}).spec.workload.execution.memory_cap_gib == 0.5
+
+
+def spent(*, seconds: float, ended: int, ended_seconds: float, live: int) -> Spending:
+    return Spending(device_seconds=seconds, ended=ended, ended_seconds=ended_seconds, live=live)
+
+
+@pytest.mark.parametrize(
+    ("so_far", "admitted"),
+    [
+        (spent(seconds=0, ended=0, ended_seconds=0, live=0), True),
+        (spent(seconds=3599, ended=0, ended_seconds=0, live=2), True),
+        (spent(seconds=3600, ended=0, ended_seconds=0, live=2), False),
+        (spent(seconds=1000, ended=2, ended_seconds=1000, live=0), True),
+        (spent(seconds=3000, ended=3, ended_seconds=3000, live=0), False),
+        # Two that have just begun will cost 1000 s each.
+        (spent(seconds=1010, ended=1, ended_seconds=1000, live=2), False),
+    ],
+)
+def test_no_trial_is_begun_that_would_not_fit_into_the_budget(so_far: Spending, admitted: bool):
+    assert admits_another(sweep_spec(device_hours=1.0), so_far) is admitted
+    assert admits_another(sweep_spec(), so_far)

@@ -1,0 +1,120 @@
+"""Tuning: which rate wins, how a grid grows, and which runs phase 2 has; every candidate's course ends."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning, expand
+from orchestrator.kinds.tuning import Standing, Trial, beyond_edge, follow_up, standing, winner
+from tests.factories.stores import comparison_spec
+from worker.records.result import Verdict
+
+GRID = (1e-3, 2e-3, 4e-3)
+
+
+def spec(extend_grid: int = 0, seeds: tuple[int, ...] = (0,)) -> ComparisonSpec:
+    return comparison_spec(learning_rates=GRID, seeds=(1, 2, 3), tuning=Tuning(seeds=seeds, extend_grid=extend_grid))
+
+
+def ended(lr: float, loss: float | None, seed: int = 0, verdict: Verdict | None = Verdict.CONVERGED) -> Trial:
+    return Trial(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss)
+
+
+def follow(of: ComparisonSpec, *trials: Trial) -> tuple[tuple[float, int], ...]:
+    return follow_up(of, of.candidates[0], trials)
+
+
+def test_the_lowest_mean_wins_and_the_winner_runs_every_seed() -> None:
+    trials = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, 2.4)]
+    assert follow(spec(), *trials) == ((2e-3, 1), (2e-3, 2), (2e-3, 3))
+
+
+def test_nothing_follows_before_every_run_of_the_candidate_has_ended() -> None:
+    waiting = Trial(lr=4e-3, seed=0, ended=False, verdict=None, loss=None)
+    assert follow(spec(), ended(1e-3, 2.5), ended(2e-3, 2.3), waiting) == ()
+
+
+def test_phase_two_is_submitted_once() -> None:
+    trials = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, 2.4)]
+    second = [Trial(lr=lr, seed=seed, ended=False, verdict=None, loss=None) for lr, seed in follow(spec(), *trials)]
+    assert follow(spec(), *trials, *second) == ()
+
+
+def test_a_rate_that_diverged_on_one_tuning_seed_does_not_win() -> None:
+    of = spec(seeds=(0, 9))
+    steady = [ended(lr, 2.5, seed) for lr in (1e-3, 2e-3) for seed in (0, 9)]
+    shaky = [ended(4e-3, 1.0), ended(4e-3, None, 9, Verdict.DIVERGED)]
+    assert standing(shaky) is Standing.UNSTABLE
+    assert winner([*steady, *shaky]) == 1e-3
+    assert follow(of, *steady, *shaky)[0][0] == 1e-3
+
+
+def test_without_any_loss_nothing_follows() -> None:
+    trials = [ended(lr, None, verdict=Verdict.DIVERGED) for lr in GRID]
+    assert follow(spec(extend_grid=2), *trials) == ()
+
+
+def test_a_grid_grows_at_the_edge_of_the_optimum_until_it_is_interior() -> None:
+    of = spec(extend_grid=2)
+    trials = [ended(1e-3, 2.5), ended(2e-3, 2.4), ended(4e-3, 2.3)]
+    assert follow(of, *trials) == ((8e-3, 0),)
+    assert follow(of, *trials, ended(8e-3, 2.6)) == ((4e-3, 1), (4e-3, 2), (4e-3, 3))
+    assert follow(of, *trials, ended(8e-3, 2.2)) == ((16e-3, 0),)
+    assert follow(of, *trials, ended(8e-3, 2.2), ended(16e-3, 2.1))[0] == (16e-3, 1), "two were allowed"
+
+
+@pytest.mark.parametrize(
+    ("grid", "best", "expected"),
+    [
+        ((1e-3, 3e-3), 3e-3, 9e-3),
+        ((1e-3, 3e-3), 1e-3, 3.33333333333e-4),
+        ((1e-3, 2e-3, 8e-3), 8e-3, 3.2e-2),
+        ((1e-3, 2e-3, 8e-3), 2e-3, None),
+        ((1e-3,), 1e-3, None),
+        ((1e5, 1e6), 1e6, None),
+    ],
+)
+def test_the_next_rate_keeps_the_grids_factor_and_the_bounds(
+    grid: tuple[float, ...], best: float, expected: float | None
+) -> None:
+    assert beyond_edge(grid, best) == expected
+
+
+@given(st.integers(0, 4), st.lists(st.one_of(st.none(), st.floats(1, 9)), min_size=7, max_size=7), st.integers(1, 2))
+def test_every_course_ends_within_its_budget(extend: int, losses: list[float | None], tuning_seeds: int) -> None:
+    """Whatever the losses are, the runs stay within `run_count()`."""
+    of = spec(extend, tuple(range(100, 100 + tuning_seeds)))
+    pending = [(run.spec.optimizer.lr, run.spec.seed) for run in expand(of)]
+    trials: list[Trial] = []
+    while pending:
+        for lr, seed in pending:
+            loss = losses[len(trials) % len(losses)]
+            trials.append(ended(lr, loss, seed, Verdict.CONVERGED if loss is not None else Verdict.DIVERGED))
+        pending = list(follow(of, *trials))
+    assert len(trials) <= of.run_count()
+    assert len({(each.lr, each.seed) for each in trials}) == len(trials)
+
+
+def refused(**changes: object) -> str:
+    fields = comparison_spec(learning_rates=GRID, seeds=(1, 2)).model_dump() | changes
+    with pytest.raises(ValidationError) as caught:
+        ComparisonSpec.model_validate(fields)
+    return str(caught.value)
+
+
+def test_seeds_that_chose_a_rate_cannot_judge_it() -> None:
+    assert "must share no seed with seeds, which has 1 too" in refused(tuning={"seeds": [0, 1]})
+
+
+def test_a_grid_of_one_rate_cannot_be_extended() -> None:
+    one = [Candidate(optimizer="adamw", learning_rates=(1e-3,)).model_dump()]
+    assert "needs two rates for a factor" in refused(candidates=one, tuning={"extend_grid": 1})
+
+
+def test_unequal_trial_budgets_are_refused_unless_they_are_asked_for() -> None:
+    two = [{"optimizer": "adamw", "learning_rates": [1e-3]}, {"optimizer": "adapm", "learning_rates": [1e-3, 2e-3]}]
+    expected = "has 1 of the 2 rates that others get; give all the same, or set unequal_grids"
+    assert expected in refused(candidates=two)
+    fields = comparison_spec().model_dump() | {"candidates": two, "unequal_grids": True}
+    assert ComparisonSpec.model_validate(fields).unequal_grids

@@ -1,0 +1,51 @@
+"""A footprint that could not be counted is told, and tried again after a while."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from orchestrator.specs import footprints as module
+from orchestrator.specs.footprints import Footprints, Question
+from worker.footprint.process import Answer, Asked
+from worker.records.footprint import Footprint
+
+QUESTION = Question(model="gpt2-tiny")
+COUNTED = Footprint(
+    model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(), baseline_bytes=8, notes=()
+)
+
+
+def until_idle(footprints: Footprints) -> None:
+    deadline = time.monotonic() + 60
+    while footprints._asked:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("fault", [subprocess.SubprocessError("killed"), Answer(fault="killed")])
+def test_a_failed_count_is_told_and_tried_again(
+    fault: Exception | Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    answers = iter([fault, Answer(footprint=COUNTED)])
+
+    def counted(questions: Sequence[Asked]) -> list[Answer]:
+        assert questions == [Asked(model="gpt2-tiny")]
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return [answer]
+
+    monkeypatch.setattr(module, "counted", counted)
+    footprints = Footprints(tmp_path)
+    for _ in range(2):  # the second time is too soon
+        assert footprints.ask(QUESTION) is None
+        until_idle(footprints)
+        assert footprints.failure(QUESTION) == "The count for gpt2-tiny came to nothing: killed"
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    assert footprints.ask(QUESTION) is None
+    until_idle(footprints)
+    assert footprints.failure(QUESTION) is None
+    assert footprints.ask(QUESTION) == COUNTED

@@ -1,0 +1,131 @@
+"""What a specification would mean, before it is submitted."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.specs.footprints import Footprints, Question
+from orchestrator.specs.preview import preview
+from orchestrator.specs.text import parse
+from tests.integration.api_service import comparison_fields
+from worker.records.footprint import Footprint, OptimizerFootprint
+
+
+@pytest.fixture
+def footprints(tmp_path) -> Footprints:
+    return Footprints(tmp_path)
+
+
+def look(fields, footprints, measured=()):
+    return preview(fields, missing=lambda spec: [], measured=lambda model: measured, footprints=footprints)
+
+
+def test_runs_steps_and_tokens_are_counted(footprints):
+    found = look(comparison_fields(), footprints)
+    assert found.accepted()
+    assert (found.runs, found.steps, found.tokens) == (4, 40, 40 * 2 * 128)
+    assert found.cost is None
+    assert found.memory == ()
+
+
+@pytest.mark.parametrize("fields", [None, [], "text", {}, {"name": 3}])
+def test_anything_else_has_faults_and_nothing_more(footprints, fields):
+    found = look(fields, footprints)
+    assert not found.accepted()
+    assert found.faults
+    assert found.runs is None
+
+
+def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypatch):
+    asked: list[object] = []
+
+    def known(question):
+        asked.append(question)
+        kept = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=7)
+        return Footprint(
+            model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,),
+            baseline_bytes=None, notes=(),
+        )  # fmt: skip
+
+    monkeypatch.setattr(footprints, "known", known)
+    candidates = [
+        {"optimizer": "adapm", "learning_rates": [0.1], "options": {"rank_ratio": 0.1, "weight_decay": 0.0}},
+        {"optimizer": "adapm", "learning_rates": [0.1], "options": {"rank_ratio": 0.123}, "label": "odd rank"},
+        {"optimizer": "adapm", "learning_rates": [0.1], "options": {"solver": "svd"}, "label": "other solver"},
+    ]
+    found = look(comparison_fields(candidates=candidates), footprints)
+    assert asked == [Question(model="gpt2-tiny", rank_ratio=0.1)]
+    assert [(one.candidate, one.state_bytes, one.total_bytes) for one in found.memory] == [("adapm", 7, 15)]
+
+
+def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkeypatch):
+    asked: list[object] = []
+    monkeypatch.setattr(footprints, "known", asked.append)
+    candidates = [{"optimizer": "adapm", "learning_rates": [0.1], "rules": ["*=full"]}]
+    assert look(comparison_fields(candidates=candidates), footprints).memory == ()
+    assert asked == []
+
+
+def test_a_sweeps_own_rules_do_so_too(footprints, monkeypatch):
+    asked: list[object] = []
+    monkeypatch.setattr(footprints, "known", asked.append)
+    sweep = example("example-sweep.yaml")
+    ruled = [{**each, "rules": ["*=full"]} for each in sweep["candidates"] if each["optimizer"] == "adapm"]
+    assert ruled
+    assert look({**sweep, "candidates": ruled, "baseline": None}, footprints).memory == ()
+    assert asked == []
+
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+def example(name):
+    return parse((DOCS / name).read_text(), name)
+
+
+def test_a_scaling_experiment_counts_the_runs_of_all_of_its_cells(footprints):
+    found = look(example("example-scaling.yaml"), footprints)
+    assert (found.kind, found.runs, found.growing) == ("scaling", 22, True)
+    assert found.models == ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
+    assert found.steps == 22 * 586  # 300,000 tokens in steps of 8 × 64
+    assert found.tokens == found.steps * 8 * 64
+
+
+def test_a_sweep_counts_trials_and_what_it_may_take_at_the_most(footprints):
+    found = look(example("example-sweep.yaml"), footprints)
+    assert (found.kind, found.runs, found.growing) == ("sweep", 16, True)
+    assert (found.steps, found.device_hours_budget) == (16 * 200, 0.5)
+
+
+def test_a_kind_that_there_is_not_is_a_fault_that_names_those_that_are(footprints):
+    (fault,) = look({"kind": "survey"}, footprints).faults
+    assert fault.allowed == "kind must be one of comparison, scaling, sweep"
+
+
+def test_faults_inside_a_kind_are_placed_in_what_was_sent(footprints):
+    fields = example("example-sweep.yaml") | {"trials": 0}
+    assert [fault.pointer for fault in look(fields, footprints).faults] == ["/trials"]
+
+
+def test_the_specification_of_one_run_is_sent_where_it_belongs(footprints):
+    (fault,) = look(example("example-sft.yaml"), footprints).faults
+    assert "adapm-bench run" in fault.allowed
+
+
+def test_samples_are_not_called_tokens(footprints):
+    run = example("example-regression.yaml")
+    candidate = {"optimizer": "asgd", "learning_rates": [0.1]}
+    fields = {"name": "theory", "workload": run["workload"], "candidates": [candidate], "seeds": [1, 2]}
+    found = look(fields, footprints)
+    assert (found.models, found.tokens, found.batch_unit) == (("linear",), 8_000, "samples")
+
+
+def test_memory_is_unknown_where_a_sweep_looks_for_what_it_depends_on(footprints, monkeypatch):
+    kept = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
+    answer = Footprint(
+        model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,), baseline_bytes=None,
+        notes=(),
+    )  # fmt: skip
+    monkeypatch.setattr(footprints, "known", lambda question: answer)
+    found = look(example("example-sweep.yaml"), footprints)
+    assert [(one.candidate, one.model, one.total_bytes) for one in found.memory] == [("adamw", "gpt2-tiny", 15)]

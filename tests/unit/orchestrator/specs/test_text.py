@@ -1,0 +1,101 @@
+"""A shortened specification of any kind, task and option reads back to an equal one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.kinds.kind import spec_of
+from orchestrator.specs.text import brief, parse, written
+from tests.browser.playing import DEMO
+
+DOCS = Path(__file__).parents[4] / "docs"
+EXPERIMENTS = ("example.yaml", "example-scaling.yaml", "example-sweep.yaml")
+RUNS = ("example-run.yaml", "example-sft.yaml", "example-rlhf.yaml", "example-regression.yaml")
+
+
+def fields_in(name: str) -> dict[str, Any]:
+    return parse((DOCS / name).read_text(), name)
+
+
+def as_experiment(run: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A comparison, or a sweep, of what the specification of one run trains."""
+    optimizer = run["optimizer"]
+    fixed = {"optimizer": optimizer["name"], "options": optimizer.get("options", {})}
+    if kind == "sweep":
+        return {"kind": kind, "name": "swept", "workload": run["workload"], "candidates": [fixed], "trials": 3}
+    candidate = fixed | {"learning_rates": [optimizer["lr"]]}
+    return {"kind": kind, "name": "one", "workload": run["workload"], "candidates": [candidate], "seeds": [run["seed"]]}
+
+
+def through_yaml(spec: Any) -> Any:
+    return spec_of(parse(written(brief(spec)), "the text"))
+
+
+def test_the_examples_of_every_kind_come_back_equal():
+    for name in EXPERIMENTS:
+        spec = spec_of(fields_in(name))
+        assert through_yaml(spec) == spec
+        assert brief(spec)["kind"] == spec.kind
+
+
+@pytest.mark.parametrize("kind", ["comparison", "sweep"])
+@pytest.mark.parametrize("name", RUNS)
+def test_every_task_comes_back_equal(name: str, kind: str):
+    spec = spec_of(as_experiment(fields_in(name), kind))
+    assert through_yaml(spec) == spec
+    assert through_yaml(spec).workload.task.kind == spec.workload.task.kind
+
+
+def test_what_holds_anyway_is_left_out():
+    workload = brief(spec_of(as_experiment(fields_in("example-regression.yaml"), "comparison")))["workload"]
+    assert workload == {
+        "task": {"kind": "regression", "b": 1.2},
+        "model": "linear",
+        "budget": {"steps": 4000},
+    }
+    assert brief(DEMO).keys() == {"kind", "name", "workload", "candidates", "seeds", "baseline"}
+
+
+def test_a_value_that_is_usual_elsewhere_stays_where_its_task_has_another():
+    """Gradients are clipped at 1 by default, but not in a regression."""
+    fields = as_experiment(fields_in("example-regression.yaml"), "comparison")
+    fields["workload"]["clip_grad_norm"] = 1.0
+    assert brief(spec_of(fields))["workload"]["clip_grad_norm"] == 1.0
+
+
+def test_a_scaling_experiment_leaves_model_and_steps_to_its_sizes():
+    workload = brief(spec_of(fields_in("example-scaling.yaml")))["workload"]
+    assert "model" not in workload
+    assert "steps" not in workload.get("budget", {})
+
+
+WORKLOADS = st.fixed_dictionaries(
+    {},
+    optional={
+        "clip_grad_norm": st.sampled_from([None, 1.0, 0.5]),
+        "evaluation": st.fixed_dictionaries({"every_steps": st.sampled_from([10, 100]), "sequences": st.just(64)}),
+        "schedule": st.fixed_dictionaries({"final_lr_ratio": st.sampled_from([0.0, 0.1]), "shape": st.just("cosine")}),
+        "execution": st.fixed_dictionaries({"micro_batch_sequences": st.sampled_from([None, 1, "auto"])}),
+    },
+)
+WHOLE = st.fixed_dictionaries(
+    {},
+    optional={
+        "priority": st.sampled_from([-3, 0, 5]),
+        "max_run_seconds": st.sampled_from([None, 60.0]),
+        "resources": st.fixed_dictionaries({"cpus": st.sampled_from([1, 2])}),
+    },
+)
+
+
+@given(name=st.sampled_from(EXPERIMENTS + RUNS), workload=WORKLOADS, whole=WHOLE, sweep=st.booleans())
+def test_any_values_come_back_equal(name: str, workload: dict[str, Any], whole: dict[str, Any], sweep: bool):
+    fields = fields_in(name)
+    if name in RUNS:
+        fields = as_experiment(fields, "sweep" if sweep else "comparison")
+    spec = spec_of(fields | whole | {"workload": fields["workload"] | workload})
+    assert through_yaml(spec) == spec
+    assert through_yaml(spec).content_hash() == spec.content_hash()

@@ -1,0 +1,150 @@
+"""What a sweep found: only whole trials rank, edges and missing defaults are said, importance finds what is planted."""
+
+import math
+from random import Random
+
+import pytest
+
+from optim.catalog.records import Scalar
+from orchestrator.errors import ConflictError
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.search_spaces import draw
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import trial_run
+from orchestrator.records import RunRecord
+from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
+from orchestrator.sweeps.report import best_so_far, comparison_of_the_best, outline, report
+from tests.factories.stores import comparison_spec, result
+from tests.factories.sweep import RATES, sweep_record, sweep_spec
+from worker.records.result import Result, Verdict
+
+EARLY = result(final_val_loss=None, verdict=Verdict.STOPPED_EARLY, steps=4)
+DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2)
+
+
+def run(spec: SweepSpec, number: int, parameters: dict[str, Scalar], outcome: Result | None) -> RunRecord:
+    planned = trial_run(spec, number, parameters)
+    return RunRecord(
+        id=f"s0-{number:04d}",
+        experiment_id="s0",
+        position=number,
+        candidate=planned.candidate,
+        optimizer=planned.spec.optimizer.name,
+        lr=planned.spec.optimizer.lr,
+        seed=spec.seed,
+        model="gpt2-tiny",
+        status=RunStatus.SUCCEEDED if outcome else RunStatus.RUNNING,
+        reason=None,
+        attempt=1,
+        step=4,
+        steps_total=10,
+        created_at=0.0,
+        started_at=1.0,
+        ended_at=2.0 if outcome else None,
+        device_seconds=36.0,
+        last_val_loss=3.5,
+        spec=planned.spec,
+        result=outcome,
+    )
+
+
+ONE = sweep_spec(candidates=[{"optimizer": "adamw", "space": {"lr": RATES}}], trials=4)
+
+
+def four(*outcomes: Result | None) -> tuple[RunRecord, ...]:
+    rates = (6e-4, 1e-2, 2e-3, 9.9e-2)
+    return tuple(run(ONE, number, {"lr": rates[number]}, outcome) for number, outcome in enumerate(outcomes))
+
+
+def test_only_trials_that_ran_their_budget_and_learned_rank():
+    """The one stopped early has the lowest loss so far, and is not the best."""
+    found = report(sweep_record(ONE, 4), four(result(final_val_loss=2.6), EARLY, result(final_val_loss=2.4), DIVERGED))
+    (finding,) = found.findings
+    assert finding.best == found.trials[2] == found.best()
+    assert [trial.objective for trial in found.trials] == [2.6, None, 2.4, None]
+    assert best_so_far(found.trials) == (2.6, 2.6, 2.4, 2.4)
+    assert (finding.converged, finding.stopped_early, finding.diverged) == (2, 1, 1)
+    assert found.device_hours == pytest.approx(4 * 36 / 3600)
+    assert found.device == "cpu"
+    assert any("1 of 4 trials were stopped early" in note for note in found.notes)
+
+
+def test_a_best_value_at_the_end_of_its_range_is_said():
+    found = report(sweep_record(ONE, 4), four(EARLY, EARLY, EARLY, result(final_val_loss=2.4)))
+    assert found.findings[0].at_edge == ("lr",)
+    assert "AdamW: the best lr lies at an end of its range, a better one may lie outside." in found.notes
+
+
+def test_a_space_without_the_defaults_is_said():
+    spec = sweep_spec(
+        candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}}]
+    )
+    notes = report(sweep_record(spec, 0, done=False), ()).notes
+    assert "The space of adamw excludes the defaults (lr 0.0006): nothing says how much was gained." in notes
+
+
+def test_a_sweep_that_its_budget_ended_says_so():
+    spec = ONE.model_copy(update={"device_hours": 0.02})
+    found = report(sweep_record(spec, 2), four(result(), result())[:2])
+    assert found.notes[0] == (
+        "The sweep ended after 2 of 4 trials: one more would not have fitted into its 0.02 device-hours."
+    )
+
+
+def test_nothing_to_choose_from_is_a_sentence():
+    found = report(sweep_record(ONE, 4), four(DIVERGED, DIVERGED, EARLY, DIVERGED))
+    assert found.best() is None
+    assert "No trial ran its whole budget and learned: there is nothing to choose from." in found.notes
+    with pytest.raises(ConflictError, match="no trial of AdamW in sweep s0 has run its budget"):
+        comparison_of_the_best(found, ONE, 3)
+
+
+def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameters():
+    space = {"lr": RATES, "rank_ratio": {"kind": "catalog"}, "warmup_steps": {"kind": "integer", "low": 0, "high": 5}}
+    candidates = [{"optimizer": "adamw", "space": {"lr": RATES}}, {"optimizer": "adapm", "space": space}]
+    spec = sweep_spec(candidates=candidates, seed=2**31 - 2, objective={"memory_cap_gib": 2.0})
+    runs = (
+        run(spec, 0, {"lr": 1e-3}, result(final_val_loss=2.5)),
+        run(spec, 1, {"lr": 2e-3, "rank_ratio": 0.1, "warmup_steps": 3}, result(final_val_loss=2.4)),
+    )
+    found = report(sweep_record(spec, 2), runs)
+    assert [finding.candidate for finding in found.findings] == ["adapm", "adamw"]
+    made = comparison_of_the_best(found, spec, 3)
+    assert [(each.optimizer, each.learning_rates, each.options, each.warmup_steps) for each in made.candidates] == [
+        ("adamw", (1e-3,), {}, None),
+        ("adapm", (2e-3,), {"rank_ratio": 0.1}, 3),
+    ]
+    assert made.seeds == (2**31 - 1, 0, 1) and spec.seed not in made.seeds
+    assert made.workload.execution.memory_cap_gib == 2.0
+
+
+def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():
+    record = sweep_record(ONE, 4)
+    shown = outline(record, report(record, four(result(final_val_loss=2.6), EARLY, EARLY, EARLY)))
+    (row,) = shown.rows
+    assert (row.candidate, row.best_lr, row.difference) == ("adamw", 6e-4, None)
+    assert row.val_loss is not None and (row.val_loss.mean, row.val_loss.n, row.val_loss.low) == (2.6, 1, None)
+
+
+def test_a_comparison_is_no_sweep():
+    record = sweep_record(ONE, 0).model_copy(update={"spec": comparison_spec(), "kind": "comparison"})
+    with pytest.raises(ConflictError, match="is a comparison and no sweep"):
+        report(record, ())
+
+
+def test_importance_finds_the_hyperparameter_that_was_planted():
+    """The loss depends on the learning rate alone."""
+    space = {"lr": RATES, "weight_decay": {"kind": "catalog"}, "beta1": {"kind": "catalog"}}
+    (searched,) = sweep_spec(candidates=[{"optimizer": "adamw", "space": space}]).candidates
+    random = Random(7)
+    drawn = [{name: draw(domain, random) for name, domain in searched.ranges().items()} for _ in range(80)]
+    trials = [(each, (math.log(float(each["lr"] or 0)) - math.log(1e-2)) ** 2) for each in drawn]
+    found = importances(searched, trials)
+    assert set(found) == set(space) and sum(found.values()) == pytest.approx(1.0)
+    assert next(iter(found)) == "lr" and found["lr"] > 0.6
+
+
+def test_few_trials_or_equal_losses_have_no_importance():
+    (searched,) = ONE.candidates
+    same = [({"lr": 1e-3 * (1 + number)}, 2.0) for number in range(FEWEST_TRIALS)]
+    assert importances(searched, same[:-1]) == importances(searched, same) == {}

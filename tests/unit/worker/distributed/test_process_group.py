@@ -1,0 +1,106 @@
+"""A process's place among those that train a run together, and what they leave for each other."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from worker.distributed.mailbox import CrewFault, CrewFolder, LeaveNote
+from worker.distributed.process_group import ALONE, Crew, is_exchange_fault
+from worker.errors import CrewFaultError, CrewLostError, DataError, HubError, TerminatedError
+from worker.meters.clock import DeviceClock
+from worker.rank_attempt import attend
+from worker.records.protocol import FailureKind
+from worker.records.result import PeakMemory
+from worker.run import Measured, together
+from worker.training.device import is_out_of_memory
+
+GONE = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4. This is bad luck.")
+
+
+@pytest.mark.parametrize(("count", "size"), [(8, 2), (8, 1), (7, 3), (2, 4)])
+def test_the_rows_of_all_are_every_row_once_and_in_order(count: int, size: int) -> None:
+    shares = [list(range(count))[Crew(rank=rank, size=size).rows(count)] for rank in range(size)]
+
+    assert [row for share in shares for row in share] == list(range(count))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_alone_nothing_is_exchanged() -> None:
+    """No process group is there, and none is needed."""
+    assert ALONE.leads
+    assert ALONE.word_of_the_first(2) == 2
+    assert list(ALONE.all_say("here")) == ["here"]
+    assert ALONE.sum_of([0.1, 0.2], torch.device("cpu")) == 0.1 + 0.2
+    assert ALONE.broken_by(GONE) is GONE
+
+
+def test_what_is_left_in_the_folder_is_the_reason(tmp_path: Path) -> None:
+    """An exchange that failed without a word means that somebody was killed; other errors are their own reason."""
+    crew, own = Crew(size=3, folder=CrewFolder(tmp_path)), ValueError("no")
+
+    assert crew.broken_by(own) is own
+    lost = crew.broken_by(GONE)
+    assert isinstance(lost, CrewLostError)
+    assert str(lost).startswith("another of the run's 3 processes is gone (Connection closed by peer [127.0.0.1]:4). ")
+    CrewFolder(tmp_path).report(CrewFault(rank=2, kind=FailureKind.PROGRAM, out_of_memory=False, message="a bug"))
+    reason = crew.broken_by(GONE)
+    assert isinstance(reason, CrewFaultError)
+    assert (reason.kind, str(reason)) == (FailureKind.PROGRAM, "process 2 of the run: a bug")
+    CrewFolder(tmp_path).report(CrewFault(rank=1, kind=FailureKind.PROGRAM, out_of_memory=True, message="too much"))
+    assert is_out_of_memory(crew.broken_by(GONE))
+
+
+def test_others_leave_word_of_their_own_faults_alone(tmp_path: Path) -> None:
+    """Neither of an order to stop, nor of an exchange that failed because of somebody else."""
+    folder = CrewFolder(tmp_path)
+
+    def breaking(error: Exception) -> CrewFault | None:
+        def train() -> None:
+            raise error
+
+        attend(folder, Crew(rank=1, size=2, folder=folder), train)
+        return folder.fault()
+
+    assert breaking(TerminatedError("told to leave")) is None
+    assert breaking(GONE) is None
+    assert breaking(HubError("away")) == CrewFault(
+        rank=1, kind=FailureKind.INFRASTRUCTURE, out_of_memory=False, message="away"
+    )
+    left = breaking(DataError("corrupt"))
+    assert left is not None
+    assert left.kind is FailureKind.PROGRAM
+    assert is_exchange_fault(GONE)
+    assert not is_exchange_fault(ValueError("gloo"))
+
+
+def test_the_folder_carries_a_note_to_leave_and_the_last_word(tmp_path: Path) -> None:
+    folder = CrewFolder(tmp_path)
+    with LeaveNote(folder) as note:
+        assert not note.requested
+        folder.leave()
+        assert note.requested
+    assert (folder.word(), folder.has_begun()) == (None, False)
+    folder.begin()
+    folder.end("succeeded")
+    assert (folder.word(), folder.has_begun()) == ("succeeded", True)
+
+
+def test_peaks_are_the_largest_and_energy_is_the_sum() -> None:
+    """A figure that one process cannot give is not made up for it."""
+
+    def process(rss: int, allocated: int | None, joules: float | None) -> Measured:
+        peak = PeakMemory(host_rss_bytes=rss, host_rss_before_bytes=rss // 2, allocator_bytes=allocated)
+        return Measured(peak_memory=peak, energy_joules=joules, nvml_note=None)
+
+    assert together([process(8, 5, 1.5), process(6, 7, 2.0)]) == Measured(
+        peak_memory=PeakMemory(host_rss_bytes=8, host_rss_before_bytes=4, allocator_bytes=7),
+        energy_joules=3.5,
+        nvml_note=None,
+    )
+    assert together([process(8, None, 1.5), process(6, None, None)]).energy_joules is None
+
+
+def test_a_clock_counts_every_device() -> None:
+    """Also for the time before it was made."""
+    assert 2 * 10 <= DeviceClock(devices=2, started_before_seconds=10).seconds() < 2 * 11

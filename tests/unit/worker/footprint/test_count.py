@@ -1,0 +1,128 @@
+"""Memory before training: the real optimizers' bytes, beside the paper's."""
+
+import pytest
+
+from optim import catalog
+from optim.catalog import CATALOG, OptimizerEntry
+from optim.errors import OptionError, UnknownOptimizerError
+from worker.footprint.count import Footprint, block_plan, footprint
+from worker.footprint.published import PAPER_STATES, published_gigabytes
+
+OWN = ("adamw", "adapm", "adapm-mini")
+GPT2_1_5B = 1_557_611_200
+
+
+def kept(found: Footprint) -> list[int]:
+    """State of each optimizer; all of them can be counted."""
+    return [one.state_bytes for one in found.optimizers if one.state_bytes is not None]
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return footprint("gpt2-1.5b", OWN)
+
+
+def test_it_counts_parameters_gradients_and_each_optimizers_state(gpt2):
+    assert (gpt2.parameters, gpt2.parameter_bytes, gpt2.gradient_bytes) == (GPT2_1_5B, 4 * GPT2_1_5B, 4 * GPT2_1_5B)
+    assert [one.optimizer for one in gpt2.optimizers] == list(OWN)
+    adamw = gpt2.optimizers[0]
+    assert adamw.state_bytes == 8 * GPT2_1_5B + adamw.counter_bytes == gpt2.baseline_bytes
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_kinds_of_block_and_counters_add_up_to_the_state(gpt2, name: str):
+    one = next(one for one in gpt2.optimizers if one.optimizer == name)
+    assert sum(one.state_by_block.values()) + one.counter_bytes == one.state_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "most_gigabytes"),
+    [("gpt2-1.5b", {}, 0.85), ("gpt2-1.5b", {"state_dtype": "bfloat16"}, 0.43)],
+)
+def test_adapm_mini_keeps_no_more_than_its_target_and_exactly_its_plan(model, options, most_gigabytes):
+    found = footprint(model, ["adapm-mini"], options)
+    (held,), (mini,) = kept(found), found.optimizers
+    plan = block_plan(model, "adapm-mini", options)
+    assert plan is not None
+    assert held == plan.state_bytes + mini.counter_bytes
+    assert held <= most_gigabytes * 1e9
+
+
+def test_savings_on_llama3_8b():
+    found = footprint("llama3-8b", OWN)
+    shares = [round(held / kept(found)[0], 3) for held in kept(found)]
+    assert shares == [1.0, 0.535, 0.035]
+
+
+def test_savings_are_against_adamw_even_where_it_is_not_asked_for():
+    assert footprint("gpt2-tiny", ["adapm"]).baseline_bytes == 6_871_248
+
+
+def test_an_option_is_given_to_those_that_have_it():
+    found = footprint("gpt2-tiny", OWN, {"rank_ratio": 0.5})
+    assert [one.options for one in found.optimizers] == [{}, {"rank_ratio": 0.5}, {"rank_ratio": 0.5}]
+    assert kept(found)[1] > kept(footprint("gpt2-tiny", ["adapm"]))[0]
+
+
+def test_the_papers_figures_stand_beside_ours_only_under_its_own_options(gpt2):
+    assert [one.published_bytes for one in gpt2.optimizers] == [12_480_000_000, 6_980_000_000, 740_000_000]
+    other = footprint("gpt2-1.5b", ["adapm-mini"], {"rank_ratio": 0.02})
+    assert [one.published_bytes for one in other.optimizers] == [None]
+    assert {figure.optimizer for figure in PAPER_STATES} == {*OWN, "adam-mini"}
+    assert published_gigabytes("gpt2-124m", "adamw") is None
+
+
+def test_figures_that_the_papers_own_rules_do_not_give_are_said_to_be_so(gpt2):
+    rest = (
+        "the momentum alone is 0.84 GB, 13.5 % of AdamW's (value blocks keep all of theirs), where the paper speaks of "
+        '"10 %".'
+    )
+    assert gpt2.notes == (
+        f"AdaPM: the paper says 6.98 GB, its own rules need 7.07 GB; {rest}",
+        f"AdaPM-mini: the paper says 0.74 GB, its own rules need 0.85 GB; {rest}",
+    )
+
+
+def test_the_papers_llama_is_smaller_than_galores():
+    notes = footprint("llama-350m", ["adamw"]).notes
+    assert notes == (
+        "AdamW: the paper says 2.72 GB, its own rules need 2.94 GB: its model has 340 M parameters, this one 368 M.",
+    )
+    assert footprint("llama-340m", ["adamw"]).notes == ()
+
+
+def test_an_optimizer_that_cannot_run_on_meta_is_said_to_be_so(monkeypatch):
+    strange = OptimizerEntry(
+        name="strange",
+        title="Strange",
+        factory="tests.fakes.unmeasurable:normalised_sgd",
+        learning_rate=0.1,
+        options=(),
+        summary="reads its gradients",
+        paper="none",
+        licence="none",
+    )
+    monkeypatch.setattr(catalog, "CATALOG", (*CATALOG, strange))
+    (one,) = footprint("gpt2-tiny", ["strange"]).optimizers
+    assert (one.optimizer, one.state_bytes, one.state_by_block) == ("strange", None, {})
+    assert one.unknown_because is not None
+    assert one.unknown_because.startswith("RuntimeError: Tensor.item() cannot be called on meta tensors")
+
+
+def test_without_names_every_optimizer_of_the_catalog_has_its_line():
+    found = footprint("gpt2-tiny").optimizers
+    assert [one.optimizer for one in found] == list(catalog.names())
+    assert all((one.state_bytes is None) == (one.unknown_because is not None) for one in found)
+
+
+def test_what_does_not_exist_is_refused():
+    with pytest.raises(KeyError, match="unknown model 'gpt5'"):
+        footprint("gpt5")
+    with pytest.raises(UnknownOptimizerError, match="unknown optimizer 'adam'"):
+        footprint("gpt2-tiny", ["adam"])
+    with pytest.raises(OptionError, match="rank_ratio=3"):
+        footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 3})
+
+
+def test_an_optimizer_without_a_plan_has_none():
+    assert block_plan("gpt2-tiny", "adamw") is None

@@ -1,0 +1,63 @@
+"""Models from presets: seeded, quiet, as large as they say."""
+
+import random
+
+import pytest
+import torch
+
+from worker.models.build import build_model, parameter_counts
+
+
+@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
+def test_the_seed_alone_determines_the_weights(name: str) -> None:
+    """Equal seeds give equal weights whatever the global generator was doing; other seeds give others."""
+    torch.manual_seed(1)
+    first = build_model(name, 5).state_dict()
+    torch.manual_seed(2)
+    again = build_model(name, 5).state_dict()
+    other = build_model(name, 6).state_dict()
+
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+def test_building_leaves_the_global_random_states_as_found() -> None:
+    """torch's and Python's generators are where they were."""
+    before = torch.get_rng_state(), random.getstate()
+
+    build_model("gpt2-tiny", 5)
+
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # 12 d^2 + 13 d a block of GPT-2, plus 2 d, token and position embeddings; the head is tied.
+        ("gpt2-tiny", 4 * (12 * 128**2 + 13 * 128) + 2 * 128 + 256 * 128 + 256 * 128),
+        # 4 d^2 + 3 d f + 2 d a block of Llama, plus d, embeddings and an untied head.
+        ("llama-tiny", 4 * (4 * 128**2 + 3 * 128 * 344 + 2 * 128) + 128 + 2 * 256 * 128),
+    ],
+)
+def test_a_model_has_the_parameters_of_its_formula(name: str, parameters: int) -> None:
+    """Tied weights count once; fp32 is four bytes."""
+    assert parameter_counts(build_model(name, 0)) == (parameters, 4 * parameters)
+
+
+@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
+def test_a_forward_pass_is_repeatable_and_uses_sdpa(name: str) -> None:
+    """In training mode too: no dropout."""
+    model = build_model(name, 0)
+    tokens = torch.arange(64).reshape(2, 32)
+
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.equal(model(tokens).logits, model(tokens).logits)
+    assert model(tokens).logits.shape == (2, 32, 256)
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+    """The catalog is closed."""
+    with pytest.raises(KeyError, match="unknown model 'gpt5'; known: gpt2-tiny"):
+        build_model("gpt5", 0)

@@ -1,0 +1,89 @@
+"""Remote folders by their URLs: which are understood, and what their files are, whole or not at all."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from worker.errors import RemoteFolderError
+from worker.remote.checkpoints import RemoteCheckpoint, complete, named
+from worker.remote.folder import RemoteFolder, patiently, refused
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a/prefix", "file:///mnt/shared"])
+def test_shared_storage_is_taken(url: str) -> None:
+    assert refused(url) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "way_out"),
+    [
+        ("bucket/prefix", "write s3://BUCKET/PREFIX"),
+        ("/mnt/shared", "write s3://BUCKET/PREFIX"),
+        ("s4://bucket", "write s3://BUCKET/PREFIX"),
+        ("memory://x", "write s3://BUCKET/PREFIX"),
+        ("simplecache::s3://bucket", "write s3://BUCKET/PREFIX"),
+        ("s3://", "write s3://BUCKET/PREFIX"),
+        ("s3://key:secret@bucket", "put keys into the environment"),
+        ("s3://key:sec/secret@bucket/prefix", "put keys into the environment"),
+        ("s3://key:secret", "put keys into the environment"),
+        ("s3://bucket?secret=x", "put keys into the environment"),
+    ],
+)
+def test_what_no_other_machine_could_read_or_holds_secrets_is_refused(url: str, way_out: str) -> None:
+    refusal = refused(url)
+    assert refusal is not None and way_out in refusal
+    assert "secret" not in refusal
+
+
+def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.remote.folder.importlib.util.find_spec", lambda name: None)
+    assert refused("s3://bucket") == "its package is missing; pip install adapm-bench[s3]"
+
+
+def test_files_come_back_and_go(tmp_path: Path) -> None:
+    folder = RemoteFolder(f"file://{tmp_path}/there/")
+    assert (folder.sizes(), folder.read("a/b.json")) == ({}, None)
+    folder.write("a/b.json", b"{}")
+    (tmp_path / "here").write_bytes(b"12345")
+    folder.below("a").put(tmp_path / "here", "c.pt")
+    assert folder.sizes() == {"a/b.json": 2, "a/c.pt": 5}
+    folder.fetch("a/c.pt", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == b"12345"
+    folder.remove(["a/c.pt", "a/never.pt"])
+    assert folder.below("a").sizes() == {"b.json": 2}
+    with pytest.raises(RemoteFolderError, match="cannot be read"):
+        folder.fetch("a/c.pt", tmp_path / "back")
+
+
+def test_patience_ends_and_obedience_comes_first() -> None:
+    def away() -> None:
+        raise RemoteFolderError("away") from ConnectionError()
+
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RemoteFolderError, match="away"):
+        patiently(away, lambda: None, patience_seconds=0)
+    with pytest.raises(KeyboardInterrupt):
+        patiently(away, leave)
+    with pytest.raises(RemoteFolderError, match="must be an URL"):
+        patiently(lambda: RemoteFolder("no-such-scheme://x").sizes(), leave)
+    tries: Iterator[Exception | None] = iter([ConnectionError("away"), None])
+
+    def back_soon() -> str:
+        if (error := next(tries)) is not None:
+            raise RemoteFolderError("away") from error
+        return "there"
+
+    assert patiently(back_soon, lambda: None) == "there"
+
+
+def test_a_checkpoint_has_both_of_its_files() -> None:
+    whole = RemoteCheckpoint(attempt=2, kind="step", step=120)
+    assert whole.stem == "attempt-0002/step-000000120"
+    assert named(f"{whole.stem}.pt") == (whole, ".pt")
+    assert named("attempt-0002/notes.txt") is None
+    names = [f"{whole.stem}.pt", f"{whole.stem}.json", "attempt-0003/step-000000130.pt"]
+    assert complete(names, "step") == [whole]
+    assert complete(names, "best") == []

@@ -1,0 +1,80 @@
+"""The client of the service: what each answer means."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import TOKEN, AttemptService
+from worker.backoff import backoff
+from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
+from worker.records.protocol import Assignment, CheckpointNotice
+from worker.reporting.client import ServiceClient
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[AttemptService]:
+    assignment = Assignment(
+        run_id="r1",
+        attempt=1,
+        spec=made_spec(),
+        lease_seconds=30,
+        heartbeat_seconds=5,
+        run_folder=str(tmp_path),
+        dataset_folder=str(tmp_path),
+        checkpoint=CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64),
+    )
+    with AttemptService(assignment) as running:
+        yield running
+
+
+def test_hello_brings_the_whole_assignment(service: AttemptService) -> None:
+    """Spec, folders and the newest checkpoint; a trailing slash in the address does no harm."""
+    with ServiceClient(f"{service.url}/", "r1", 1, TOKEN) as client:
+        assert client.hello() == service.assignment
+
+
+def test_hello_waits_for_a_service_that_is_just_starting(service: AttemptService) -> None:
+    """The dispatcher may be quicker than the api process."""
+    service.lose_answers = 2
+    with ServiceClient(service.url, "r1", 1, TOKEN) as client:
+        assert client.hello() == service.assignment
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (409, LeaseLostError),
+        (401, ReportRefusedError),
+        (404, ReportRefusedError),
+        (422, ReportRefusedError),
+        (429, ServiceUnavailableError),
+        (500, ServiceUnavailableError),
+        (200, ReportRefusedError),
+    ],
+)
+def test_every_answer_has_its_meaning(service: AttemptService, status: int, error: type[Exception]) -> None:
+    """A 200 with a body in other words is a refusal too."""
+    service.status = status
+    with ServiceClient(service.url, "r1", 1, TOKEN) as client, pytest.raises(error, match=r"hello was answered"):
+        client.hello(patience_seconds=0)
+
+
+def test_a_service_that_is_not_there_is_unavailable_after_the_patience(service: AttemptService) -> None:
+    """The address is in the message, and the waiting ends."""
+    service.stop()
+    with (
+        ServiceClient(service.url, "r1", 1, TOKEN) as client,
+        pytest.raises(ServiceUnavailableError, match=r"hello did not reach http://127\.0\.0\.1.*Check that"),
+    ):
+        client.hello(patience_seconds=0.3)
+
+
+def test_pauses_double_up_to_a_bound_and_are_jittered() -> None:
+    """Each is between half of its step and the whole of it."""
+    pauses = list(itertools.islice(backoff(0.2, 5.0), 8))
+
+    for pause, step in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0], strict=True):
+        assert step / 2 <= pause <= step

@@ -1,0 +1,336 @@
+"""The HTTP reporter against a real server: away, back, forgetful, commanding, and lost to somebody else."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.factories.record import made_result
+from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import TOKEN, AttemptService
+from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
+from worker.meters.clock import DeviceClock
+from worker.records.protocol import Assignment, CheckpointNotice, Command, PointsBatch
+from worker.records.result import Observation, Point
+from worker.reporting.client import ServiceClient
+from worker.reporting.http import HttpReporter
+from worker.reporting.outbox import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, Spool
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[AttemptService]:
+    assignment = Assignment(
+        run_id="r1",
+        attempt=1,
+        spec=made_spec(),
+        lease_seconds=30,
+        heartbeat_seconds=0.05,
+        run_folder=str(tmp_path),
+        dataset_folder=str(tmp_path),
+    )
+    with AttemptService(assignment) as running:
+        yield running
+
+
+@contextmanager
+def reporting(
+    service: AttemptService,
+    folder: Path,
+    *,
+    attempt: int = 1,
+    heartbeat_seconds: float = 0.03,
+    patience_seconds: float = 20,
+    flush_seconds: float = 0.03,
+) -> Iterator[HttpReporter]:
+    with (
+        ServiceClient(service.url, "r1", attempt, TOKEN) as client,
+        HttpReporter(
+            client,
+            attempt=attempt,
+            run_folder=folder,
+            heartbeat_seconds=heartbeat_seconds,
+            clock=DeviceClock(),
+            flush_seconds=flush_seconds,
+            patience_seconds=patience_seconds,
+        ) as reporter,
+    ):
+        yield reporter
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for something that another thread brings about."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def points(count: int, first: int = 0) -> list[Point]:
+    return [Point(step=step, tokens=step) for step in range(first, first + count)]
+
+
+def arrived(service: AttemptService) -> list[int]:
+    return [point.step for batch in service.batches for point in batch.points]
+
+
+def test_a_note_arrives_behind_the_points(service: AttemptService, tmp_path: Path) -> None:
+    """However often the heart beats without it, and also where the run ends at once."""
+    with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
+        reporter.note("went on from step 5" + "!" * 2_000)
+        reporter.finish(made_result())
+    (beat,) = service.heartbeats
+    assert beat.note == ("went on from step 5" + "!" * 2_000)[:1_000]
+
+
+def test_points_travel_in_batches_while_the_run_goes_on(service: AttemptService, tmp_path: Path) -> None:
+    """A hundred points make a few requests, not a hundred."""
+    with reporting(service, tmp_path, flush_seconds=0.2) as reporter:
+        for point in points(100):
+            reporter.point(point)
+        until(lambda: len(service.points) == 100)
+
+    assert arrived(service) == list(range(100))
+    assert len(service.batches) < 50
+
+
+def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
+    service: AttemptService, tmp_path: Path
+) -> None:
+    """Connections are refused in the middle of a run; reporting stays instant; all comes in order afterwards."""
+    with reporting(service, tmp_path) as reporter:
+        for point in points(20):
+            reporter.point(point)
+        until(lambda: len(service.points) == 20)
+        service.stop()
+        for point in points(500, first=20):
+            reporter.point(point)
+        assert reporter.command() is Command.CONTINUE
+        time.sleep(0.2)
+        service.start()
+        reporter.finish(made_result())
+
+    assert arrived(service) == list(range(520))
+    assert service.ending == made_result()
+
+
+def test_a_service_in_trouble_is_asked_again(service: AttemptService, tmp_path: Path) -> None:
+    """503 and 429 mean later, not never."""
+    with reporting(service, tmp_path) as reporter:
+        for status in (503, 429):
+            service.status = status
+            reporter.point(Point(step=status, tokens=0))
+            time.sleep(0.1)
+        service.status = None
+        reporter.finish(made_result())
+
+    assert arrived(service) == [503, 429]
+
+
+def test_a_batch_whose_answer_was_lost_is_repeated_under_its_number(service: AttemptService, tmp_path: Path) -> None:
+    """The service sees it twice, and counts it once."""
+    with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
+        service.lose_answers = 2
+        reporter.point(Point(step=1, tokens=0))
+        reporter.finish(made_result())
+
+    assert arrived(service) == [1]
+    assert service.repeated_batches == 2
+
+
+def test_a_long_absence_goes_to_disk_and_comes_back_in_order(service: AttemptService, tmp_path: Path) -> None:
+    """20,000 points are more than memory should keep; the files are gone once they were accepted."""
+    service.status = 503
+    with reporting(service, tmp_path) as reporter:
+        for point in points(20_000):
+            reporter.point(point)
+        assert list((tmp_path / "spool").glob("a0001-*.json"))
+        service.status = None
+        reporter.finish(made_result())
+
+    assert arrived(service) == list(range(20_000))
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_points_that_a_dead_attempt_left_are_brought_by_the_next(service: AttemptService, tmp_path: Path) -> None:
+    """Those up to the checkpoint, under the new attempt; the rest was void."""
+    service.status = 503
+    with reporting(service, tmp_path) as dying:
+        for point in points(10):
+            dying.point(point)
+        dying.persist()
+    service.status = None
+    service.begin_attempt(2)
+
+    with reporting(service, tmp_path, attempt=2) as reporter:
+        reporter.begin(6)
+        reporter.point(Point(step=7, tokens=7))
+        reporter.finish(made_result())
+
+    assert arrived(service) == list(range(8))
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def observed(step: int, probe: str = "residual", blocks: int = 1) -> Observation:
+    return Observation(step=step, probe=probe, blocks={f"h.{n}.weight": {"relative_norm": 0.5} for n in range(blocks)})
+
+
+def spooled(folder: Path, attempt: int, sequence: int, points: list[Point], *observations: Observation) -> None:
+    """A batch that an attempt left behind."""
+    batch = PointsBatch.of(sequence=sequence, points=tuple(points), observations=observations)
+    Spool(folder / "spool", attempt).write(sequence, batch.body())
+
+
+def test_a_long_absence_with_probes_is_inherited_in_batches_that_the_service_takes(
+    service: AttemptService, tmp_path: Path
+) -> None:
+    """More observations than one batch may hold; they leave in the order in which they came, and all do."""
+    probes = [f"probe-{n}" for n in range(90)]
+    for sequence in range(12):
+        steps = range(10 * sequence, 10 * sequence + 10)
+        seen = [observed(step, probe) for step in steps for probe in probes]
+        spooled(tmp_path, 1, sequence, points(10, first=10 * sequence), *seen)
+    service.begin_attempt(2)
+
+    with reporting(service, tmp_path, attempt=2, flush_seconds=60) as reporter:
+        reporter.begin(119)
+        reporter.finish(made_result())
+
+    assert arrived(service) == list(range(120))
+    assert len(service.observations) == 10_800
+    assert max(len(batch.observations) for batch in service.batches) < 2 * BATCH_OBSERVATIONS
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_large_observations_fill_a_batch_by_their_bytes(service: AttemptService, tmp_path: Path) -> None:
+    """About 1 MB each: ninety of them are fewer than a batch may hold, and more than the service reads at once."""
+    wide = observed(0, blocks=25_000)
+    size_bytes = len(wide.model_dump_json())
+    with reporting(service, tmp_path, flush_seconds=60) as reporter:
+        for step in range(40):
+            reporter.observe(wide.model_copy(update={"step": step}))
+            reporter.point(Point(step=step, tokens=step))
+        reporter.finish(made_result())
+
+    assert arrived(service) == list(range(40))
+    assert len(service.observations) == 40
+    assert max(len(batch.model_dump_json()) for batch in service.batches) < BATCH_OBSERVED_BYTES + 2 * size_bytes
+
+
+def test_batches_that_an_older_worker_spooled_point_by_point_are_inherited(
+    service: AttemptService, tmp_path: Path
+) -> None:
+    """An update of the bench between two attempts loses no point and no observation."""
+    old = {
+        "sequence": 0,
+        "points": [{"step": 0, "tokens": 0, "train_loss": None, "val_loss": 5.5}, {"step": 1, "tokens": 8}],
+        "observations": [observed(1).model_dump()],
+    }
+    Spool(tmp_path / "spool", 1).write(0, json.dumps(old).encode())
+    service.begin_attempt(2)
+
+    with reporting(service, tmp_path, attempt=2) as reporter:
+        reporter.begin(5)
+        reporter.finish(made_result())
+
+    assert list(service.points.values()) == [Point(step=0, tokens=0, val_loss=5.5), Point(step=1, tokens=8)]
+    assert list(service.observations.values()) == [observed(1)]
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_what_a_killed_takeover_left_twice_is_brought_once(service: AttemptService, tmp_path: Path) -> None:
+    """The second attempt had written its own copies, one of them anew, and not yet deleted those of the first."""
+    spooled(tmp_path, 1, 0, points(2), observed(0), observed(1))
+    spooled(tmp_path, 1, 1, points(2, first=2), observed(2))
+    spooled(tmp_path, 2, 0, [Point(step=step, tokens=99) for step in range(3)], observed(0), observed(1), observed(2))
+    service.begin_attempt(3)
+
+    with reporting(service, tmp_path, attempt=3) as reporter:
+        reporter.begin(5)
+        reporter.finish(made_result())
+
+    assert arrived(service) == [0, 1, 2, 3]
+    assert [service.points[step].tokens for step in range(4)] == [99, 99, 99, 3]
+    assert sorted(seen.step for batch in service.batches for seen in batch.observations) == [0, 1, 2]
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_a_damaged_spool_file_is_passed_over(service: AttemptService, tmp_path: Path) -> None:
+    """A gap in a curve is no reason to fail a run."""
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "a0001-000000000.json").write_text('{"sequence": 0')
+    service.begin_attempt(2)
+
+    with reporting(service, tmp_path, attempt=2) as reporter:
+        reporter.begin(6)
+        reporter.finish(made_result())
+
+    assert arrived(service) == []
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_heartbeats_carry_step_and_device_time_and_bring_commands(service: AttemptService, tmp_path: Path) -> None:
+    """A command is seen within a heartbeat."""
+    with reporting(service, tmp_path) as reporter:
+        reporter.point(Point(step=4, tokens=0))
+        until(lambda: service.heartbeats and service.heartbeats[-1].step == 4)
+        assert reporter.command() is Command.CONTINUE
+        service.command = Command.PAUSE
+        until(lambda: reporter.command() is Command.PAUSE)
+
+    seconds = [heartbeat.device_seconds for heartbeat in service.heartbeats]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 0
+
+
+@pytest.mark.parametrize("who", ["heartbeat", "points"])
+def test_a_lost_lease_ends_the_run_at_its_next_step(service: AttemptService, tmp_path: Path, who: str) -> None:
+    """Whichever request learns of it first; nothing is delivered or spooled any more."""
+    with reporting(service, tmp_path, heartbeat_seconds=0.03 if who == "heartbeat" else 60) as reporter:
+        service.begin_attempt(2)
+        if who == "points":
+            reporter.point(Point(step=1, tokens=0))
+
+        def lost() -> bool:
+            try:
+                reporter.command()
+            except LeaseLostError:
+                return True
+            return False
+
+        until(lost)
+        with pytest.raises(LeaseLostError, match="409"):
+            reporter.finish(made_result())
+
+    assert (arrived(service), service.ending) == ([], None)
+
+
+def test_a_refused_report_is_an_error_and_not_repeated_for_ever(service: AttemptService, tmp_path: Path) -> None:
+    """422 means that worker and service are of different versions."""
+    with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
+        service.status = 422
+        with pytest.raises(ReportRefusedError, match=r"422.*same version"):
+            reporter.finish(made_result())
+
+
+def test_patience_has_an_end_and_unsent_points_stay_on_disk(service: AttemptService, tmp_path: Path) -> None:
+    """The next attempt will find them."""
+    service.status = 503
+    with reporting(service, tmp_path, patience_seconds=0.2) as reporter:
+        reporter.point(Point(step=1, tokens=0))
+        with pytest.raises(ServiceUnavailableError, match="not accepted within"):
+            reporter.finish(made_result())
+
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == ["a0001-000000000.json"]
+
+
+def test_checkpoint_notices_arrive(service: AttemptService, tmp_path: Path) -> None:
+    """Behind the points before them."""
+    notice = CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64)
+    with reporting(service, tmp_path) as reporter:
+        reporter.checkpoint(notice)
+        until(lambda: service.checkpoints)
+
+    assert service.checkpoints == [notice]

@@ -1,0 +1,198 @@
+"""A spec is closed, says every fault with its place, and hashes by content."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from worker.spec.run import Resources, RunSpec
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """The least that a run needs, with `a__b=value` setting `a.b`."""
+    made: dict[str, Any] = {
+        "workload": {"model": "gpt2-tiny", "budget": {"steps": 10}},
+        "optimizer": {"name": "adamw", "lr": 1e-3},
+        "seed": 1,
+    }
+    for path, value in changes.items():
+        *folders, name = path.split("__")
+        place = made
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[name] = value
+    return made
+
+
+def faults(raw: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate(raw)
+    return {".".join(map(str, error["loc"])): error["msg"] for error in refused.value.errors()}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("seed", -1, "greater than or equal to 0"),
+        ("seed", 1.0, "valid integer"),
+        ("surprise", 1, "Extra inputs are not permitted"),
+        ("workload__model", "gpt5", "unknown model 'gpt5'; known: gpt2-tiny"),
+        ("workload__surprise", 1, "Extra inputs are not permitted"),
+        ("workload__budget__steps", 0, "greater than or equal to 1"),
+        ("workload__data__dataset", "c5", "unknown dataset 'c5'; known: python-stdlib"),
+        ("workload__data__tokenizer", "word", "unknown tokenizer 'word'; known: byte"),
+        ("workload__data__sequence_length_tokens", 257, "at most 256, the positions of gpt2-tiny"),
+        ("workload__data__tokenizer", "bpe-256", "known: byte, gpt2, llama2, llama3, bpe-<257 to 200000>, own/<name>"),
+        ("workload__data__dataset", "own/../../etc", "unknown dataset 'own/../../etc'"),
+        ("workload__data__data_hash", "abc", "should match pattern"),
+        ("workload__initial_weights", "somebody/else", "known: openai-community/gpt2, openai-community/gpt2-medium"),
+        ("workload__initial_weights", "/etc", "unknown initial weights '/etc'"),
+        ("workload__initial_weights", "openai-community/gpt2", "are the weights of gpt2-124m, not of gpt2-tiny"),
+        ("workload__schedule__warmup_steps", 10, "must be below budget.steps = 10"),
+        ("workload__schedule__final_lr_ratio", 1.5, "less than or equal to 1"),
+        ("workload__clip_grad_norm", 0, "greater than 0"),
+        ("workload__precision", "fp8", "'fp32' or 'bf16'"),
+        ("optimizer__name", "adamx", "unknown optimizer 'adamx'; known: adamw"),
+        ("optimizer__lr", -1e-3, "greater than 0"),
+        ("optimizer__lr", float("nan"), "finite number"),
+        ("optimizer__lr", "1e-3", "valid number"),
+        ("optimizer__lr", True, "valid number"),
+        ("optimizer__options__zeta", 1, "unknown option of adamw; did you mean beta2? Known: beta1"),
+        ("optimizer__options__beta1", 1.0, "must be a number in [0, 1)"),
+        ("resources__cpus", 0, "greater than or equal to 1"),
+        ("resources__processes", 0, "greater than or equal to 1"),
+        ("resources__processes", 2.0, "valid integer"),
+    ],
+)
+def test_every_fault_is_refused_at_its_place_with_what_is_allowed(path: str, value: object, said: str) -> None:
+    """One fault in an otherwise good spec gives exactly one error, where it is."""
+    found = faults(spec(**{path: value}))
+
+    assert list(found) == [path.replace("__", ".")]
+    assert said in found[path.replace("__", ".")]
+
+
+def test_several_faults_are_said_at_once() -> None:
+    """Nobody wants to send a spec five times."""
+    raw = spec(
+        workload__data__sequence_length_tokens=300,
+        workload__schedule__warmup_steps=20,
+        optimizer__options__beta1=2,
+        optimizer__options__zeta=0,
+        seed=-1,
+    )
+
+    assert set(faults(raw)) == {
+        "workload.data.sequence_length_tokens",
+        "workload.schedule.warmup_steps",
+        "optimizer.options.beta1",
+        "optimizer.options.zeta",
+        "seed",
+    }
+
+
+def test_equal_content_has_equal_hashes_and_any_change_another() -> None:
+    """Defaults written out, another order, and whole numbers for fractions do not matter; every field does."""
+    base = RunSpec.model_validate(spec())
+    written_out = RunSpec.model_validate(
+        {"seed": 1, **spec(optimizer__lr=0.001, workload__task="pretrain", resources__cpus=1)}
+    )
+    assert written_out.content_hash() == base.content_hash()
+    assert RunSpec.model_validate(spec(optimizer__lr=1)) == RunSpec.model_validate(spec(optimizer__lr=1.0))
+    changes: list[dict[str, Any]] = [
+        {"seed": 2},
+        {"optimizer__lr": 2e-3},
+        {"optimizer__name": "adapm"},
+        {"optimizer__options__beta1": 0.8},
+        {"workload__model": "llama-tiny"},
+        {"workload__budget__steps": 11},
+        {"resources__cpus": 2},
+    ]
+    hashes = {RunSpec.model_validate(spec(**change)).content_hash() for change in changes}
+    assert len(hashes | {base.content_hash()}) == len(changes) + 1
+
+
+def test_a_spec_survives_json_and_cannot_be_changed() -> None:
+    """It travels to workers as JSON."""
+    base = RunSpec.model_validate(spec(optimizer__options__beta1=0.8))
+
+    assert RunSpec.model_validate_json(base.model_dump_json()) == base
+    with pytest.raises(ValidationError, match="frozen"):
+        base.seed = 2  # type: ignore[misc]  # the point of the test
+    assert base.workload.tokens() == 10 * 8 * 128
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer"),
+    [("gpt2-124m", "gpt2"), ("gpt2-124m", "bpe-50257"), ("gpt2-tiny", "bpe-512"), ("llama-60m", "own/mine")],
+)
+def test_vocabularies_that_fit_are_taken(model: str, tokenizer: str) -> None:
+    """A tiny model takes the vocabulary of any tokenizer; that of an own one only its data tell."""
+    taken = RunSpec.model_validate(spec(workload__model=model, workload__data__tokenizer=tokenizer))
+    assert taken.workload.data.tokenizer == tokenizer
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
+    found = faults(spec(workload__model="llama-60m", workload__data__tokenizer="gpt2"))
+    assert found == {"workload.data.tokenizer": "has 50257 tokens, more than the 32000 of llama-60m"}
+
+
+@pytest.mark.parametrize("gpus", [0.5, 1.0, "1", True])
+def test_a_part_of_a_gpu_cannot_be_asked_for(gpus: object) -> None:
+    """Runs that share a GPU would measure each other."""
+    with pytest.raises(ValidationError, match="valid integer"):
+        Resources.model_validate({"gpus": gpus})
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "said"),
+    [
+        ({"workload__budget__batch_sequences": 9}, "workload.budget.batch_sequences", "must be a multiple of 2"),
+        (
+            {"workload__execution__micro_batch_sequences": "auto"},
+            "workload.execution.micro_batch_sequences",
+            "must be a number or null: resources asks for 2 processes",
+        ),
+        (
+            {"workload__execution__micro_batch_sequences": 5},
+            "workload.execution.micro_batch_sequences",
+            "must be at most 4, the share of each process",
+        ),
+        ({"workload__task": "rlhf"}, "workload.task", "is trained by one process, but resources asks for 2 processes"),
+    ],
+)
+@pytest.mark.parametrize("asked", [{"resources__processes": 2}, {"resources__gpus": 2}])
+def test_what_several_processes_cannot_share_is_refused(
+    asked: dict[str, Any], changes: dict[str, Any], place: str, said: str
+) -> None:
+    """Batches of 8 sequences: each process has 4 of them."""
+    found = faults(spec(**asked, **changes))
+
+    assert list(found) == [place]
+    assert said in found[place]
+
+
+def test_every_process_has_one_gpu_or_none() -> None:
+    """As many processes as GPUs, also unsaid; each has its CPUs."""
+    assert faults(spec(resources={"gpus": 2, "processes": 3})) == {
+        "resources.processes": "must be gpus = 2 or null: every process has one GPU"
+    }
+    assert [Resources.model_validate(each).crew_size() for each in ({}, {"gpus": 1}, {"gpus": 4})] == [1, 1, 4]
+    assert Resources(cpus=3, processes=2).total_cpus() == 6
+    assert Resources(cpus=3, gpus=2, processes=2).total_cpus() == 6
+
+
+def test_a_spec_that_does_not_speak_of_processes_keeps_the_hash_it_had() -> None:
+    """Checkpoints and results of earlier versions belong to it."""
+    assert RunSpec.model_validate(spec()).model_dump(mode="json")["resources"] == {"cpus": 1, "gpus": 0}
+    two = RunSpec.model_validate(spec(resources__processes=2))
+    assert RunSpec.model_validate_json(two.model_dump_json()) == two
+    assert two.content_hash() != RunSpec.model_validate(spec()).content_hash()
+
+
+def test_rules_are_for_optimizers_with_a_block_plan_and_in_the_form_of_the_command_line() -> None:
+    """A rule that no plan could take, or that says nothing, is a fault at its place."""
+    ruled = RunSpec.model_validate(spec(optimizer__name="adapm", optimizer__rules=["*.mlp.*=rank:8,per:neuron"]))
+    assert ruled.optimizer.rules == ("*.mlp.*=rank:8,per:neuron",)
+    assert set(faults(spec(optimizer__name="adamw", optimizer__rules=["*=full"]))) == {"optimizer.rules"}
+    assert set(faults(spec(optimizer__name="adapm", optimizer__rules=["*=most"]))) == {"optimizer.rules.0"}

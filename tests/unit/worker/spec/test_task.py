@@ -1,0 +1,96 @@
+"""What a workload may say of its task, and what it may not."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from worker.spec.run import RunSpec
+
+
+def spec(**workload: Any) -> dict[str, Any]:
+    made = {"budget": {"steps": 10}, **workload}
+    return {"workload": made, "optimizer": {"name": "adamw", "lr": 1e-3}, "seed": 1}
+
+
+def faults(raw: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate(raw)
+    return {".".join(map(str, error["loc"])): error["msg"] for error in refused.value.errors()}
+
+
+def test_a_name_is_short_for_a_task_with_its_defaults() -> None:
+    """Written out or not, hashed alike; without a task it is pretraining."""
+    for kind in ("pretrain", "sft", "rlhf"):
+        short, long = (RunSpec.model_validate(spec(task=task, model="gpt2-tiny")) for task in (kind, {"kind": kind}))
+        assert short == long
+        assert short.content_hash() == long.content_hash()
+        assert short.workload.task.kind == kind
+        assert RunSpec.model_validate_json(short.model_dump_json()) == short
+    assert RunSpec.model_validate(spec(model="gpt2-tiny")).workload.task.kind == "pretrain"
+
+
+def test_a_task_brings_defaults_that_a_user_may_override() -> None:
+    """A regression needs nothing but a budget; what is said wins, also inside nested fields."""
+    workload = RunSpec.model_validate(spec(task="regression")).workload
+    assert (workload.model, workload.data.dataset, workload.data.sequence_length_tokens) == ("linear", "drawn", 1)
+    assert (workload.budget.batch_sequences, workload.clip_grad_norm, workload.schedule.shape) == (1, None, "phases")
+    assert workload.tokens() == 10
+    said = spec(task="regression", clip_grad_norm=2.0, schedule={"shape": "cosine", "final_lr_ratio": 0.5})
+    changed = RunSpec.model_validate(said).workload
+    assert (changed.clip_grad_norm, changed.schedule.shape, changed.schedule.final_lr_ratio) == (2.0, "cosine", 0.5)
+    assert RunSpec.model_validate(spec(task="sft", model="gpt2-tiny")).workload.data.dataset == "chats"
+
+
+@pytest.mark.parametrize(
+    ("workload", "place", "said"),
+    [
+        ({"task": "dpo", "model": "gpt2-tiny"}, "task", "'pretrain', 'sft', 'rlhf', 'regression'"),
+        ({"task": {"kind": "sft", "zeta": 1}, "model": "gpt2-tiny"}, "task.sft.zeta", "not permitted"),
+        ({"task": {"kind": "regression", "a": 0.5}}, "task.regression.a", "greater than or equal to 1"),
+        ({"task": "sft", "model": "linear"}, "model", "is no language model, which the task sft trains: gpt2-tiny"),
+        ({"task": "sft", "model": "gpt2-tiny", "data": {"dataset": "python-stdlib"}}, "data.dataset", "holds text"),
+        (
+            {"model": "gpt2-tiny", "data": {"dataset": "chats"}},
+            "data.dataset",
+            "holds conversations; the task pretrain",
+        ),
+        (
+            {"task": "sft", "model": "gpt2-tiny", "data": {"tokenizer": "bpe-512"}},
+            "data.tokenizer",
+            "one of byte, gpt2",
+        ),
+        (
+            {"task": "sft", "model": "gpt2-tiny", "data": {"sequence_length_tokens": 300}},
+            "data.sequence_length_tokens",
+            "256",
+        ),
+        ({"task": {"kind": "rlhf", "answer_tokens": 128}, "model": "gpt2-tiny"}, "task.answer_tokens", "must be below"),
+        ({"task": "rlhf", "model": "gpt2-tiny", "execution": {"compile": True}}, "execution.compile", "must be false"),
+        ({"task": "regression", "model": "gpt2-tiny"}, "model", "must be linear"),
+        ({"task": "regression", "data": {"sequence_length_tokens": 2}}, "data.sequence_length_tokens", "must be 1"),
+        ({"task": "regression", "precision": "bf16"}, "precision", "must be fp32"),
+        ({"task": "regression", "probes": {}}, "probes", "no weight matrix"),
+        ({"task": "regression", "execution": {"compile": True}}, "execution.compile", "must be false"),
+        ({"task": "regression", "initial_weights": "own/mine"}, "initial_weights", "must be null"),
+        ({"model": "gpt2-tiny", "probes": {"kinds": []}}, "probes.kinds", "at least 1"),
+        ({"model": "gpt2-tiny", "probes": {"kinds": ["residual", "rank"]}}, "probes.kinds.1", "'gradient-sparsity'"),
+        ({"model": "gpt2-tiny", "probes": {"every_steps": 0}}, "probes.every_steps", "greater than or equal to 1"),
+    ],
+)
+def test_every_misfit_is_named_at_its_place(workload: dict[str, Any], place: str, said: str) -> None:
+    """One wrong thing, one fault."""
+    found = faults(spec(**workload))
+
+    assert list(found) == [f"workload.{place}"]
+    assert said in found[f"workload.{place}"]
+
+
+def test_all_misfits_are_said_at_once() -> None:
+    raw = spec(task="regression", model="gpt2-tiny", data={"dataset": "chats", "sequence_length_tokens": 4}, probes={})
+    assert set(faults(raw)) == {
+        "workload.model",
+        "workload.data.dataset",
+        "workload.data.sequence_length_tokens",
+        "workload.probes",
+    }

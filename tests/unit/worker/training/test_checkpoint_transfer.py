@@ -1,0 +1,141 @@
+"""Copies of checkpoints: no fault ends them, what is overtaken is not told of, and a run leaves when it is told to."""
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from worker.errors import LeaseLostError
+from worker.records.protocol import CheckpointNotice
+from worker.remote.checkpoints import RemoteCheckpoints
+from worker.remote.folder import RemoteFolder
+from worker.training.checkpoint_transfer import CheckpointUploads
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> RemoteCheckpoints:
+    return RemoteCheckpoints(f"file://{tmp_path}/remote", attempt=1)
+
+
+class Gate:
+    """Storage that takes its time: every upload waits until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+        put = RemoteFolder.put
+
+        def slow(folder: RemoteFolder, path: Path, name: str) -> None:
+            self.reached.set()
+            assert self.open.wait(60)
+            put(folder, path, name)
+
+        monkeypatch.setattr(RemoteFolder, "put", slow)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_share_ends_no_copying(
+    remote: RemoteCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+) -> None:
+    from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # it publishes no types
+
+    told: list[CheckpointNotice] = []
+    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, told.append) as uploads:
+        with monkeypatch.context() as full:
+            full.setattr(LocalFileSystem, "put_file", _raising(OSError(number, "no room")))
+            uploads.offer(_saved(tmp_path, 1))
+            _until(lambda: "the checkpoint of step 1 stays on this machine alone" in caplog.text)
+        uploads.offer(_saved(tmp_path, 2))
+        _until(lambda: [notice.step for notice in told] == [2])
+
+
+def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    def uploaded(notice: CheckpointNotice) -> None:
+        told.append(notice.step)
+        if notice.step == 1:
+            raise OSError(errno.ENOSPC, "no room")
+
+    with CheckpointUploads(remote, uploaded) as uploads:
+        for step in (1, 2):
+            uploads.offer(_saved(tmp_path, step))
+            _until(lambda: len(told) == step)  # noqa: B023 - it is waited for here
+        assert told == [1, 2]
+
+
+def test_a_best_that_is_none_any_more_is_not_told_of(remote: RemoteCheckpoints, tmp_path: Path, gate: Gate) -> None:
+    told: list[int] = []
+    with CheckpointUploads(remote, lambda notice: told.append(notice.step)) as uploads:
+        uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
+        assert gate.reached.wait(60)
+        uploads.offer(_saved(tmp_path, 2, val_loss=2.0))
+        gate.open.set()
+    assert told == [2]
+
+
+def test_a_run_with_its_result_waits_for_its_best_until_it_is_told_to_leave(
+    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
+) -> None:
+    told: list[CheckpointNotice] = []
+    answers = iter([False, True])
+    with CheckpointUploads(remote, told.append, lambda: next(answers)) as uploads:
+        uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
+        assert gate.reached.wait(60)
+    assert next(answers, None) is None  # it was asked until it said so
+    _let_through(gate, remote)
+    assert told == []
+
+
+def test_a_run_that_lost_its_lease_waits_for_nothing_and_tells_of_nothing(
+    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
+) -> None:
+    told: list[CheckpointNotice] = []
+    with suppress(LeaseLostError), CheckpointUploads(remote, told.append) as uploads:
+        uploads.offer(_saved(tmp_path, 1))
+        assert gate.reached.wait(60)
+        raise LeaseLostError("given to another")
+    _let_through(gate, remote)
+    assert told == []
+
+
+def _let_through(gate: Gate, remote: RemoteCheckpoints) -> None:
+    """Return once the upload that was held up has ended, and its thread with it."""
+    gate.open.set()
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint-uploads":
+            thread.join(60)
+    assert len(remote.folder.sizes()) == 2
+
+
+def _saved(folder: Path, step: int, val_loss: float | None = None) -> CheckpointNotice:
+    path = folder / f"{'step' if val_loss is None else 'best'}-{step:09d}.pt"
+    path.write_bytes(b"state")
+    return CheckpointNotice(step=step, path=str(path), size_bytes=5, sha256="a", val_loss=val_loss)
+
+
+def _raising(error: Exception) -> Callable[..., None]:
+    def raises(*arguments: object, **named: object) -> None:
+        raise error
+
+    return raises
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)

@@ -1,0 +1,130 @@
+"""Initial weights from safetensors: found by name, hashed, checked against the model, never executed.
+
+`own/<name>` is the folder `weights/<name>` among the datasets, as transformers' `save_pretrained` writes it, so that no
+specification can name a path. A repository of the allowlist is read at its pinned commit.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from worker.catalog.datasets import OWN_NAME
+from worker.catalog.presets import PUBLISHED_WEIGHTS, PublishedWeights
+from worker.errors import HubError, WeightsError
+
+OWN_FOLDER: Final = "weights"
+"""Beside the prepared datasets."""
+CONFIG_FILE: Final = "config.json"
+FILES: Final = (CONFIG_FILE, "*.safetensors", "model.safetensors.index.json")
+"""All that is fetched: no pickles, no code."""
+SAME_FIELDS: Final = (
+    "model_type",
+    "n_head",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "layer_norm_epsilon",
+    "rms_norm_eps",
+    "activation_function",
+    "hidden_act",
+    "tie_word_embeddings",
+    "rope_theta",
+)
+"""What no shape shows, and makes another model of the same weights."""
+OTHER_NAMES: Final = {"gelu_new": "gelu_pytorch_tanh"}
+"""Of one function: published GPT-2s call the tanh approximation of the GELU by the left one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialWeights:
+    """A folder of safetensors files."""
+
+    name: str
+    folder: Path
+    sha256: str
+    """Over the names and contents of the safetensors files."""
+
+
+def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
+    """The weights of that name; raises `WeightsError` or `HubError` where they cannot be had."""
+    if OWN_NAME.fullmatch(name):
+        folder = own_weights_folder(name, dataset_folder)
+        if not folder.is_dir():
+            raise WeightsError(no_weights(name, dataset_folder))
+    elif name in PUBLISHED_WEIGHTS:
+        folder = _fetched(PUBLISHED_WEIGHTS[name])
+    else:
+        known = ", ".join(PUBLISHED_WEIGHTS)
+        raise WeightsError(f"the weights {name!r} are not allowed; allowed: {known}, own/<name>. Choose one of them.")
+    return InitialWeights(name=name, folder=folder, sha256=_hash(folder))
+
+
+def no_weights(name: str, dataset_folder: Path) -> str:
+    """What to do about own weights that are not there."""
+    folder = own_weights_folder(name, dataset_folder)
+    return (
+        f"there are no weights {name!r}. Copy a folder that `save_pretrained` wrote to {folder}, or to storage with "
+        f"`adapm-bench data push {OWN_FOLDER}/{folder.name}` on the machine that has it."
+    )
+
+
+def own_weights_folder(name: str, dataset_folder: Path) -> Path:
+    """Where the weights `own/<name>` lie."""
+    return dataset_folder / OWN_FOLDER / name.removeprefix("own/")
+
+
+def _fetched(published: PublishedWeights) -> Path:
+    """The repository's folder in the hub's cache, downloaded where it is missing."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(published.repository, revision=published.revision, allow_patterns=list(FILES)))
+    except OSError as error:
+        raise HubError(
+            f"cannot fetch the weights {published.repository}: {type(error).__name__}: {str(error).rstrip('.')}. "
+            "Check the network, `hf auth login` and HF_ENDPOINT; the next attempt goes on from what is there."
+        ) from error
+
+
+def _hash(folder: Path) -> str:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(
+            f"{folder} holds no safetensors file. Save the model again with `save_pretrained`; pickles are not read."
+        )
+    total = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def require_same_architecture(weights: InitialWeights, expected: dict[str, Any]) -> None:
+    """Compare the configuration beside the weights with that of the model; raises `WeightsError` naming each field."""
+    path = weights.folder / CONFIG_FILE
+    try:
+        found = _flat(json.loads(path.read_text()))
+    except (OSError, ValueError, AttributeError) as error:
+        raise WeightsError(
+            f"{path} cannot be read: {error}. Copy the whole folder that `save_pretrained` wrote."
+        ) from error
+    expected = _flat(expected)
+    different = [
+        f"{name} is {found[name]!r}, the model's is {expected[name]!r}"
+        for name in SAME_FIELDS
+        if name in found and name in expected and found[name] != expected[name]
+    ]
+    if different:
+        raise WeightsError(
+            f"the weights {weights.name!r} are those of another model: {'; '.join(different)}. "
+            "Choose their own model, or other weights."
+        )
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with its rotation's base at the top, where earlier versions of transformers wrote it, and one
+    name for each function."""
+    rotation = config.get("rope_parameters") or {}
+    flat = {**({"rope_theta": rotation["rope_theta"]} if "rope_theta" in rotation else {}), **config}
+    return {name: OTHER_NAMES.get(value, value) if isinstance(value, str) else value for name, value in flat.items()}

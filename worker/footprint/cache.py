@@ -1,0 +1,107 @@
+"""What training needs, for predictions: footprints of single optimizers, counted in another process and kept.
+
+Needs.of(keys) ─► footprint_process.counted ─► exact bytes on `meta`   (seconds, once)
+"""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from threading import BoundedSemaphore, Lock, Thread
+from typing import NamedTuple
+
+from optim.catalog import Scalar
+from worker.footprint import process
+from worker.records.footprint import Footprint
+from worker.records.result import Record
+
+MOST_KEPT = 256
+MOST_WAITING = 2
+"""Callers that wait for a count, each on a thread that workers' reports need; others are answered at once."""
+
+
+class Wanted(NamedTuple):
+    """An optimizer with its options, as JSON so that it can be a key."""
+
+    optimizer: str
+    options: str
+
+    @classmethod
+    def of(cls, optimizer: str, options: dict[str, Scalar]) -> "Wanted":
+        """From a candidate's fields."""
+        return cls(optimizer, json.dumps(options, sort_keys=True))
+
+
+class Need(Record):
+    """What training one model with one optimizer keeps, to the byte."""
+
+    parameters: int
+    parameter_bytes: int
+    gradient_bytes: int
+    state_bytes: int | None
+    """Null where the optimizer cannot be counted without running it."""
+
+
+Key = tuple[str, Wanted]
+"""A model of the catalog, and an optimizer."""
+
+
+class Needs:
+    """Footprints that were counted once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Need] = {}
+        self._at_work: set[Key] = set()
+        self._lock = Lock()
+        self._one_at_a_time = Lock()
+        self._waiters = BoundedSemaphore(MOST_WAITING)
+
+    def of(self, keys: Sequence[Key], *, wait: bool = True) -> dict[Key, Need]:
+        """The need of each; those that cannot be counted are left out.
+
+        Without `wait` only what is known is answered, and the rest is counted meanwhile, for the next one who asks.
+        """
+        with self._lock:
+            missing = [each for each in keys if each not in self._known]
+            new = [each for each in missing if each not in self._at_work]
+            self._at_work.update(missing)
+        if missing and wait and self._waiters.acquire(blocking=False):
+            try:
+                self._count(missing)
+            finally:
+                self._waiters.release()
+        elif new:
+            Thread(target=self._count, args=(new,), daemon=True, name="needs").start()
+        with self._lock:
+            return {each: self._known[each] for each in keys if each in self._known}
+
+    def _count(self, keys: Sequence[Key]) -> None:
+        with self._one_at_a_time:
+            missing = [each for each in keys if each not in self._known]
+            found = _counted(missing) if missing else {}
+            with self._lock:
+                if len(self._known) > MOST_KEPT:
+                    self._known.clear()
+                self._known |= found
+                self._at_work.difference_update(keys)
+
+
+def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
+    """Those that could be counted: a prediction without its memory is better than none, and another time may do."""
+    asked = [
+        process.Asked(model=model, optimizers=(wanted.optimizer,), options=json.loads(wanted.options))
+        for model, wanted in keys
+    ]
+    try:
+        answers = process.counted(asked)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {key: _need(each.footprint) for key, each in zip(keys, answers, strict=True) if each.footprint}
+
+
+def _need(found: Footprint) -> Need:
+    return Need(
+        parameters=found.parameters,
+        parameter_bytes=found.parameter_bytes,
+        gradient_bytes=found.gradient_bytes,
+        state_bytes=found.optimizers[0].state_bytes,
+    )

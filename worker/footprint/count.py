@@ -1,0 +1,138 @@
+"""Memory known before training: the real model and the real optimizers of the catalog on `meta`, counted to the byte.
+
+Parameters, gradients and optimizer state are what a training keeps at the least; activations, which depend on the
+batch, come on top and are measured by running.
+"""
+
+from collections.abc import Mapping, Sequence
+from warnings import catch_warnings, simplefilter
+
+from torch import nn
+
+from optim.build import build
+from optim.catalog import OptimizerEntry, Scalar, entries, entry
+from optim.errors import MissingPackageError
+from optim.plan.blocks import BlockPlan
+from optim.plan.rules import Rule
+from optim.state import Planned, StateBytes, allocated_state_bytes
+from worker.footprint.published import published_gigabytes
+from worker.models.build import outline_model, parameter_counts
+from worker.records.footprint import BASELINE as BASELINE
+from worker.records.footprint import Footprint as Footprint
+from worker.records.footprint import OptimizerFootprint as OptimizerFootprint
+
+_MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
+# What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
+_META_FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
+
+
+def footprint(
+    model: str,
+    optimizers: Sequence[str] | None = None,
+    options: Mapping[str, Scalar] | None = None,
+    rules: Sequence[Rule] = (),
+) -> Footprint:
+    """Count what training that preset keeps under each optimizer; seconds for 8 G parameters.
+
+    Args:
+        model: A preset's name.
+        optimizers: Names of the catalog; None for all.
+        options: Given to every optimizer that has such an option.
+        rules: Given to every optimizer that has a block plan.
+
+    Raises:
+        KeyError: no preset has that name.
+        UnknownOptimizerError: no entry has one of those names.
+        OptionError: an option is out of its bounds.
+        RuleError: a rule fits no block, or asks of one what it cannot keep.
+    """
+    outline = outline_model(model)
+    parameters, parameter_bytes = parameter_counts(outline)
+    chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
+    found = tuple(_optimizer_footprint(model, candidate, dict(options or {}), rules) for candidate in chosen)
+    baseline = next((one for one in found if one.optimizer == BASELINE), None)
+    return Footprint(
+        model=model,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+        gradient_bytes=sum(p.numel() * p.element_size() for p in outline.parameters() if p.requires_grad),
+        optimizers=found,
+        baseline_bytes=(baseline or _optimizer_footprint(model, entry(BASELINE), {})).state_bytes,
+        notes=tuple(_notes(parameters, found)),
+    )
+
+
+def block_plan(
+    model: str, optimizer: str, options: Mapping[str, Scalar] | None = None, rules: Sequence[Rule] = ()
+) -> BlockPlan | None:
+    """The block plan that the optimizer has for that preset; None where it keeps to none."""
+    known = entry(optimizer)
+    if not known.planned:
+        return None
+    built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
+    return built.plan if isinstance(built, Planned) else None
+
+
+def _optimizer_footprint(
+    model: str, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule] = ()
+) -> OptimizerFootprint:
+    given = {name: value for name, value in options.items() if candidate.option(name) is not None}
+    try:
+        held, planned = _allocated(outline_model(model), candidate, given, rules)
+    except (MissingPackageError, *_META_FAULTS) as error:
+        return OptimizerFootprint(
+            optimizer=candidate.name,
+            title=candidate.title,
+            options=given,
+            state_bytes=None,
+            unknown_because=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        )
+    published = published_gigabytes(model, candidate.name) if not options and not rules else None
+    return OptimizerFootprint(
+        optimizer=candidate.name,
+        title=candidate.title,
+        options=given,
+        state_bytes=held.total_bytes,
+        counter_bytes=held.counter_bytes,
+        state_by_block=dict(held.by_block),
+        momentum_bytes=sum(held.by_state.get(name, 0) for name in _MOMENTA) if planned else None,
+        published_bytes=None if published is None else round(published * 1e9),
+    )
+
+
+def _allocated(
+    model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
+) -> tuple[StateBytes, bool]:
+    """(state, whether it follows a block plan)."""
+    with catch_warnings():
+        # A library that warns about `meta` says nothing about training.
+        simplefilter("ignore")
+        used = rules if candidate.planned else ()
+        optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
+        return allocated_state_bytes(optimizer, model), isinstance(optimizer, Planned)
+
+
+def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:
+    """One sentence for every published figure that the paper's own rules do not give for this model."""
+    notes = []
+    for one in found:
+        if one.published_bytes is None or one.state_bytes is None or one.state_bytes <= 1.01 * one.published_bytes:
+            continue
+        sentence = f"{one.title}: the paper says {_gb(one.published_bytes)}, its own rules need {_gb(one.state_bytes)}"
+        if one.optimizer == BASELINE:
+            # AdamW keeps two float32 values a parameter.
+            sentence += (
+                f": its model has {one.published_bytes / 8e6:.0f} M parameters, this one {parameters / 1e6:.0f} M"
+            )
+        elif one.momentum_bytes is not None:
+            share = one.momentum_bytes / (4 * parameters)
+            sentence += (
+                f"; the momentum alone is {_gb(one.momentum_bytes)}, {100 * share:.1f} % of AdamW's "
+                f'(value blocks keep all of theirs), where the paper speaks of "10 %"'
+            )
+        notes.append(sentence + ".")
+    return notes
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.2f} GB"

@@ -1,0 +1,80 @@
+"""Footprints for processes that load no torch: counted by `worker/footprint/count.py` in a process of its own, which
+is short.
+
+counted([Asked(model, optimizers, options), …]) ─► python -m worker.footprint.process ─► a Footprint or a fault each
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from optim.catalog import Scalar
+from worker.records.footprint import Footprint
+
+TIMEOUT_SECONDS = 600.0
+"""A model of 8 G parameters takes some seconds; a machine under load takes a while to import torch."""
+
+
+class Asked(BaseModel):
+    """What is to be counted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    optimizers: tuple[str, ...] | None = None
+    """None: all of the catalog."""
+    options: dict[str, Scalar] = {}
+    """Given to every optimizer that has such an option."""
+
+
+class Answer(BaseModel):
+    """A footprint, or why there is none."""
+
+    footprint: Footprint | None = None
+    fault: str | None = None
+
+
+def counted(questions: Sequence[Asked]) -> list[Answer]:
+    """An answer for each; raises `OSError` or `subprocess.SubprocessError` where the process itself fails."""
+    command = [sys.executable, "-m", "worker.footprint.process"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    asked = json.dumps([each.model_dump() for each in questions])
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        atexit.register(process.kill)  # it must not outlive who asked
+        try:
+            told, _ = process.communicate(asked, timeout=TIMEOUT_SECONDS)
+        finally:
+            process.kill()
+            atexit.unregister(process.kill)
+    if process.returncode != 0:
+        raise subprocess.SubprocessError(f"its process ended with {process.returncode}")
+    try:
+        return [Answer.model_validate(each) for each in json.loads(told.strip().splitlines()[-1])]
+    except (ValueError, IndexError, ValidationError) as error:
+        raise subprocess.SubprocessError("its process gave no answer") from error
+
+
+def main() -> None:
+    """Count what standard input asks for; the last line of standard output has the answers."""
+    wanted = [Asked.model_validate(each) for each in json.load(sys.stdin)]
+    print(json.dumps([_answer(each).model_dump(mode="json") for each in wanted]))
+
+
+def _answer(wanted: Asked) -> Answer:
+    from worker.footprint.count import footprint
+
+    try:
+        return Answer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options))
+    except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
+        return Answer(fault=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""From a preset's name to a Hugging Face model with seeded random weights, or with pretrained ones.
+
+Random weights are a function of (preset, vocabulary, seed) alone: they are drawn by torch's CPU generator, wherever the
+model goes afterwards, and the global random state is left as it was found.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError
+
+from worker.catalog.presets import Family, ModelPreset, preset
+from worker.data.weights import InitialWeights, require_same_architecture
+from worker.errors import WeightsError
+from worker.models.pretrained import PreTrainedModel
+from worker.spec.run import Execution
+
+
+def build_model(
+    name: str, seed: int, *, vocabulary_size: int | None = None, weights: InitialWeights | None = None
+) -> PreTrainedModel:
+    """The model of that preset on the CPU in fp32, in training mode.
+
+    Args:
+        name: A preset; `KeyError` for an unknown one.
+        seed: Of the random weights.
+        vocabulary_size: Of the data's tokenizer; `WeightsError` where the model has fewer tokens.
+        weights: Start from these instead; `WeightsError` where they are not those of this model.
+    """
+    chosen = preset_for(name, vocabulary_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = BUILDERS[chosen.family](chosen)
+    if weights is not None:
+        model = _pretrained(model, weights)
+    model.train()
+    return model
+
+
+def preset_for(name: str, vocabulary_size: int | None) -> ModelPreset:
+    """The preset with a vocabulary for the tokenizer: its own, or the tokenizer's where the preset follows it."""
+    chosen = preset(name)
+    if vocabulary_size is None:
+        return chosen
+    if chosen.vocabulary_of_tokenizer:
+        return replace(chosen, vocabulary_size=vocabulary_size)
+    if vocabulary_size > chosen.vocabulary_size:
+        raise WeightsError(
+            f"the tokenizer has {vocabulary_size} tokens, more than the {chosen.vocabulary_size} of {name}. "
+            "Choose a model or a tokenizer that fits."
+        )
+    return chosen
+
+
+def _pretrained(model: PreTrainedModel, weights: InitialWeights) -> PreTrainedModel:
+    """`model` with `weights`: every tensor of it must be there in its shape."""
+    require_same_architecture(weights, model.config.to_dict())
+    try:
+        loading: Any = type(model).from_pretrained  # its annotation leaves out `output_loading_info`
+        loaded, report = loading(
+            weights.folder,
+            config=model.config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they are reported below, all at once
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise WeightsError(
+            f"cannot read the weights {weights.name!r} in {weights.folder}: {error}. Save them again."
+        ) from error
+    faults = [f"{name} is {tuple(found)}, not {tuple(wanted)}" for name, found, wanted in report["mismatched_keys"]]
+    faults += [f"{name} is missing" for name in sorted(report["missing_keys"])]
+    if faults:
+        shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")
+        raise WeightsError(
+            f"the weights {weights.name!r} do not fit the model: {shown}. Choose their own model and tokenizer."
+        )
+    assert isinstance(loaded, PreTrainedModel)
+    return loaded
+
+
+def outline_model(name: str) -> PreTrainedModel:
+    """The model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name."""
+    chosen = preset(name)
+    with torch.device("meta"):
+        return BUILDERS[chosen.family](chosen)
+
+
+def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
+    """(parameters, their bytes); tied weights are counted once."""
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
+
+
+# Each family imports its own module only: transformers costs about one second per modelling file otherwise.
+
+
+def _gpt2(chosen: ModelPreset) -> PreTrainedModel:
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=chosen.vocabulary_size,
+        n_positions=chosen.max_positions,
+        n_embd=chosen.hidden_size,
+        n_layer=chosen.layers,
+        n_head=chosen.heads,
+        # GPT-2's own tanh approximation as one kernel; the configuration's default, "gelu_new", computes it in eight.
+        activation_function="gelu_pytorch_tanh",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        **_common(chosen),
+    )
+    return GPT2LMHeadModel(config)
+
+
+def _llama(chosen: ModelPreset) -> PreTrainedModel:
+    from transformers.models.llama.configuration_llama import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**_llama_like(chosen)))
+
+
+def _mixtral(chosen: ModelPreset) -> PreTrainedModel:
+    from transformers.models.mixtral.configuration_mixtral import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
+
+    return MixtralForCausalLM(MixtralConfig(**_llama_like(chosen)))
+
+
+def _llama_like(chosen: ModelPreset) -> dict[str, Any]:
+    """The shape in the words that Llama and its kin share."""
+    return {
+        "vocab_size": chosen.vocabulary_size,
+        "max_position_embeddings": chosen.max_positions,
+        "hidden_size": chosen.hidden_size,
+        "num_hidden_layers": chosen.layers,
+        "num_attention_heads": chosen.heads,
+        **_common(chosen),
+    }
+
+
+def _common(chosen: ModelPreset) -> dict[str, Any]:
+    """Fields of every family: no key-value cache, and no special tokens (their default ids exceed 256)."""
+    return {
+        "attn_implementation": "sdpa",
+        "use_cache": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        **chosen.extra,
+    }
+
+
+BUILDERS: Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]] = {
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mixtral": _mixtral,
+}
+
+
+# How a model is run: attention, activation checkpointing, compilation. None of it changes what is computed.
+
+
+def prepare(model: PreTrainedModel, execution: Execution) -> None:
+    """Make the model compute as the execution says; call it once, with the model on its device.
+
+    * attention: transformers' own switch; every preset has both ways.
+    * activation checkpointing: a layer's input is kept, the rest computed again in the backward pass.
+    * compile: `torch.compile` of the forward pass and, with it, of the backward pass. It compiles anew for each shape.
+    """
+    model.set_attn_implementation(execution.attention)
+    if execution.activation_checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    if execution.compile:
+        model.compile()
+
+
+def forget_compiled() -> None:
+    """Let `torch.compile` begin anew; nothing where it was never used, since its import alone takes seconds."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+
+
+def is_compiler_fault(error: BaseException) -> bool:
+    """Whether `torch.compile` could not compile the model here."""
+    return "torch._dynamo" in sys.modules and isinstance(error, torch._dynamo.exc.TorchDynamoException)

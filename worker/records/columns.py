@@ -1,0 +1,80 @@
+"""Points on their way to the service: one JSON array for each field of `Point`, null where a value was not taken.
+
+    {"step": [0, 1, 2], "tokens": [0, 4096, 8192], "train_loss": [5.5, 5.1, 4.8], "val_loss": [5.6, null, null]}
+
+A field that is null throughout is left out. A thousand points are read in half a millisecond this way, and in nine as
+objects.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import ConfigDict, Field, create_model, model_validator
+
+from worker.records.result import Point, Record
+from worker.schema import raise_faults
+
+MOST_POINTS = 10_000
+"""In one batch."""
+
+
+class _Columns(Record):
+    """What holds for every column; the fields themselves are made from those of `Point` below."""
+
+    model_config = ConfigDict(strict=True)
+
+    if TYPE_CHECKING:
+        step: tuple[int, ...]
+        tokens: tuple[int, ...]
+
+    @classmethod
+    def of(cls, points: Iterable[Point]) -> Self:
+        """The columns of some points, which were validated when they were made."""
+        listed = list(points)
+        columns: dict[str, Any] = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
+        known = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+        return cls.model_construct(set(known), **known)  # type: ignore[return-value]  # the plugin forgets `Self`
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def points(self) -> tuple[Point, ...]:
+        """The rows as records."""
+        told = {name: values for name in Point.model_fields if (values := getattr(self, name)) is not None}
+        rows = zip(*told.values(), strict=True)
+        return tuple(Point.model_construct(**dict(zip(told, row, strict=True))) for row in rows)
+
+    @model_validator(mode="after")
+    def _equally_long(self) -> Self:
+        lengths = {name: len(values) for name in Point.model_fields if (values := getattr(self, name)) is not None}
+        count = len(self.step)
+        allowed = f"must have {count} values, as many as step"
+        raise_faults(type(self).__name__, [((n,), length, allowed) for n, length in lengths.items() if length != count])
+        return self
+
+
+def _column(annotation: Any, *, required: bool) -> Any:
+    """The type of a column, and what it is where it is not sent; of many bad values the first one is told."""
+    column = Annotated[tuple[annotation, ...], Field(min_length=1, max_length=MOST_POINTS, fail_fast=True)]
+    return (column, ...) if required else (column | None, None)
+
+
+def _annotation(name: str) -> Any:
+    """The type of a field of `Point`, its bounds included."""
+    field = Point.model_fields[name]
+    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+
+
+if TYPE_CHECKING:
+    PointColumns = _Columns
+else:
+    PointColumns = create_model(
+        "PointColumns",
+        __base__=_Columns,
+        __doc__="One array for each field of a point, all of one length; a field that no point has is left out.",
+        __module__=__name__,
+        **{
+            name: _column(_annotation(name), required=field.is_required()) for name, field in Point.model_fields.items()
+        },
+    )

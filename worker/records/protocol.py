@@ -1,0 +1,158 @@
+"""The words that a worker and the service exchange over HTTP about one attempt.
+
+    POST /v1/attempts/{run_id}/{attempt}/hello       {}                → Assignment      leased  → running
+    POST /v1/attempts/{run_id}/{attempt}/heartbeat   Heartbeat         → HeartbeatReply  running → running
+    POST /v1/attempts/{run_id}/{attempt}/points      PointsBatch       → 204             idempotent by `sequence`
+    POST /v1/attempts/{run_id}/{attempt}/checkpoint  CheckpointNotice  → 204
+    POST /v1/attempts/{run_id}/{attempt}/finish      Result            → 204             running → succeeded
+    POST /v1/attempts/{run_id}/{attempt}/stopped     Stopped           → 204             cancelling → cancelled, …
+    POST /v1/attempts/{run_id}/{attempt}/fail        Failure           → 204             running → retry_wait | failed
+
+Every request carries `Authorization: Bearer <lease token>`. 409 means that the lease is gone: the worker stops at
+once and writes nothing more. Repeating a request that was already accepted, with the same token, is answered as the
+first time was.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Final, Self
+
+from pydantic import Field
+
+from worker.records.columns import PointColumns
+from worker.records.result import Finite, Observation, Point, Record, Seconds, StoredText, Whole
+from worker.schema import WHOLE_NUMBER
+from worker.spec.run import RunSpec
+
+
+class CheckpointNotice(Record):
+    """A checkpoint that is complete on disk."""
+
+    step: Whole
+    path: StoredText
+    """On the worker's machine; once it is copied to a remote folder, its URL there."""
+    size_bytes: Whole
+    sha256: StoredText
+    val_loss: Finite | None = None
+    """Of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null of all others."""
+    attempt: Whole | None = None
+    """The attempt that wrote it; null of those that were written before this was noted."""
+
+    def rank(self) -> tuple[int, int]:
+        """The later one of two has the greater: by its attempt, then by its step."""
+        return self.attempt or 0, self.step
+
+
+class Assignment(Record):
+    """What a worker needs to know about its attempt."""
+
+    run_id: str
+    attempt: int
+    spec: RunSpec
+    lease_seconds: Finite
+    """The lease ends this long after the last heartbeat that the service has seen."""
+    heartbeat_seconds: Finite
+    run_folder: str
+    """Checkpoints and spooled reports of this run."""
+    dataset_folder: str
+    """Prepared token shards, shared by all runs."""
+    checkpoint: CheckpointNotice | None = None
+    """The newest checkpoint of earlier attempts."""
+    counted_steps: dict[int, Whole] = Field(default={})
+    """Of each earlier attempt that told of checkpoints, the last step that counts: later attempts went on from there or
+    from before, and what that one left behind it is void."""
+    micro_batch_sequences: int | None = None
+    """Instead of the specification's, since an earlier attempt ran out of memory."""
+    trace_parent: str | None = None
+    """The trace that the run belongs to, as W3C's `traceparent`."""
+    keep_best: bool = False
+    """Keep the checkpoint with the lowest validation loss, also beyond the result."""
+    checkpoint_url: str | None = None
+    """The run's remote folder, which checkpoints are copied to."""
+    dataset_url: str | None = None
+    """The remote folder of prepared data, which are fetched from there where they are missing."""
+
+
+class Command(StrEnum):
+    """What the service wants of a running attempt."""
+
+    CONTINUE = "continue"
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    STOP_EARLY = "stop_early"
+    """Finish with what there is: the answer is a result, not a `Stopped`."""
+
+
+NOTE_CHARACTERS: Final = 1_000
+"""Length of what an attempt may tell of itself."""
+
+
+class Heartbeat(Record):
+    """A sign of life with the progress so far."""
+
+    step: Whole = 0
+    device_seconds: Seconds = 0.0
+    """Time that this attempt has held its device so far."""
+    note: Annotated[str, Field(max_length=NOTE_CHARACTERS)] | None = None
+    """What people should know of this attempt; the last one told stays with it."""
+
+
+class HeartbeatReply(Record):
+    """The service's answer to a sign of life."""
+
+    command: Command = Command.CONTINUE
+
+
+class PointsBatch(Record):
+    """Points in the order of their steps; `sequence` counts the batches of one attempt from 0."""
+
+    sequence: Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE_NUMBER]
+    columns: PointColumns
+    """The points, field by field."""
+    observations: Annotated[tuple[Observation, ...], Field(max_length=10_000)] = ()
+    """What probes saw at steps up to the last of these points."""
+
+    @classmethod
+    def of(cls, sequence: int, points: Iterable[Point], observations: Iterable[Observation] = ()) -> Self:
+        """A batch of points that are at hand as records."""
+        return cls(sequence=sequence, columns=PointColumns.of(points), observations=tuple(observations))
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The points as records."""
+        return self.columns.points()
+
+    def body(self) -> bytes:
+        """The batch as it is sent and spooled."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+
+class Stopped(Record):
+    """The attempt obeyed a command: it wrote a checkpoint and left."""
+
+    command: Command
+    step: Whole
+    device_seconds: Seconds
+
+
+class FailureKind(StrEnum):
+    """Why an attempt broke down."""
+
+    INFRASTRUCTURE = "infrastructure"
+    """Disk, network or process trouble: another attempt may succeed."""
+    PROGRAM = "program"
+    """An exception in training code: another attempt would meet it again."""
+    INTERRUPTED = "interrupted"
+    """Its process was told to end (SIGTERM) and wrote a checkpoint: another attempt goes on, and nobody is to blame."""
+    STORAGE_FULL = "storage_full"
+    """A disk of the worker's machine has no room; not held against the run, which is tried again after a while."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device has no room for a step with this micro-batch: another attempt takes half of it."""
+
+
+class Failure(Record):
+    """The attempt ended without a result and without a command."""
+
+    kind: FailureKind
+    message: Annotated[str, Field(max_length=4_000)]
+    device_seconds: Seconds

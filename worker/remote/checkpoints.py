@@ -1,0 +1,101 @@
+"""Checkpoints in a remote folder, for machines that share no disk: their names, and which of them count (torch-free).
+
+    <folder of a run>/attempt-0002/step-000000120.pt      the state, as on the worker's disk
+    <folder of a run>/attempt-0002/step-000000120.json    its `CheckpointNotice`, written after it
+
+An attempt writes under its own number and deletes nothing: one that lost its lease without knowing harms no successor.
+The service deletes (`orchestrator/retention/remote.py`), since it knows which of them it was told of.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from pydantic import ValidationError
+
+from worker.errors import RemoteFolderError
+from worker.records.protocol import CheckpointNotice
+from worker.remote.folder import RemoteFolder
+
+Kind = Literal["step", "best"]
+STATE: Final = ".pt"
+NOTICE: Final = ".json"
+_NAME: Final = re.compile(r"attempt-(\d+)/(step|best)-(\d+)\.(pt|json)")
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class RemoteCheckpoint:
+    """A checkpoint by its name; the later one of two is the greater: by its attempt, then by its step."""
+
+    attempt: int
+    step: int
+    kind: Kind
+
+    @property
+    def stem(self) -> str:
+        """What the names of its two files begin with."""
+        return f"attempt-{self.attempt:04d}/{self.kind}-{self.step:09d}"
+
+
+def named(name: str) -> tuple[RemoteCheckpoint, str] | None:
+    """The checkpoint that a file belongs to, and the file's ending; None for any other file."""
+    if (found := _NAME.fullmatch(name)) is None:
+        return None
+    attempt, kind, step, ending = found.groups()
+    return RemoteCheckpoint(attempt=int(attempt), kind=cast(Kind, kind), step=int(step)), f".{ending}"
+
+
+def complete(names: Iterable[str], kind: Kind) -> list[RemoteCheckpoint]:
+    """The checkpoints of that kind that have both of their files, the latest last."""
+    endings: dict[RemoteCheckpoint, set[str]] = {}
+    for checkpoint, ending in filter(None, map(named, names)):
+        endings.setdefault(checkpoint, set()).add(ending)
+    return sorted(each for each, found in endings.items() if each.kind == kind and found == {STATE, NOTICE})
+
+
+class RemoteCheckpoints:
+    """The checkpoints of one run in its remote folder, as one attempt sees them."""
+
+    def __init__(self, url: str, attempt: int) -> None:
+        """`url` is the run's own folder."""
+        self.folder, self._attempt = RemoteFolder(url), attempt
+
+    def put(self, notice: CheckpointNotice) -> CheckpointNotice:
+        """Copy a checkpoint of this attempt there; returns its notice as it stands there.
+
+        Raises `RemoteFolderError`; what is there then is no checkpoint, for its notice goes last.
+        """
+        stem = f"attempt-{self._attempt:04d}/{Path(notice.path).stem}"
+        there = notice.model_copy(update={"path": f"{self.folder.url}/{stem}{STATE}"})
+        self.folder.put(Path(notice.path), f"{stem}{STATE}")
+        self.folder.write(f"{stem}{NOTICE}", there.model_dump_json().encode())
+        return there
+
+    def counted(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
+        """What earlier attempts left up to the step of each that counts, and later than the attempt and step in
+        `after`; latest first. Raises `RemoteFolderError`."""
+        found = complete(self.folder.sizes(), "step")
+        later = [each for each in reversed(found) if after < (each.attempt, each.step)]
+        return [each for each in later if each.attempt < self._attempt and each.step <= steps.get(each.attempt, -1)]
+
+    def notice(self, checkpoint: RemoteCheckpoint) -> CheckpointNotice | None:
+        """Its notice; None where it is gone or cannot be understood. Raises `RemoteFolderError`."""
+        if (content := self.folder.read(f"{checkpoint.stem}{NOTICE}")) is None:
+            return None
+        try:
+            notice = CheckpointNotice.model_validate_json(content)
+        except ValidationError:
+            return None
+        return notice.model_copy(update={"attempt": checkpoint.attempt})
+
+    def fetch(self, checkpoint: RemoteCheckpoint, path: Path) -> bool:
+        """Copy its state to `path`; False where it is gone. Raises `RemoteFolderError`."""
+        try:
+            self.folder.fetch(f"{checkpoint.stem}{STATE}", path)
+        except RemoteFolderError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True

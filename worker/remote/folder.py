@@ -1,0 +1,281 @@
+"""A folder somewhere else, by its URL: S3 and what speaks its protocol, or whatever else fsspec knows (torch-free).
+
+    s3://bucket/prefix    whoever uses it shows the keys of its environment or AWS profile; an URL holds none
+    file:///mnt/shared    a mounted file system
+
+Every fault is a `RemoteFolderError`, whichever library met it. What is written appears whole or not at all where the
+storage promises that, as S3 does; who relies on it elsewhere writes a small file last that says what there must be.
+"""
+
+import importlib.util
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from worker.backoff import backoff
+from worker.errors import DISK_FULL, RemoteFolderError, WorkerError
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+PATIENCE_SECONDS: Final = 600.0
+"""So long a run waits for what it cannot begin without."""
+
+PACKAGES: Final = {"s3": "pip install adapm-bench[s3]"}
+"""What brings the library of a scheme; of others fsspec itself says it."""
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "s3": {
+        # Of botocore, whose own patience is a minute for each of five tries.
+        "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}},
+    },
+    "file": {"auto_mkdir": True},
+}
+"""What a scheme's file system is made with, beside its own defaults."""
+NOT_SHARED: Final = frozenset({"memory", "data", "http", "https"})
+"""Schemes that no other machine could read, or nobody could write."""
+
+
+class RemoteFolder:
+    """The files below an URL, by their names: `a/b.json`. Nothing is remembered between two calls."""
+
+    def __init__(self, url: str) -> None:
+        """Nothing is asked of the other side yet."""
+        self.url = url.rstrip("/")
+
+    def below(self, name: str) -> "RemoteFolder":
+        """The folder of that name in this one."""
+        return RemoteFolder(f"{self.url}/{name}")
+
+    def sizes(self, below: str = "") -> dict[str, int]:
+        """Every file at any depth, or those `below` a folder of it, with its size in bytes; none where there is no such
+        folder."""
+        files, root = self._opened
+        found = self._asked("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
+        return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None where there is none."""
+        files, root = self._opened
+        path = f"{root}/{name}"
+        return self._asked("read", lambda: _unless_missing(lambda: bytes(files.cat_file(path))))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        files, root = self._opened
+        self._asked("written", lambda: files.pipe_file(f"{root}/{name}", content))
+
+    def put(self, path: Path, name: str) -> None:
+        """Copy the file at `path` there."""
+        files, root = self._opened
+        self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
+
+    def fetch(self, name: str, path: Path, obey: Callable[[], None] = lambda: None) -> None:
+        """Copy a file from there to `path`; `obey` is called as its parts arrive, and ends it by raising. Raises
+        `OSError` where this machine's disk is full."""
+        files, root = self._opened
+        parts = _calling(obey)
+        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files; one that is gone already is no fault."""
+        files, root = self._opened
+        for path in [f"{root}/{name}" for name in names]:
+            self._asked("cleared", partial(_unless_missing, partial(files.rm_file, path)))
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        """fsspec's file system, and this folder's path in it."""
+        if refusal := refused(self.url):
+            raise RemoteFolderError(refusal)
+
+        def opened() -> tuple[Any, str]:
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it publishes no types
+
+            options = OPTIONS.get(urlsplit(self.url).scheme, {})
+            files, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False, **options)
+            return files, str(root).rstrip("/")
+
+        return self._asked("opened", opened)
+
+    def _asked(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
+        try:
+            return question()
+        except WorkerError:  # of whoever is obeyed meanwhile
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in passing:
+                raise
+            raise RemoteFolderError(
+                f"{self.url} cannot be {what}: {_gist(error)}. "
+                "Check the address, the network and the keys in this process's environment."
+            ) from error
+
+
+def refused(url: str) -> str | None:
+    """Why an URL names no folder that several machines can share, in a sentence with the way out; None where it may."""
+    from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it publishes no types
+
+    parts = urlsplit(url)
+    known = known_implementations.get(parts.scheme)
+    if "::" in url or known is None or parts.scheme in NOT_SHARED:
+        return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
+    # A secret may hold a slash, at which the name of the host would end.
+    named = parts.scheme == "s3" and ":" in parts.netloc and not parts.netloc.startswith("arn:")
+    if "@" in url or named or parts.query:
+        return "an URL with a name, a password or a query is kept nowhere; put keys into the environment"
+    if not (parts.netloc or parts.path.strip("/")):
+        return f"names no folder; write {parts.scheme}://BUCKET/PREFIX"
+    if importlib.util.find_spec(known["class"].partition(".")[0]) is None:
+        return f"its package is missing; {PACKAGES.get(parts.scheme, known.get('err', 'install it'))}"
+    return None
+
+
+def patiently(
+    action: Callable[[], Answer], obey: Callable[[], None], patience_seconds: float = PATIENCE_SECONDS
+) -> Answer:
+    """What `action` returns, tried again while its remote folder is away; then its `RemoteFolderError`.
+
+    `obey` is called meanwhile, and raises where there is no use in waiting any longer.
+    """
+    deadline = time.monotonic() + patience_seconds
+    for pause_seconds in backoff(longest_seconds=30.0):
+        try:
+            return action()
+        except RemoteFolderError as error:
+            never = error.__cause__ is None  # refused before it was asked: no package, no such scheme
+            if never or time.monotonic() > deadline:
+                raise
+            logger.warning("waiting: %s", error)
+        until = time.monotonic() + pause_seconds
+        while (left := until - time.monotonic()) > 0:
+            obey()
+            time.sleep(min(left, 0.2))
+    raise AssertionError("backoff() never ends")
+
+
+def _calling(obey: Callable[[], None]) -> Any:
+    """What fsspec tells of every part that has arrived."""
+    from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # it publishes no types
+
+    class Parts(Callback):  # type: ignore[misc]  # as above
+        def relative_update(self, inc: int = 1) -> None:
+            obey()
+
+    return Parts()
+
+
+def _unless_missing(question: Callable[[], Answer]) -> Answer | None:
+    try:
+        return question()
+    except FileNotFoundError:
+        return None
+
+
+def _gist(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+# Small files of remote folders for somebody who waits: an answer within seconds, or the word that there is none.
+#
+# What was found is remembered for a while, and that a folder is away for a shorter one. A question whose answer is
+# late goes on in its thread, and whoever asks next has what it brings: libraries of storage try again for longer than
+# anybody waits for a page or a submission. Everyone who asks the same at the same time shares one question.
+
+LONGEST_SECONDS: Final = 4.0
+"""Nobody waits longer for one answer."""
+REMEMBERED_SECONDS: Final = 300.0
+"""So long what was found counts: prepared data are never changed under their name."""
+AWAY_SECONDS: Final = 60.0
+"""So long a folder that did not answer is not asked again."""
+MOST_REMEMBERED: Final = 64
+"""Answers; the manifest of a thousand shards has 150 kB."""
+
+Question = tuple[str, str]
+"""The URL of a folder, the name of a file in it."""
+
+
+class RemoteAnswers:
+    """What one process has asked. Thread-safe."""
+
+    def __init__(self, longest_seconds: float = LONGEST_SECONDS) -> None:
+        self._longest_seconds = longest_seconds
+        self._found: OrderedDict[Question, tuple[float, bytes]] = OrderedDict()
+        self._away: dict[str, tuple[float, RemoteFolderError]] = {}
+        self._asked: dict[Question, Future[bytes | None]] = {}
+        self._folders: dict[str, RemoteFolder] = {}
+        self._lock = threading.Lock()
+
+    def read(self, url: str, name: str, remembered_seconds: float = REMEMBERED_SECONDS) -> bytes | None:
+        """The content of a file; None where there is none. What is found is remembered for so long.
+
+        Raises `RemoteFolderError`, where the folder did not answer in time, too.
+        """
+        with self._lock:
+            if (away := self._away.get(url)) is not None and time.monotonic() < away[0]:
+                raise _again(away[1])
+            if (found := self._found.get((url, name))) is not None and time.monotonic() < found[0]:
+                return found[1]
+            question = self._asked.get((url, name)) or self._ask((url, name), remembered_seconds)
+        try:
+            return question.result(self._longest_seconds)
+        except TimeoutError as late:
+            error = RemoteFolderError(
+                f"{url} gave no answer within {self._longest_seconds:g} s. Check the network and the address."
+            )
+            error.__cause__ = late
+            self._note_away(url, error)
+            raise error from late
+        except RemoteFolderError as error:
+            raise _again(error) from error.__cause__
+
+    def _ask(self, question: Question, remembered_seconds: float) -> "Future[bytes | None]":
+        answer = self._asked[question] = Future[bytes | None]()
+        folder = self._folders.setdefault(question[0], RemoteFolder(question[0]))
+        arguments = (folder, question, answer, remembered_seconds)
+        threading.Thread(target=self._answer, args=arguments, name="remote-answer", daemon=True).start()
+        return answer
+
+    def _answer(
+        self, folder: RemoteFolder, question: Question, answer: "Future[bytes | None]", remembered_seconds: float
+    ) -> None:
+        url, name = question
+        try:
+            content = folder.read(name)
+        except RemoteFolderError as error:
+            self._note_away(url, error)
+            self._asked.pop(question)
+            answer.set_exception(error)
+            return
+        with self._lock:
+            self._away.pop(url, None)
+            if content is not None and remembered_seconds > 0:
+                self._found[question] = time.monotonic() + remembered_seconds, content
+                self._found.move_to_end(question)
+                if len(self._found) > MOST_REMEMBERED:
+                    self._found.popitem(last=False)
+            self._asked.pop(question)
+        answer.set_result(content)
+
+    def _note_away(self, url: str, error: RemoteFolderError) -> None:
+        with self._lock:
+            self._away[url] = time.monotonic() + AWAY_SECONDS, error
+
+
+def _again(error: RemoteFolderError) -> RemoteFolderError:
+    """The same words and cause, to be raised by somebody else."""
+    same = RemoteFolderError(str(error))
+    same.__cause__ = error.__cause__
+    return same
+
+
+ANSWERS: Final = RemoteAnswers()
+"""Of this process."""

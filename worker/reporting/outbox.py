@@ -1,0 +1,300 @@
+"""Messages on their way to the service: in order, none lost, never waited for by the training loop.
+
+    add ──► points waiting ──seal──► messages (memory, then disk) ──one thread──► service
+
+Points are sealed into numbered batches about once a second. While the service is away they gather in larger
+batches, the first few in memory and the rest in the spool, and are sent in order when it is back. A full disk
+leaves them in memory.
+"""
+
+import logging
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from worker.backoff import backoff
+from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
+from worker.records.protocol import PointsBatch
+from worker.records.result import Observation, Point, Record
+from worker.reporting.client import POINTS, Verb
+from worker.reporting.reporter import still_valid
+
+# Unsent points on disk, one file a batch, so that they outlive the service's absence and the worker's death.
+
+logger = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"a(\d+)-(\d+)\.json")
+
+
+class Spool:
+    """The folder of one run's unsent batches; it writes those of one attempt and inherits those of earlier ones."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self._folder, self._attempt = folder, attempt
+
+    def write(self, sequence: int, body: bytes) -> Path:
+        """Keep a batch. Written at once or not at all; not synced, since a process that dies leaves the system up."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"a{self._attempt:04d}-{sequence:09d}.json"
+        unfinished = path.with_suffix(".unfinished")
+        try:
+            unfinished.write_bytes(body)
+            os.replace(unfinished, path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)  # on a full disk it would take room that a later one needs
+            raise
+        return path
+
+    def inherited(self) -> list[Path]:
+        """The batches that earlier attempts left, in the order of their sequences; the newest attempt's first.
+
+        There are several attempts' where one was killed while it took over: it left copies, and it counts.
+        """
+        found = []
+        for path in self._folder.glob("a*.json"):
+            match = _NAME.fullmatch(path.name)
+            if match and int(match[1]) < self._attempt:
+                found.append((-int(match[1]), int(match[2]), path))
+        return [path for _, _, path in sorted(found)]
+
+
+def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Observation | Point]:
+    """What still counts in spooled batches, one file in memory at a time; of what stands in several the first."""
+    seen = set()
+    for path in paths:
+        for report in _valid(path, after_step):
+            key = report.step, report.probe if isinstance(report, Observation) else None
+            if key not in seen:
+                seen.add(key)
+                yield report
+
+
+def _valid(path: Path, after_step: int | None) -> list[Observation | Point]:
+    """Of one file, each step's observations before its point; nothing, with a warning, where the file is damaged."""
+    try:
+        batch = _read(path)
+    except (OSError, ValidationError) as error:
+        logger.warning("passed over the damaged spooled batch %s: %s", path, error)
+        return []
+    observations, points = (
+        still_valid(list(batch.observations), after_step),
+        still_valid(list(batch.points), after_step),
+    )
+    return sorted([*observations, *points], key=lambda report: (report.step, isinstance(report, Point)))
+
+
+class _Pointwise(Record):
+    """A batch as workers spooled it before points became columns."""
+
+    sequence: int
+    points: tuple[Point, ...]
+    observations: tuple[Observation, ...] = ()
+
+
+def _read(path: Path) -> PointsBatch | _Pointwise:
+    body = path.read_bytes()
+    try:
+        return PointsBatch.model_validate_json(body)
+    except ValidationError:
+        try:
+            return _Pointwise.model_validate_json(body)
+        except ValidationError:
+            pass  # it is neither: what is told of it is what the form of today says
+        raise
+
+
+BATCH_POINTS: Final = 1_000
+"""A batch of this size is about 200 kB of JSON; the protocol allows ten times as much."""
+BATCH_OBSERVATIONS: Final = 100
+"""Of a model of a hundred blocks about 3 MB."""
+BATCH_OBSERVED_BYTES: Final = 4 * 2**20
+"""JSON of a batch's observations, beyond it those of one step at most; the service reads 16 MiB."""
+MEMORY_MESSAGES: Final = 16
+"""Sealed messages kept in memory; later ones wait on disk."""
+
+
+@dataclass
+class _Message:
+    verb: Verb
+    body: bytes | None
+    """None once the body is on disk alone."""
+    sequence: int | None = None
+    path: Path | None = None
+
+    def read(self) -> bytes:
+        if self.body is not None:
+            return self.body
+        assert self.path is not None
+        return self.path.read_bytes()
+
+
+class Outbox:
+    """The queue and the thread that empties it. `error` is set once the service refuses for good."""
+
+    def __init__(self, post: Callable[[Verb, bytes], object], spool: Spool, *, flush_seconds: float = 1.0) -> None:
+        self.error: WorkerError | None = None
+        self._post, self._spool, self._flush_seconds = post, spool, flush_seconds
+        self._points: list[Point] = []
+        self._observations: list[Observation] = []
+        self._observed_bytes = 0
+        self._messages: deque[_Message] = deque()
+        self._next_sequence = 0
+        self._flush_now = self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def add_point(self, point: Point) -> None:
+        """Queue a point."""
+        with self._changed:
+            self._points.append(point)
+            self._seal_if_full()
+
+    def add_observation(self, observation: Observation) -> None:
+        """Queue an observation; it travels with its step's point, or before it."""
+        size_bytes = len(observation.model_dump_json())
+        with self._changed:
+            self._observations.append(observation)
+            self._observed_bytes += size_bytes
+            self._seal_if_full()
+
+    def add(self, verb: Verb, body: bytes) -> None:
+        """Queue a message behind all points so far."""
+        with self._changed:
+            self._seal()
+            self._messages.append(_Message(verb, body))
+
+    def persist(self) -> None:
+        """Return when every unsent point is on disk. Raises `OSError` (disk full)."""
+        with self._changed:
+            self._seal()
+            for message in self._messages:
+                self._to_disk(message)
+
+    def drain(self, patience_seconds: float) -> None:
+        """Return when everything was accepted.
+
+        Raises what the service's refusal means, or `ServiceUnavailableError` when patience ends.
+        """
+        with self._changed:
+            self._seal()
+            self._flush_now = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.error or not self._messages, patience_seconds)
+            if self.error is not None:
+                raise self.error
+            if self._messages:
+                raise ServiceUnavailableError(
+                    f"{len(self._messages)} reports were not accepted within {patience_seconds:g} s. "
+                    "Unsent points stay in the run's folder for the next attempt."
+                )
+
+    def close(self) -> None:
+        """Stop sending; points that are still unsent go to disk, unless the service refused them for good or the disk
+        has no room: the run goes on from a checkpoint, and only what lies behind that is lost then."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self.error is None:
+            try:
+                self.persist()
+            except OSError as error:
+                logger.warning("unsent points are lost: %s", error)
+
+    def _seal_if_full(self) -> None:
+        """Keep every batch far below what the service takes; the caller holds the lock."""
+        observed = len(self._observations) >= BATCH_OBSERVATIONS or self._observed_bytes >= BATCH_OBSERVED_BYTES
+        if observed or len(self._points) >= BATCH_POINTS:
+            self._seal()
+
+    def _seal(self) -> None:
+        """Turn the waiting points into a message; the caller holds the lock."""
+        if not self._points:
+            return
+        batch = PointsBatch.of(self._next_sequence, self._points, self._observations)
+        message = _Message(POINTS, batch.body(), batch.sequence)
+        self._next_sequence += 1
+        self._points, self._observations, self._observed_bytes = [], [], 0
+        self._messages.append(message)
+        if len(self._messages) > MEMORY_MESSAGES:
+            self._swap_out()
+
+    def _swap_out(self) -> None:
+        """Keep all but the first messages on disk alone. A disk without room ends no training: they stay in memory
+        until there is some, at a batch of a thousand points or fewer a second."""
+        try:
+            for message in islice(self._messages, MEMORY_MESSAGES, None):
+                self._to_disk(message)
+                if message.path is not None:
+                    message.body = None
+        except OSError as error:
+            logger.warning("unsent points stay in memory: %s", error)
+
+    def _to_disk(self, message: _Message) -> None:
+        if message.sequence is not None and message.path is None and message.body is not None:
+            message.path = self._spool.write(message.sequence, message.body)
+
+    def _work(self) -> None:
+        pauses = backoff()
+        while (message := self._next_message()) is not None:
+            try:
+                self._post(message.verb, message.read())
+            except ServiceUnavailableError as error:
+                logger.warning("%s waits: %s", message.verb, error)
+                self._pause(next(pauses))
+            except WorkerError as error:
+                self._give_up(error)
+                return
+            except Exception as error:  # a silent thread would hold the device for its whole patience
+                logger.exception("%s cannot be sent", message.verb)
+                self._give_up(ReportRefusedError(f"{message.verb} cannot be sent: {error!r}"))
+                return
+            else:
+                pauses = backoff()
+                self._accepted(message)
+
+    def _next_message(self) -> _Message | None:
+        """Wait for the next message; None when closed."""
+        with self._changed:
+            flush_at = time.monotonic() + self._flush_seconds
+            while not self._closed:
+                if self._messages:
+                    return self._messages[0]
+                left_seconds = flush_at - time.monotonic()
+                if self._flush_now or left_seconds <= 0:
+                    self._flush_now = False
+                    self._seal()
+                    flush_at = time.monotonic() + self._flush_seconds
+                else:
+                    self._changed.wait(left_seconds)
+            return None
+
+    def _accepted(self, message: _Message) -> None:
+        with self._changed:
+            self._messages.remove(message)
+            if message.path is not None:
+                message.path.unlink(missing_ok=True)
+            self._changed.notify_all()
+
+    def _give_up(self, error: WorkerError) -> None:
+        with self._changed:
+            self.error = error
+            self._changed.notify_all()
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)

@@ -1,0 +1,369 @@
+"""The port between a training and whoever listens: points while it runs, one result at its end.
+
+Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
+         ◄── FileReporter    a folder: runs without a service
+         ◄── HttpReporter    the service (worker/reporting/http.py)
+         ◄── LoggedReporter  another one, with what people want to read of it in the log
+         ◄── SilentReporter  nobody: the processes of a crew that do not lead
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Final, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
+from worker.records.result import Observation, Point, Record, Result
+from worker.spec.run import RunSpec
+
+logger = logging.getLogger(__name__)
+
+MOST_LOGGED: Final = 50
+"""Lines of a log on steps, and as many on evaluations: some 15 kB in all, for a tail of a page."""
+
+
+class Reporter(Protocol):
+    """Takes what a run reports. Calls come from one thread, and none waits for a network."""
+
+    def begin(self, after_step: int | None) -> None:
+        """Training begins: from scratch (None) or after a checkpoint; points of earlier attempts beyond it are void."""
+
+    def command(self) -> Command:
+        """What the run should do now; raises `LeaseLostError` when it should not exist any more."""
+
+    def point(self, point: Point) -> None:
+        """Take a point; steps rise by one."""
+
+    def observe(self, observation: Observation) -> None:
+        """Take what a probe saw at a step, before that step's point."""
+
+    def persist(self) -> None:
+        """Return when every point so far would survive the death of this process."""
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Take note of a complete checkpoint."""
+
+    def note(self, text: str) -> None:
+        """Take what people should know of this attempt, in a sentence."""
+
+    def finish(self, result: Result) -> None:
+        """Deliver the result, after all points. Unlike the others this may wait for a network."""
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Deliver that a command was obeyed; may wait like `finish`."""
+
+    def fail(self, failure: Failure) -> None:
+        """Deliver that the run broke down; may wait like `finish`."""
+
+
+Reported = TypeVar("Reported", Point, Observation)
+
+
+def still_valid(reported: list[Reported], after_step: int | None) -> list[Reported]:
+    """What earlier attempts reported that the attempt going on after that step does not report again."""
+    return [one for one in reported if after_step is not None and one.step <= after_step]
+
+
+class MemoryReporter:
+    """Keeps everything that it is told, in plain lists."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.observations: list[Observation] = []
+        self.checkpoints: list[CheckpointNotice] = []
+        self.notes: list[str] = []
+        self.result: Result | None = None
+        self.ending: Stopped | Failure | None = None
+        self.next_command = Command.CONTINUE
+        """Set it to have the run stop at its next step."""
+
+    def begin(self, after_step: int | None) -> None:
+        """Forget the points that are void."""
+        self.points = still_valid(self.points, after_step)
+        self.observations = still_valid(self.observations, after_step)
+
+    def command(self) -> Command:
+        """The command that was set last."""
+        return self.next_command
+
+    def point(self, point: Point) -> None:
+        """Keep a point."""
+        self.points.append(point)
+
+    def observe(self, observation: Observation) -> None:
+        """Keep an observation."""
+        self.observations.append(observation)
+
+    def persist(self) -> None:
+        """Do nothing: memory does not outlive its process."""
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Keep a notice."""
+        self.checkpoints.append(notice)
+
+    def note(self, text: str) -> None:
+        """Keep a note."""
+        self.notes.append(text)
+
+    def finish(self, result: Result) -> None:
+        """Keep the result."""
+        self.result = result
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Keep the stop."""
+        self.ending = stopped
+
+    def fail(self, failure: Failure) -> None:
+        """Keep the failure."""
+        self.ending = failure
+
+
+class LoggedReporter:
+    """Hands on to another reporter what it is told, and writes the story of the training into the log: a bounded number
+    of lines, however long the training is."""
+
+    def __init__(self, reporter: Reporter, spec: RunSpec) -> None:
+        self._reporter = reporter
+        self._steps = spec.workload.budget.steps
+        self._unit = spec.workload.task.batch_unit
+        self._loss_name = spec.workload.task.loss_name
+        batch, length = spec.workload.budget.batch_sequences, spec.workload.data.sequence_length_tokens
+        self._step_tokens = batch * length
+        self._what = (
+            f"{spec.workload.model} with {spec.optimizer.name} at learning rate {spec.optimizer.lr:g}, "
+            f"seed {spec.seed}: {self._steps} steps of {self._step_tokens} {self._unit}"
+        )
+        evaluations = self._steps // spec.workload.evaluation.every_steps + 2
+        self._evaluations_a_line = -(-evaluations // MOST_LOGGED)
+        self._evaluations = 0
+        self._step = 0
+        self._checkpoint_step: int | None = None
+
+    def begin(self, after_step: int | None) -> None:
+        """Say what is trained, and from where on."""
+        logger.info("training %s, %s", self._what, f"going on after step {after_step}" if after_step else "from step 0")
+        self._reporter.begin(after_step)
+
+    def command(self) -> Command:
+        """What the other one says."""
+        return self._reporter.command()
+
+    def point(self, point: Point) -> None:
+        """Tell of some steps and evaluations."""
+        self._reporter.point(point)
+        is_last = point.step >= self._steps
+        if point.val_loss is not None:
+            if self._evaluations % self._evaluations_a_line == 0 or is_last:
+                logger.info("step %d of %d: %s %.4f", point.step, self._steps, self._loss_name, point.val_loss)
+            self._evaluations += 1
+        is_due = point.step * MOST_LOGGED // self._steps > self._step * MOST_LOGGED // self._steps
+        self._step = point.step
+        if point.step and (is_due or is_last):
+            logger.info("step %d of %d (%d %%): %s", point.step, self._steps, self._share(point), self._words(point))
+
+    def _share(self, point: Point) -> int:
+        return 100 * point.step // self._steps
+
+    def _words(self, point: Point) -> str:
+        seconds, loss, rate, norm = point.step_seconds, point.train_loss, point.lr, point.grad_norm
+        told = [
+            "training loss is no number" if loss is None else f"training loss {loss:.4f}",
+            "" if rate is None else f"learning rate {rate:.3g}",
+            "" if norm is None else f"gradient norm {norm:.3g}",
+            "" if not seconds else f"{1000 * seconds:.1f} ms a step, {self._step_tokens / seconds:,.0f} {self._unit}/s",
+            "" if self._checkpoint_step is None else f"checkpoint of step {self._checkpoint_step}",
+        ]
+        return ", ".join(filter(None, told))
+
+    def observe(self, observation: Observation) -> None:
+        """Hand it on: the run's page shows what probes saw."""
+        self._reporter.observe(observation)
+
+    def persist(self) -> None:
+        """Hand it on."""
+        self._reporter.persist()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Remember it for the next line: checkpoints come every few seconds."""
+        self._reporter.checkpoint(notice)
+        self._checkpoint_step = notice.step
+
+    def note(self, text: str) -> None:
+        """Log it, and hand it on."""
+        logger.warning("%s", text)
+        self._reporter.note(text)
+
+    def finish(self, result: Result) -> None:
+        """Say what came of it, once it is delivered."""
+        peak, parts = result.peak_memory, result.memory_breakdown
+        told = [
+            "" if parts is None else f"{parts.peak_bytes / 1e6:,.1f} MB of tensors",
+            "" if peak.allocator_bytes is None else f"{peak.allocator_bytes / 1e6:,.1f} MB allocated",
+            f"{peak.host_rss_bytes / 1e6:,.0f} MB of the process on the host",
+        ]
+        logger.info("peak memory: %s; optimizer state %.1f MB", ", ".join(filter(None, told)), _state_mb(result))
+        self._reporter.finish(result)
+        logger.info(
+            "ended after %d steps, %.1f s of its device: %s", result.steps, result.device_seconds, result.verdict_reason
+        )
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Say that it was stopped."""
+        self._reporter.stopped(stopped)
+        logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
+
+    def fail(self, failure: Failure) -> None:
+        """Hand it on: why is in the log already."""
+        self._reporter.fail(failure)
+
+
+def _state_mb(result: Result) -> float:
+    return (result.optimizer_state_bytes or 0) / 1e6
+
+
+class SilentReporter:
+    """Tells nobody anything: the first process of a crew reports for all."""
+
+    def begin(self, after_step: int | None) -> None:
+        """Nothing."""
+
+    def command(self) -> Command:
+        """The first process hears the commands, and says what all do."""
+        return Command.CONTINUE
+
+    def point(self, point: Point) -> None:
+        """Nothing."""
+
+    def observe(self, observation: Observation) -> None:
+        """Nothing."""
+
+    def persist(self) -> None:
+        """Nothing."""
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def finish(self, result: Result) -> None:
+        """Nothing."""
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Nothing."""
+
+    def fail(self, failure: Failure) -> None:
+        """Nothing."""
+
+
+POINTS_NAME: Final = "points.jsonl"
+OBSERVATIONS_NAME: Final = "observations.jsonl"
+RESULT_NAME: Final = "result.json"
+ENDING_NAME: Final = "ending.json"
+
+
+class FileReporter:
+    """Writes `points.jsonl` (a point a line), `observations.jsonl` where there are probes, and at the end `result.json`
+    or, where there is no result, `ending.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Report into `folder`, which is made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._files: dict[str, IO[str]] = {}
+
+    def begin(self, after_step: int | None) -> None:
+        """Rewrite the points of earlier attempts without the void ones, and drop what said how they ended."""
+        self._close()
+        for name in (RESULT_NAME, ENDING_NAME):
+            (self.folder / name).unlink(missing_ok=True)
+        _write_lines(self.folder / POINTS_NAME, still_valid(read_points(self.folder), after_step))
+        if (self.folder / OBSERVATIONS_NAME).exists():
+            _write_lines(self.folder / OBSERVATIONS_NAME, still_valid(read_observations(self.folder), after_step))
+
+    def command(self) -> Command:
+        """Nobody commands a run without a service."""
+        return Command.CONTINUE
+
+    def point(self, point: Point) -> None:
+        """Append a line."""
+        self._append(POINTS_NAME, point)
+
+    def observe(self, observation: Observation) -> None:
+        """Append a line to the observations."""
+        self._append(OBSERVATIONS_NAME, observation)
+
+    def persist(self) -> None:
+        """Hand all lines to the system, and the files with them: this may be the last call."""
+        self._close()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        """The checkpoint folder tells it already."""
+
+    def note(self, text: str) -> None:
+        """The log tells it already."""
+
+    def finish(self, result: Result) -> None:
+        """Write `result.json`."""
+        self._end(RESULT_NAME, result.model_dump_json(indent=2))
+
+    def stopped(self, stopped: Stopped) -> None:
+        """Write `ending.json`."""
+        self._end(ENDING_NAME, stopped.model_dump_json(indent=2))
+
+    def fail(self, failure: Failure) -> None:
+        """Write `ending.json`."""
+        self._end(ENDING_NAME, failure.model_dump_json(indent=2))
+
+    def _end(self, name: str, text: str) -> None:
+        self._close()
+        _write(self.folder / name, text + "\n")
+
+    def _append(self, name: str, record: Record) -> None:
+        if name not in self._files:
+            self._files[name] = (self.folder / name).open("a")
+        self._files[name].write(f"{record.model_dump_json()}\n")
+
+    def _close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+
+def read_points(folder: Path) -> list[Point]:
+    """The points in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
+    return _read_lines(folder / POINTS_NAME, Point)
+
+
+def read_observations(folder: Path) -> list[Observation]:
+    """The observations in a `FileReporter`'s folder, alike; none where there were no probes."""
+    return _read_lines(folder / OBSERVATIONS_NAME, Observation)
+
+
+def _read_lines(path: Path, kind: type[Reported]) -> list[Reported]:
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(kind.model_validate_json(line))
+        except ValidationError:
+            if number < len(lines):
+                raise
+    return found
+
+
+def _write_lines(path: Path, records: Iterable[Record]) -> None:
+    _write(path, "".join(f"{record.model_dump_json()}\n" for record in records))
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once: a reader sees the old text or the new one."""
+    unfinished = path.with_suffix(path.suffix + ".unfinished")
+    unfinished.write_text(text)
+    os.replace(unfinished, path)

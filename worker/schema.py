@@ -1,0 +1,157 @@
+"""`Spec`: the base of everything that a user may send, and how its faults are told (torch-free)."""
+
+import ast
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError
+
+# What fields mean: the docstrings under them, read from a class's source when a JSON schema is asked for
+# (torch-free).
+#
+# Pydantic would take them itself (`use_attribute_docstrings`) while it makes each class. That was a third of the
+# start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
+
+
+class Described(BaseModel):
+    """A record whose fields are described by the docstrings under them."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Pydantic's own schema, with what each field means."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, meaning in field_docs(cls).items():
+            if name in properties:
+                properties[name].setdefault("description", meaning)
+        return schema
+
+
+def field_docs(record: type[BaseModel]) -> dict[str, str]:
+    """The docstring under each field of a record, and of what it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(record.__mro__):
+        if issubclass(each, BaseModel) and not each.__module__.startswith("pydantic"):
+            found |= _docs_in(each.__module__).get(each.__qualname__, {})
+    return found
+
+
+@cache
+def _docs_in(module: str) -> dict[str, dict[str, str]]:
+    """Of every class of a module, by its qualified name; nothing where there is no source."""
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {name: dict(_docs_under(each)) for name, each in _classes(ast.parse(source), "")}
+
+
+def _classes(tree: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    for each in ast.iter_child_nodes(tree):
+        if isinstance(each, ast.ClassDef):
+            yield prefix + each.name, each
+            yield from _classes(each, f"{prefix}{each.name}.")
+        elif isinstance(each, ast.FunctionDef):
+            yield from _classes(each, f"{prefix}{each.name}.<locals>.")
+        elif isinstance(each, ast.If):
+            yield from _classes(each, prefix)
+
+
+def _docs_under(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, after in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+            said = after.value.value if isinstance(after.value, ast.Constant) else None
+            if isinstance(said, str):
+                yield field.target.id, inspect.cleandoc(said)
+
+
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+CountOrZero = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+def _no_disguise(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise PydanticKnownError("int_type")
+    return value
+
+
+WHOLE_NUMBER = BeforeValidator(_no_disguise)
+"""Of an `int` that may be written `2e9`: pydantic would take a truth value and a text of digits, too.
+
+It stands behind the bounds: a schema shows none that follow."""
+
+Fault = tuple[tuple[str | int, ...], object, str]
+"""Where in the spec, the value found there, and what is allowed."""
+
+
+def left_out_at(default: object) -> Any:
+    """A field that came later: at its default it is left out of the JSON, so that older specifications keep their
+    hashes, by which their checkpoints and idempotency keys are known."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
+class Spec(Described):
+    """The base of everything that a user may send: frozen, closed, finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def content_hash(self) -> str:
+        """SHA-256 of the canonical JSON: equal hashes mean equal specs."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+
+
+@contextmanager
+def as_stored() -> Iterator[None]:
+    """Read what was valid once as it is: the catalog may have lost a name since, and a rule may be newer."""
+    before = _STORED.set(True)
+    try:
+        yield
+    finally:
+        _STORED.reset(before)
+
+
+def is_stored() -> bool:
+    """Whether what is read now is taken `as_stored`: then no fault is looked for."""
+    return _STORED.get()
+
+
+_STORED = ContextVar("stored", default=False)
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces, as UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
+    """Return `value` if it is known; else a fault that names what is allowed."""
+    if value in known or is_stored():
+        return value
+    raise PydanticCustomError(
+        "unknown_name",
+        "unknown {kind} '{value}'; known: {known}",
+        {"kind": kind, "value": value, "known": ", ".join(known)},
+    )
+
+
+def raise_faults(title: str, faults: list[Fault]) -> None:
+    """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
+    if not faults or is_stored():
+        return
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError("not_allowed", "{allowed}", {"allowed": allowed}), loc=where, input=value
+        )
+        for where, value, allowed in faults
+    ]
+    raise ValidationError.from_exception_data(title, details)

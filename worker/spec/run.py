@@ -1,0 +1,270 @@
+"""What to train: `RunSpec`, the frozen, hashable description of one run.
+
+A spec is validated once, at the border, with every fault named; afterwards it is trusted. It imports no torch.
+
+    RunSpec = Workload (equal between compared optimizers) + OptimizerSpec + seed + Resources
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from optim import catalog
+from optim.catalog import Scalar
+from worker.catalog import datasets as data_catalog
+from worker.catalog import presets
+from worker.schema import Count as Count
+from worker.schema import CountOrZero as CountOrZero
+from worker.schema import Fault as Fault
+from worker.schema import Flag as Flag
+from worker.schema import Spec as Spec
+from worker.schema import as_stored as as_stored
+from worker.schema import canonical_json as canonical_json
+from worker.schema import is_stored as is_stored
+from worker.schema import left_out_at as left_out_at
+from worker.schema import one_of as one_of
+from worker.schema import raise_faults as raise_faults
+from worker.spec.probes import Probes
+from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, filled
+
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
+Precision = Literal["fp32", "bf16"]
+_WHAT = r"(?:full|low-rank|none|rank:[1-9][0-9]*|per:(?:element|row|neuron|head))"
+RuleText = Annotated[str, Field(max_length=200, pattern=rf"^[!-~]+={_WHAT}(?:,{_WHAT})*$")]
+"""What some blocks keep instead of what the plan says, `*.mlp.*.weight=rank:8`; as `adapm-bench plan --rule` has it."""
+Rules = Annotated[tuple[RuleText, ...], Field(max_length=64)]
+LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
+
+
+class DataSpec(Spec):
+    """Which tokens, cut into which sequences."""
+
+    dataset: str = "python-stdlib"
+    """A name of the catalog, or `own/<name>` as `adapm-bench data prepare` was told."""
+    tokenizer: str = "byte"
+    """A name of the catalog, `bpe-<vocabulary>`, or `own/<name>`."""
+    data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Refuse to train on any other tokens; null takes what is prepared. Every result says what it was."""
+    sequence_length_tokens: Count = 128
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, value: str) -> str:
+        known = data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("dataset", value, data_catalog.dataset_names())
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _known_tokenizer(cls, value: str) -> str:
+        known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("tokenizer", value, data_catalog.tokenizer_names())
+
+
+class Budget(Spec):
+    """How much is trained: the whole budget is always run, unless the loss stops being a number."""
+
+    steps: Count
+    batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 8
+    """Sequences in one optimizer step, over all devices and micro-batches."""
+
+
+class Schedule(Spec):
+    """Linear warm-up to the optimizer's learning rate, then down from it."""
+
+    shape: Literal["cosine", "phases"] = "cosine"
+    """`cosine`: to a fraction of the rate; `phases`: T steps in phases of T / log2(T), each at a quarter of the rate of
+    the one before (the schedule of AdaPM's theorem 1)."""
+    warmup_steps: CountOrZero = 0
+    final_lr_ratio: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.1
+    """Where the cosine ends."""
+
+
+class Evaluation(Spec):
+    """Validation on the same held-out sequences for every run."""
+
+    every_steps: Count = 100
+    """Validation loss is also taken before the first step and after the last one."""
+    sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
+
+
+class Execution(Spec):
+    """How a step is computed: what it costs, not what is trained; losses move by rounding only."""
+
+    micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
+    """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
+    auto the most that the memory holds, found by trial steps."""
+    retry_out_of_memory: Flag = left_out_at(True)
+    """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
+    false takes the first refusal for the result."""
+    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
+    """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
+    activation_checkpointing: Flag = False
+    """Keep each layer's input only and compute the rest again in the backward pass."""
+    compile: Flag = False
+    """`torch.compile` the model."""
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
+
+
+class Workload(Spec):
+    """All that is equal between compared optimizers: task, model, data, budget, schedule, evaluation."""
+
+    task: AnyTask = PretrainTask()
+    """What is trained; where its kind has other defaults for the fields below, those hold."""
+    model: str
+    initial_weights: str | None = None
+    """Pretrained weights: a repository of the allowlist, or `own/<name>` in the data folder; null draws them."""
+    data: DataSpec = DataSpec()
+    budget: Budget
+    schedule: Schedule = Schedule()
+    evaluation: Evaluation = Evaluation()
+    clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = 1.0
+    """Global gradient-norm clipping threshold; null means none."""
+    precision: Precision = "fp32"
+    """bf16 is autocast: parameters stay in fp32."""
+    execution: Execution = Execution()
+    probes: Probes | None = None
+    """What to observe of gradients and momenta; null is nothing."""
+
+    @field_validator("model")
+    @classmethod
+    def _known_model(cls, value: str) -> str:
+        return one_of("model", value, (*presets.names(), LINEAR_MODEL))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults_of_its_task(cls, fields: Any) -> Any:
+        return filled(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
+
+    @field_validator("initial_weights")
+    @classmethod
+    def _known_weights(cls, value: str | None) -> str | None:
+        if value is None or data_catalog.OWN_NAME.fullmatch(value):
+            return value
+        return one_of("initial weights", value, presets.weights_names())
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not is_stored():
+            raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
+        return self
+
+    def _misfits(self) -> list[Fault]:
+        faults: list[Fault] = []
+        if self.schedule.warmup_steps >= self.budget.steps:
+            allowed = f"must be below budget.steps = {self.budget.steps}"
+            faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))
+        micro_batch, batch = self.execution.micro_batch_sequences, self.budget.batch_sequences
+        if isinstance(micro_batch, int) and micro_batch > batch:
+            allowed = f"must be at most budget.batch_sequences = {batch}; null is the whole batch at once"
+            faults.append((("execution", "micro_batch_sequences"), micro_batch, allowed))
+        kind = data_catalog.dataset_kind(self.data.dataset)
+        if kind is not self.task.data_kind:
+            fitting = ", ".join(data_catalog.dataset_names(self.task.data_kind))
+            allowed = f"holds {kind}; the task {self.task.kind} trains on {self.task.data_kind}: {fitting}"
+            faults.append((("data", "dataset"), self.data.dataset, allowed))
+        return faults
+
+    def tokens(self) -> int:
+        """Training tokens of the whole budget."""
+        return self.budget.steps * self.budget.batch_sequences * self.data.sequence_length_tokens
+
+
+class OptimizerSpec(Spec):
+    """One optimizer at one learning rate, with the options that differ from the catalog's defaults."""
+
+    name: str
+    lr: LearningRate
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    rules: Rules = left_out_at(())
+    """For optimizers with a block plan; later ones win."""
+
+    @field_validator("name")
+    @classmethod
+    def _known_name(cls, value: str) -> str:
+        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
+
+    @model_validator(mode="after")
+    def _known_options(self) -> Self:
+        if not is_stored():
+            raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
+        return self
+
+
+class Resources(Spec):
+    """What one run occupies while it trains."""
+
+    cpus: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    """Threads of each process."""
+    gpus: Annotated[int, Field(strict=True, ge=0, le=1024)] = 0
+    """GPUs in all, one for each process."""
+    # Left out where it says nothing, so that specifications from before keep their hashes.
+    processes: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = Field(
+        default=None, exclude_if=lambda count: count is None
+    )
+    """Processes that share every batch; null is one for each GPU, and one where there is none."""
+
+    @model_validator(mode="after")
+    def _one_device_a_process(self) -> Self:
+        if self.gpus and self.processes not in (None, self.gpus):
+            allowed = f"must be gpus = {self.gpus} or null: every process has one GPU"
+            raise_faults(type(self).__name__, [(("processes",), self.processes, allowed)])
+        return self
+
+    def crew_size(self) -> int:
+        """How many processes train the run together."""
+        return self.processes or max(1, self.gpus)
+
+    def total_cpus(self) -> int:
+        """What all processes occupy."""
+        return self.cpus * self.crew_size()
+
+    def misfits(self, workload: Workload) -> list[Fault]:
+        """Every field of the workload that so many processes cannot share, located in what holds both."""
+        count = self.crew_size()
+        if count == 1:
+            return []
+        asked = f"resources asks for {count} processes"
+        faults: list[Fault] = []
+        if not workload.task.divisible:
+            allowed = f"is trained by one process, but {asked}"
+            faults.append((("workload", "task"), workload.task.kind, allowed))
+        batch, micro_batch = workload.budget.batch_sequences, workload.execution.micro_batch_sequences
+        if batch % count:
+            allowed = f"must be a multiple of {count}: {asked}, with equal shares of every batch"
+            faults.append((("workload", "budget", "batch_sequences"), batch, allowed))
+        where = ("workload", "execution", "micro_batch_sequences")
+        if micro_batch == "auto":
+            faults.append((where, micro_batch, f"must be a number or null: {asked}, and each would find another one"))
+        elif micro_batch is not None and not batch % count and micro_batch > batch // count:
+            allowed = f"must be at most {batch // count}, the share of each process; null is the whole share at once"
+            faults.append((where, micro_batch, allowed))
+        return faults
+
+
+class RunSpec(Spec):
+    """One training, to the bit: the same spec on the same device gives the same losses."""
+
+    workload: Workload
+    optimizer: OptimizerSpec
+    seed: Seed
+    """Seeds the initial weights and the data order; equal seeds pair the runs of a comparison."""
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _processes_can_share_it(self) -> Self:
+        raise_faults(type(self).__name__, self.resources.misfits(self.workload))
+        return self
+
+    def share_sequences(self) -> int:
+        """Sequences of each batch that one process trains on."""
+        return self.workload.budget.batch_sequences // self.resources.crew_size()
+
+
+def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[Fault]:
+    """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
+    found = catalog.entry(optimizer).faults(options)
+    faults: list[Fault] = [(("options", name), options[name], allowed) for name, allowed in found]
+    if rules and not catalog.entry(optimizer).planned:
+        faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
+    return faults

@@ -1,0 +1,245 @@
+"""Checkpoints of one run: complete or absent, verified before use, the newest good one wins.
+
+step-000000120.pt     the state, loadable with `weights_only=True`
+step-000000120.json   its `CheckpointNotice` (size, SHA-256), written after it: without it there is no checkpoint
+best-000000100.pt     the state with the lowest validation loss, where it is to be kept; and its notice
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+from pydantic import ValidationError
+
+from worker.errors import CheckpointError
+from worker.records.protocol import CheckpointNotice
+
+logger = logging.getLogger(__name__)
+
+KEEP: Final = 2
+"""Checkpoints kept: the newest, and the one before in case the newest turns out damaged."""
+BEST: Final = "best"
+"""How the files of the checkpoint with the lowest validation loss begin."""
+LARGEST_SHARE: Final = 0.02
+"""Checkpoints may take this share of the time between them, however large the model is."""
+_UNFINISHED: Final = ".unfinished"
+
+State = dict[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints in one folder, all of one spec."""
+
+    def __init__(self, folder: Path, spec_hash: str, attempt: int | None = None) -> None:
+        """`attempt` is the one that writes."""
+        self.folder, self._spec_hash, self._attempt = folder, spec_hash, attempt
+        self.passed_over: tuple[str, ...] = ()
+        """Of `newest`: what was newer than the state that it returned, and why it was not taken, a sentence each."""
+
+    def save(self, step: int, state: State) -> CheckpointNotice:
+        """Write the state of `step`, then drop all but the newest two.
+
+        Raises `OSError` (disk full), with no trace left.
+        """
+        notice = self._write(self.folder / f"step-{step:09d}.pt", step, state, None)
+        self._drop_old("step", KEEP)
+        return notice
+
+    def save_best(self, step: int, state: State, val_loss: float) -> CheckpointNotice:
+        """Write the state with the lowest validation loss so far, then drop the one before; as `save`."""
+        notice = self._write(self.folder / f"{BEST}-{step:09d}.pt", step, state, val_loss)
+        self._drop_old(BEST, 1)
+        return notice
+
+    def _write(self, path: Path, step: int, state: State, val_loss: float | None) -> CheckpointNotice:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        digest = _write_atomically(path, lambda file: torch.save({**state, "spec_hash": self._spec_hash}, file))
+        size_bytes = path.stat().st_size
+        notice = CheckpointNotice(
+            step=step, path=str(path), size_bytes=size_bytes, sha256=digest, val_loss=val_loss, attempt=self._attempt
+        )
+        _write_atomically(path.with_suffix(".json"), lambda file: file.write(notice.model_dump_json().encode()))
+        return notice
+
+    def newest(self, notice: CheckpointNotice | None = None) -> State | None:
+        """The state of the newest good checkpoint here or at `notice`; None where there is none. Newer is what a later
+        attempt wrote, whatever its step.
+
+        A damaged one is passed over, which `passed_over` tells. Raises `CheckpointError` where the folder belongs to
+        another spec.
+        """
+        for leftover in self.folder.glob(f"*{_UNFINISHED}"):
+            leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; a crew looks together
+        candidates = {candidate.rank(): candidate for candidate in self._notices()}
+        if notice is not None:
+            candidates.setdefault(notice.rank(), notice)
+        self.passed_over = tuple(
+            f"the checkpoint {path.stem} was passed over: its notice cannot be read"
+            for path in sorted(self.folder.glob("step-*.json"))
+            if _read(path) is None
+        )
+        for rank in sorted(candidates, reverse=True):
+            candidate = candidates[rank]
+            if (fault := _fault(candidate)) is None:
+                return self._own(torch.load(candidate.path, map_location="cpu", weights_only=True))
+            self.passed_over += (f"the checkpoint of step {candidate.step} was passed over: {fault}",)
+        return None
+
+    def newest_here(self) -> CheckpointNotice | None:
+        """The newest good checkpoint here; None where there is none."""
+        return max((each for each in self._notices() if _is_good(each)), key=CheckpointNotice.rank, default=None)
+
+    def drop_overtaken(self, counted_steps: Mapping[int, int]) -> None:
+        """Delete what an attempt left here of steps that later ones, perhaps elsewhere, took in their own way: of all
+        but the newest attempt in `counted_steps`, and of those before it, whatever lies beyond their counted step."""
+        newest = max(counted_steps, default=0)
+        for each in self._notices():
+            if each.attempt is not None and each.attempt < newest and each.step > counted_steps.get(each.attempt, -1):
+                logger.warning("dropped %s: attempt %d went another way from there", each.path, newest)
+                _drop(Path(each.path))
+
+    def take_over(self, notice: CheckpointNotice, fetch: Callable[[Path], bool]) -> bool:
+        """Take in a checkpoint that `fetch` copies from elsewhere; False, and nothing here, where it is damaged."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{notice.step:09d}.pt"
+        unfinished = path.with_suffix(f"{path.suffix}.{os.getpid()}{_UNFINISHED}")
+        try:
+            if not fetch(unfinished) or not _is_good(notice.model_copy(update={"path": str(unfinished)})):
+                return False
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        here = notice.model_copy(update={"path": str(path)})
+        _write_atomically(path.with_suffix(".json"), lambda file: file.write(here.model_dump_json().encode()))
+        return True
+
+    def _own(self, state: State) -> State:
+        if state["spec_hash"] != self._spec_hash:
+            raise CheckpointError(
+                f"the checkpoints in {self.folder} belong to another spec ({state['spec_hash'][:12]}, "
+                f"not {self._spec_hash[:12]}). Give this run a folder of its own, or delete that one."
+            )
+        return state
+
+    def _notices(self) -> list[CheckpointNotice]:
+        found = []
+        for path in self.folder.glob("step-*.json"):
+            if (notice := _read(path)) is not None:
+                # The folder may have moved since: the state lies beside its notice.
+                found.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
+        return found
+
+    def _drop_old(self, kind: str, keep: int) -> None:
+        # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.
+        for path in sorted(self.folder.glob(f"{kind}-*.json"), key=_rank)[:-keep]:
+            path.unlink()
+        for path in self.folder.glob(f"{kind}-*.pt"):
+            if not path.with_suffix(".json").exists():
+                path.unlink()
+
+
+def _read(path: Path) -> CheckpointNotice | None:
+    try:
+        return CheckpointNotice.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        logger.warning("passed over the unreadable checkpoint notice %s: %s", path, error)
+        return None
+
+
+def _rank(path: Path) -> tuple[int, int]:
+    """Of a notice's file; one that cannot be read is older than all others."""
+    return (-1, 0) if (notice := _read(path)) is None else notice.rank()
+
+
+def _drop(path: Path) -> None:
+    """Its notice first: a state without one is no checkpoint."""
+    path.with_suffix(".json").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+class _Writable(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+
+class _Write(Protocol):
+    def __call__(self, file: Any, /) -> object: ...
+
+
+class _HashingFile:
+    """A file that hashes what is written to it, so that a checkpoint is read neither back nor held in memory."""
+
+    def __init__(self, file: _Writable) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None: ...
+
+
+def _write_atomically(path: Path, write: _Write) -> str:
+    """Write through a temporary file that reaches the disk before it gets its name; returns the SHA-256."""
+    # A worker that has lost its lease without knowing may write the same step: never into the same file.
+    unfinished = path.with_suffix(f"{path.suffix}.{os.getpid()}{_UNFINISHED}")
+    try:
+        with unfinished.open("wb") as file:
+            hashing = _HashingFile(file)
+            write(hashing)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    return hashing.digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_good(notice: CheckpointNotice) -> bool:
+    """Whether its state is what was written."""
+    return _fault(notice) is None
+
+
+def _fault(notice: CheckpointNotice) -> str | None:
+    """What its state is instead of what was written, also as a warning; None where it is that."""
+    try:
+        with Path(notice.path).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        logger.warning("passed over the checkpoint %s: %s", notice.path, error)
+        return f"it cannot be read ({error.strerror})"
+    if digest != notice.sha256:
+        logger.warning("passed over the damaged checkpoint %s: its SHA-256 is %s", notice.path, digest)
+        return f"it is damaged (its SHA-256 is {digest[:12]}…, not {notice.sha256[:12]}…)"
+    return None
+
+
+class CheckpointTimer:
+    """Says when the next checkpoint is due: every so often, less often where they are expensive; 0 s: always."""
+
+    def __init__(self, every_seconds: float) -> None:
+        self._every_seconds = every_seconds
+        self._due = time.monotonic() + every_seconds
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() >= self._due
+
+    def written(self, cost_seconds: float) -> None:
+        """Start to wait for the next one."""
+        bearable_seconds = cost_seconds / LARGEST_SHARE if self._every_seconds else 0.0
+        self._due = time.monotonic() + max(self._every_seconds, bearable_seconds)

@@ -1,0 +1,170 @@
+"""Checkpoints on their way to a remote folder, by a thread of their own: training neither waits for them nor fails.
+
+    offer ──► the newest step, the best ──thread──► remote folder ──► uploaded: where it is now
+
+Only the newest of each kind waits: one that is overtaken before its turn is never sent. One that cannot be sent is let
+go with a warning, and the next one is tried: it stands for all before it. Nothing is told of after the run has left.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from worker.errors import LeaseLostError, RemoteFolderError
+from worker.records.protocol import CheckpointNotice
+from worker.remote.checkpoints import RemoteCheckpoints
+from worker.remote.folder import PATIENCE_SECONDS, patiently
+from worker.training.checkpoint import CheckpointStore
+
+logger = logging.getLogger(__name__)
+
+LEAVING_SECONDS: Final = 15.0
+"""A run that stops waits this long for what is being sent: about as long as it is let."""
+BEST_SECONDS: Final = 600.0
+"""One that has its result waits this long for its best checkpoint, and for no other, unless it is to leave."""
+LOOK_SECONDS: Final = 0.5
+"""So often it looks whether it is."""
+
+
+class CheckpointUploads:
+    """Use it in a `with`."""
+
+    def __init__(
+        self,
+        remote: RemoteCheckpoints,
+        uploaded: Callable[[CheckpointNotice], object],
+        must_leave: Callable[[], bool] = lambda: False,
+        copy_logs: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`uploaded` is told of each, with the path that it has there; `must_leave` says that a run with its result
+        shall not wait; `copy_logs` is called behind each."""
+        self._remote, self._uploaded, self._must_leave = remote, uploaded, must_leave
+        self._copy_logs = copy_logs
+        self._waiting: dict[bool, CheckpointNotice] = {}
+        self._sending: CheckpointNotice | None = None
+        self._leaving = self._succeeded = self._left = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="checkpoint-uploads", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lost = kind is not None and issubclass(kind, LeaseLostError)
+        with self._changed:
+            self._leaving, self._succeeded = True, kind is None
+            if self._succeeded:  # nothing goes on from a run that has its result
+                self._waiting.pop(False, None)
+            best_is_left = True in self._waiting or (self._sending is not None and _is_best(self._sending))
+            self._changed.notify_all()
+        if best_is_left if self._succeeded else not lost:
+            self._wait()
+        with self._changed:  # whatever is told of from now on would come behind the run's end
+            self._left = True
+            self._waiting.clear()
+
+    def _wait(self) -> None:
+        """Until all is sent, patience ends or, with a result, somebody wants the run to leave: a result comes first."""
+        deadline = time.monotonic() + (BEST_SECONDS if self._succeeded else LEAVING_SECONDS)
+        while self._thread.is_alive():
+            if time.monotonic() > deadline or (self._succeeded and self._must_leave()):
+                logger.warning("the last checkpoint did not reach %s in time", self._remote.folder.url)
+                return
+            self._thread.join(LOOK_SECONDS)
+
+    def offer(self, notice: CheckpointNotice) -> None:
+        """Send this checkpoint, which lies on this machine's disk, instead of the one that still waits."""
+        with self._changed:
+            self._waiting[_is_best(notice)] = notice
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (notice := self._next()) is not None:
+            self._send(notice)
+
+    def _next(self) -> CheckpointNotice | None:
+        """The next one to send, the one to go on from before the best one; None where no more will come."""
+        with self._changed:
+            self._sending = None
+            self._changed.wait_for(lambda: self._waiting or self._leaving)
+            if self._waiting:
+                self._sending = self._waiting.pop(min(self._waiting))
+            return self._sending
+
+    def _send(self, notice: CheckpointNotice) -> None:
+        started = time.monotonic()
+        try:
+            there = self._remote.put(notice)
+            logger.info(
+                "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
+            )
+            with self._changed:
+                if not self._left and not self._is_overtaken(there):
+                    self._uploaded(there)
+            self._copy_logs()
+        except (RemoteFolderError, OSError) as error:  # an OSError of the report, where this machine's disk is full
+            if Path(notice.path).exists():  # else it was overtaken twice while it waited
+                logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
+
+    def _is_overtaken(self, there: CheckpointNotice) -> bool:
+        """Whether nobody wants it any more: the best one is another already, or nothing goes on from the run."""
+        return True in self._waiting if _is_best(there) else self._succeeded
+
+
+def _is_best(notice: CheckpointNotice) -> bool:
+    return notice.val_loss is not None
+
+
+# Resuming on a machine that has not the run's checkpoints: the newest good one is brought here from the remote
+# folder.
+#
+# Only steps that the service was told of count: of later ones the points may have been lost with their machine, and
+# the curve would have a gap. Nor does what an attempt that lost its lease without knowing wrote behind the step from
+# which its successor went on: the service says of each attempt up to where it counts. A folder that cannot be reached
+# is waited for, since training anew costs more.
+
+
+def bring(
+    remote: RemoteCheckpoints,
+    here: CheckpointStore,
+    counted_steps: Mapping[int, int],
+    obey: Callable[[], None],
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Have the newest good checkpoint that counts here, if there is any: `counted_steps` has the last step of each
+    earlier attempt; `obey` as in `patiently`.
+
+    Raises `RemoteFolderError` where the folder stays unreachable and there is nothing here to go on from.
+    """
+    own = here.newest_here()
+    if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
+        return
+    try:
+        patiently(lambda: _bring(remote, here, counted_steps, own), obey, patience_seconds)
+    except RemoteFolderError as error:
+        if own is None:
+            raise
+        logger.warning("going on from step %d, which is here: %s", own.step, error)
+
+
+def _bring(
+    remote: RemoteCheckpoints,
+    here: CheckpointStore,
+    counted_steps: Mapping[int, int],
+    own: CheckpointNotice | None,
+) -> None:
+    for checkpoint in remote.counted(counted_steps, (-1, -1) if own is None else own.rank()):
+        notice = remote.notice(checkpoint)
+        if notice is not None and here.take_over(notice, partial(remote.fetch, checkpoint)):
+            logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)
+            return
+        logger.warning("passed over %s/%s: it is damaged or gone", remote.folder.url, checkpoint.stem)
+    logger.warning("%s has no good checkpoint that counts and is later than what is here", remote.folder.url)

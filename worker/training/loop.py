@@ -1,0 +1,321 @@
+"""The training loop, the same for every task and optimizer: obey, step, evaluate, report, keep a checkpoint.
+
+Everything that a step depends on is in the checkpoint or a function of (seed, step), so a run that was killed and
+resumed gives the same losses to the bit on one device.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from optim.train_eval_weights import result_weights
+from worker.distributed.process_group import Crew
+from worker.errors import CheckpointError, RunStoppedError, TerminatedError
+from worker.meters.breakdown import BreakdownMeter
+from worker.meters.clock import DeviceClock
+from worker.meters.memory import MemoryMeter
+from worker.probes.probing import Probing
+from worker.records.protocol import CheckpointNotice, Command, Stopped
+from worker.records.result import MemoryBreakdown, Point
+from worker.reporting.reporter import Reporter
+from worker.spec.run import Workload
+from worker.tasks.task import HasFigures
+from worker.termination import Termination
+from worker.training.checkpoint import CheckpointStore, CheckpointTimer
+from worker.training.device import free_memory, is_out_of_memory
+from worker.training.memory_cap import MemoryCap, OverMemoryCapError
+from worker.training.micro_batch import smaller
+from worker.training.progress import Progress, finite
+from worker.training.random_state import load_random_state, random_state
+from worker.training.schedule import LearningRate
+from worker.training.step import Stepper, StepTaken
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a training works with but does not own."""
+
+    device: torch.device
+    reporter: Reporter
+    checkpoints: CheckpointStore
+    checkpoint_seconds: float
+    memory: MemoryMeter
+    clock: DeviceClock
+    termination: Termination
+    cap: MemoryCap
+    keep_best: bool = False
+    """Whether the checkpoint with the lowest validation loss is kept."""
+    crew: Crew = field(default_factory=Crew)
+    initial_weights_sha256: str | None = None
+    """Of the files that training starts from; None where weights are drawn."""
+    copied: Callable[[CheckpointNotice], None] | None = None
+    """Has a checkpoint copied to where other machines find it, without waiting for that."""
+
+
+RECORDED_STEPS: Final = 2
+"""The first steps of an attempt are recorded for the memory breakdown: the first makes the optimizer's state, the
+second counts. They take longer for it, and are warm-up for every mean of times."""
+
+
+_WISHES: Final[tuple[Command | None, ...]] = (*Command, None)
+"""What processes of a crew tell each other by its place; None is to leave."""
+
+
+class Training:
+    """One model under training; `progress` says how far it is."""
+
+    def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, surroundings: Surroundings) -> None:
+        self.progress = progress
+        self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
+        self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
+        self._workload, self._around = workload, surroundings
+        self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, surroundings.device)
+        self._recorded = 0
+        optimizer, probes = stepper.optimizer, workload.probes
+        observes = probes is not None and surroundings.crew.leads
+        self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None and observes else None
+        self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
+        self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
+        self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
+
+    def resume(self, notice: CheckpointNotice | None) -> int:
+        """Load the newest good checkpoint, if there is one; returns the step to go on from, 0 for a fresh start.
+
+        Raises `CheckpointError` where it comes from other data or other initial weights than there are now.
+        """
+        state = self._around.checkpoints.newest(notice)
+        if state is not None:
+            self._require_same_origin(state["origin"])
+            self._task.model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self.progress.load_state(state["progress"])
+            load_random_state(state["random"])
+            if self._probing is not None:
+                self._probing.load_state(state["probes"])
+        self._require_same_step()
+        self._around.reporter.begin(None if state is None else self.progress.step)
+        if faults := self._around.checkpoints.passed_over:
+            begun = "began anew" if state is None else f"went on from step {self.progress.step}"
+            self._around.reporter.note(f"{begun}: {'; '.join(faults)}")
+        return self.progress.step
+
+    def train(self) -> None:
+        """Train to the end of the budget, or to the first loss that is no number.
+
+        Raises:
+            RunStoppedError: the service asked for it; a checkpoint was written.
+            TerminatedError: SIGTERM came; a checkpoint was written.
+            LeaseLostError: the run belongs to somebody else now; nothing was written.
+        """
+        if self.progress.initial_val_loss is None:
+            self._report_start()
+        while not self.progress.finished():
+            self.advance()
+
+    def advance(self) -> None:
+        """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
+        self._obey()
+        if self.progress.stopped_early:
+            return
+        if self._around.crew.leads and self._timer.due():
+            self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
+        point = self._step()
+        if point is not None:
+            self._around.reporter.point(point)
+            if self._keeps_best() and point.val_loss is not None and self.progress.is_best:
+                self._save_best_if_possible(point.val_loss)
+
+    def _keeps_best(self) -> bool:
+        return self._around.keep_best and self._around.crew.leads
+
+    def _report_start(self) -> None:
+        """Evaluate before the first step: the loss that training has to get below."""
+        self.progress.add_evaluation(self._validation_loss())
+        rss_bytes = self._around.memory.sample()
+        val_loss = finite(self.progress.val_loss)
+        self._around.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
+
+    def _step(self) -> Point | None:
+        """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
+        step = self.progress.step
+        factor = self._rate.apply(step)
+        taken = self._observed(step)
+        if not taken.finite():
+            self.progress.fault = (
+                f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
+            )
+            return None
+        recorded = self._record(step + 1)
+        self.progress.add_step(taken.loss, taken.seconds, warmup=recorded is not None)
+        if recorded is not None:
+            self._hold_against_cap(recorded)
+        return Point(
+            step=step + 1,
+            tokens=(step + 1) * self._task.tokens_per_step,
+            train_loss=taken.loss,
+            val_loss=self._evaluate_if_due(),
+            lr=self._peak_lr * factor,
+            grad_norm=taken.grad_norm,
+            step_seconds=taken.seconds.whole,
+            data_seconds=taken.seconds.data,
+            forward_seconds=taken.seconds.forward,
+            backward_seconds=taken.seconds.backward,
+            optimizer_seconds=taken.seconds.optimizer,
+            host_rss_bytes=self._around.memory.sample(),
+            **(self._figured.figures if self._figured else {}),
+        )
+
+    def _observed(self, step: int) -> StepTaken:
+        """Take the step, under observation where there are probes; their time is not the step's."""
+        if self._probing is None:
+            return self._take(step)
+        with self._probing.watching(step + 1):
+            taken = self._take(step)
+        for observation in self._probing.taken():
+            self._around.reporter.observe(observation)
+        return replace(taken, seconds=taken.seconds.without(optimizer_seconds=self._probing.seconds))
+
+    def _take(self, step: int) -> StepTaken:
+        """Take the step; where memory runs out on the way to the update, again in smaller pieces if the run may."""
+        while True:
+            meter = self._meter if self._recorded < RECORDED_STEPS else None
+            try:
+                return self._stepper.take(step, meter)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or self._stepper.updating or not self._step_down():
+                    raise
+            free_memory()  # outside of the handler: the error holds on to the step's tensors
+
+    def _step_down(self) -> bool:
+        """Use the next smaller micro-batch, where the run leaves that to us and there is one."""
+        now = self._stepper.micro_batch_sequences
+        less = smaller(self._task.batch_sequences, now)
+        if self._workload.execution.micro_batch_sequences != "auto" or less is None:
+            return False
+        logger.warning("out of memory with micro-batches of %d sequences: going on with %d", now, less)
+        self._stepper.micro_batch_sequences = self.progress.micro_batch_sequences = less
+        self._recorded = 0
+        return True
+
+    def _record(self, step: int) -> MemoryBreakdown | None:
+        """Take note of the memory of a recorded step; None where it was not one."""
+        if self._recorded >= RECORDED_STEPS:
+            return None
+        self._recorded += 1
+        self.progress.memory = self._meter.result(step, self._stepper.micro_batch_sequences)
+        return self.progress.memory
+
+    def _hold_against_cap(self, recorded: MemoryBreakdown) -> None:
+        try:
+            self._around.cap.check(recorded)
+        except OverMemoryCapError:
+            if not self._step_down():
+                raise
+
+    def _evaluate_if_due(self) -> float | None:
+        progress = self.progress
+        if progress.step % self._workload.evaluation.every_steps and progress.step < progress.steps:
+            return None
+        progress.add_evaluation(self._validation_loss())
+        return finite(progress.val_loss)
+
+    def _validation_loss(self) -> float:
+        """The loss of what the optimizer holds for the result, which may not be the weights that it trains on."""
+        with result_weights(self._optimizer):
+            return self._stepper.validation_loss()
+
+    def _obey(self) -> None:
+        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked. A
+        crew does as its first process."""
+        crew = self._around.crew
+        wish = _WISHES[crew.word_of_the_first(_WISHES.index(self._wish()) if crew.leads else 0)]
+        if wish is Command.CONTINUE:
+            return
+        if wish is Command.STOP_EARLY:
+            self.progress.stopped_early = True
+            return
+        is_saved = self._save_if_possible() if crew.leads else True
+        if wish is not None:
+            raise RunStoppedError(
+                Stopped(command=wish, step=self.progress.step, device_seconds=self._around.clock.seconds())
+            )
+        kept = "a checkpoint of that step was written, the next attempt goes on from it."
+        lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
+        raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {kept if is_saved else lost}")
+
+    def _wish(self) -> Command | None:
+        """What the service wants; None where the system wants the process to leave."""
+        command = self._around.reporter.command()
+        return None if command is Command.CONTINUE and self._around.termination.requested else command
+
+    def _save_if_possible(self) -> bool:
+        """Write a checkpoint of the present step; whether there is one. A full disk must not end a training that is in
+        good health, nor keep it from obeying; the next checkpoint may find room."""
+        started = time.monotonic()
+        try:
+            self.save()
+        except OSError as error:
+            logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
+            return False
+        finally:
+            self._timer.written(time.monotonic() - started)
+        return True
+
+    def _save_best_if_possible(self, val_loss: float) -> None:
+        """Keep the state that has the lowest validation loss so far; a full disk ends no training here either."""
+        try:
+            self._around.reporter.persist()
+            notice = self._around.checkpoints.save_best(self.progress.step, self._state(), val_loss)
+        except OSError as error:
+            logger.warning("the best checkpoint, of step %d, is not kept: %s", self.progress.step, error)
+        else:
+            self._tell(notice)
+
+    def save(self) -> None:
+        """Write a checkpoint of the present step; raises `OSError` on a full disk."""
+        self._around.reporter.persist()  # the points up to here must outlive this process like the state does
+        self._tell(self._around.checkpoints.save(self.progress.step, self._state()))
+
+    def _tell(self, notice: CheckpointNotice) -> None:
+        """The service first: what it has not heard of is not gone on from elsewhere."""
+        self._around.reporter.checkpoint(notice)
+        if self._around.copied is not None:
+            self._around.copied(notice)
+
+    def _require_same_step(self) -> None:
+        """All processes of a crew have loaded the same checkpoint, or none."""
+        steps = self._around.crew.all_say(str(self.progress.step))
+        if len(set(steps)) > 1:
+            raise CheckpointError(
+                f"the processes of the run found checkpoints of different steps ({', '.join(steps)}) in "
+                f"{self._around.checkpoints.folder}. All of them need the same folder."
+            )
+
+    def _origin(self) -> dict[str, str | None]:
+        """What training is made from beside its specification, which names but does not hold it."""
+        return {"data": self._task.data_hash, "initial weights": self._around.initial_weights_sha256}
+
+    def _require_same_origin(self, before: dict[str, str | None]) -> None:
+        now = self._origin()
+        different = [f"{name}: {before[name]}, now {now[name]}" for name in now if now[name] != before[name]]
+        if different:
+            raise CheckpointError(
+                f"the checkpoints in {self._around.checkpoints.folder} come from something else than there is now "
+                f"(SHA-256; {'; '.join(different)}). Put back what the run began with, or submit it anew."
+            )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "origin": self._origin(),
+            "model": self._task.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "progress": self.progress.state(),
+            "random": random_state(),
+            "probes": None if self._probing is None else self._probing.state(),
+        }

@@ -1,0 +1,120 @@
+"""One optimizer step: draw the batch, add up the gradients of its micro-batches, clip, update; each part timed.
+
+draw ──► [forward, backward] for every micro-batch ──► clip ──► optimizer.step() ──► gradients freed
+
+In a crew each process draws its own share of the batch; the last backward pass gives all of them the gradients of the
+whole, so that norm, clipping and update are the same in each.
+"""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from worker.distributed.process_group import ALONE, Crew
+from worker.meters.breakdown import BreakdownMeter
+from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
+from worker.spec.run import Workload
+from worker.tasks.task import Task
+from worker.training.device import synchronize
+from worker.training.distributed_loss import SharedLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTaken:
+    """What one step gave; where a figure is no finite number the optimizer did not move."""
+
+    loss: float
+    """Mean over the batch, before the step; nats per token."""
+    grad_norm: float
+    """Global L2 norm before clipping."""
+    seconds: PhaseSeconds
+
+    def finite(self) -> bool:
+        """Whether the step was taken."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+
+class Stepper:
+    """Takes steps of one task with one optimizer."""
+
+    def __init__(
+        self,
+        task: Task[Any],
+        optimizer: torch.optim.Optimizer,
+        workload: Workload,
+        device: torch.device,
+        micro_batch_sequences: int,
+        crew: Crew = ALONE,
+    ) -> None:
+        self.task, self.optimizer, self.device = task, optimizer, device
+        self._crew, self._loss = crew, SharedLoss(task, crew)
+        self.micro_batch_sequences = micro_batch_sequences
+        self.updating = False
+        """Whether the newest step reached the optimizer."""
+        self._clip_norm, self._bf16 = workload.clip_grad_norm, workload.precision == "bf16"
+        self._parameters = [p for p in task.model.parameters() if p.requires_grad]
+
+    def take(
+        self, step: int, meter: BreakdownMeter | None = None, *, most_micro_batches: int | None = None
+    ) -> StepTaken:
+        """One step on the batch of `step` (from 0) at the rates that the optimizer's groups have.
+
+        Args:
+            step: Whose batch.
+            meter: Records the last micro-batch, which is a full one, and the update.
+            most_micro_batches: Leaves out the batch's further ones: a trial that stands for the whole step.
+
+        An error leaves no gradients; where `updating` is still false, weights and optimizer are as they were.
+        """
+        self.updating = False
+        clock = PhaseClock(self.device)
+        with clock.phase(Phase.DATA), self.precision():
+            *earlier, last = self._pieces(step)[:most_micro_batches]
+        try:
+            with self._loss.kept_apart():
+                losses = [self._gradients(micro_batch, clock) for micro_batch in earlier]
+            with meter.recording() if meter else nullcontext():
+                losses.append(self._gradients(last, clock))
+                if meter is not None:
+                    meter.backward_is_done()
+                # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
+                train_loss, grad_norm = self._crew.total(torch.stack(losses).sum()).item(), self._clip().item()
+                if math.isfinite(train_loss) and math.isfinite(grad_norm):
+                    self.updating = True
+                    with clock.phase(Phase.OPTIMIZER):
+                        self.optimizer.step()
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+        synchronize(self.device)
+        return StepTaken(loss=train_loss, grad_norm=grad_norm, seconds=clock.seconds())
+
+    def _pieces(self, step: int) -> list[Any]:
+        """The step's micro-batches; what an uneven cut leaves over comes first: the highest moment is in a full one."""
+        pieces = list(self.task.draw(step, self.micro_batch_sequences))
+        uneven = self.task.batch_sequences % self.micro_batch_sequences
+        return [pieces[-1], *pieces[:-1]] if uneven else pieces
+
+    def _gradients(self, micro_batch: Any, clock: PhaseClock) -> torch.Tensor:
+        with clock.phase(Phase.FORWARD), self.precision():
+            loss, share = self._loss.gradients(micro_batch)
+        with clock.phase(Phase.BACKWARD):
+            loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+        return share
+
+    def validation_loss(self) -> float:
+        """The task's validation loss, in the precision of the training."""
+        with self.precision():
+            return self.task.validation_loss(self.micro_batch_sequences)
+
+    def precision(self) -> AbstractContextManager[object]:
+        """bf16 autocast where the run asks for it; it casts each weight once for every `with`."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16)
+
+    def _clip(self) -> torch.Tensor:
+        """Clip all gradients to the workload's global norm; returns the norm before, a scalar."""
+        if self._clip_norm is None:
+            return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        return torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
