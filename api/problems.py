@@ -1,5 +1,5 @@
 """Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace;
-in a browser the same as a page (`api/html_errors.py`).
+in a browser the same as a page (`html_errors.py`).
 
 Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
 """

@@ -1,5 +1,5 @@
 """Settings of the service: one table, with defaults for one machine. Where values come from:
-`orchestrator/settings.py`."""
+`settings.py`."""
 
 import os
 import tempfile

@@ -15,7 +15,7 @@ from api.auth.throttle import network_of
 
 HEAD_SECONDS = 10.0
 """Until a request's head is whole, from the connection's begin or the answer before; bodies:
-`api/middleware/guards.py`."""
+`guards.py`."""
 HEAD_BYTES = 64 * 2**10
 """Browsers and proxies send a few KiB."""
 UNREAD_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""Figures as files: SVG, PNG and PDF (`dashboards/files/vector.py`), HTML that needs nothing else, CSV, JSON.
+"""Figures as files: SVG, PNG and PDF (`vector.py`), HTML that needs nothing else, CSV, JSON.
 
 a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
 """

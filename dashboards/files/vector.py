@@ -2,7 +2,7 @@
 
 It knows what our figures are made of: scatter traces (lines, marks, bands, error bars, steps, words), bars (standing,
 lying, grouped, stacked, cells), axes of numbers, logarithms, dates and names with their places, annotations, straight
-shapes (`dashboards/files/vector_axes.py`, `dashboards/files/vector_traces.py`). Another kind of trace is a
+shapes (`vector_axes.py`, `vector_traces.py`). Another kind of trace is a
 `FigureError`, never a picture that lacks
 something. Text is drawn letter by letter: no mathematics, no markup.
 

@@ -1,7 +1,7 @@
 """The answer to a comparison: records in, leaderboard out. A pure function; nothing here reads a store.
 
-runs ─► each candidate at its best learning rate (`orchestrator/analysis/candidates.py`) ─► differences to the baseline, paired by seed,
-     which hold together (`orchestrator/analysis/statistics.py`) ─► conclusions ─► time to the baseline's loss ─► Pareto front ─► sentences
+runs ─► each candidate at its best learning rate (`candidates.py`) ─► differences to the baseline, paired by seed,
+     which hold together (`statistics.py`) ─► conclusions ─► time to the baseline's loss ─► Pareto front ─► sentences
      and notes that claim no more
 """
 

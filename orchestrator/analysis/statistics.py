@@ -17,7 +17,7 @@ The price in power, against Holm, where every candidate is truly better by 2.5 s
 
 Input that supports no figure gives None, never NaN: an empty or non-finite sample has no mean, one value or values
 without spread have no interval and no p-value. The t-distribution is `scipy.special`'s
-(`orchestrator/analysis/statistics.py`);
+(`statistics.py`);
 `scipy.stats`, which wraps it, takes ten times as long to import and is what the tests compare with.
 """
 

@@ -1,7 +1,7 @@
 """Experiments: what a user submits, and the runs that it expands into.
 
 A comparison is optimizers × learning rates × seeds over one workload; with `tuning`, optimizers × learning rates ×
-tuning seeds first, then the winners × seeds (`orchestrator/kinds/tuning.py`). Its expansion is a pure function with a
+tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a pure function with a
 fixed order, so that
 the same specification always means the same runs.
 """

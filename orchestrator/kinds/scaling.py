@@ -1,6 +1,6 @@
 """Scaling experiments: one workload at several model sizes and token budgets, a comparison at each of them.
 
-    sizes × budgets = cells;   a cell × candidates × learning rates × seeds = a comparison (`orchestrator/kinds/comparison.py`)
+    sizes × budgets = cells;   a cell × candidates × learning rates × seeds = a comparison (`comparison.py`)
 
 The workload is a template: its model and its steps are those of the first cell, and nobody writes them. All cells' runs
 belong to one experiment; which cell a run belongs to, its model and its steps say.
@@ -22,7 +22,7 @@ from worker.spec.run import Execution, Fault, LearningRate, Schedule, Spec, Work
 
 # Tuning in scaling experiments: which sizes tune their learning rates, and how the others come by theirs. Pure.
 #
-#     each-size       every cell tunes as a comparison does (`orchestrator/kinds/tuning.py`)
+#     each-size       every cell tunes as a comparison does (`tuning.py`)
 #     smallest-size   the smallest size's cells do; a larger size at the same budget takes over the rate that won there
 #
 # Either way all candidates have as many trials: those of their grid, in the cells that tune.

@@ -3,7 +3,7 @@
 A run with a result resumes from none, whatever became of its worker's own cleaning. A failed or cancelled one keeps
 its last, so that it can be looked into or tried again, unless the operator wants none kept. Where `best` are kept,
 every run keeps the one with its lowest validation loss, too. Logs are always left, but for those of experiments that
-were deleted and can no longer be restored: of these nothing stays (`orchestrator/retention/removal.py`).
+were deleted and can no longer be restored: of these nothing stays (`removal.py`).
 """
 
 import shutil

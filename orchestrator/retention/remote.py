@@ -3,7 +3,7 @@
 Of a run that goes on stay the newest two that it has told of, for an attempt resumes from nothing else, the best one
 that it has told of, and whatever is newer: it may be told of any moment. What an attempt left is older than all of its
 successors', whatever its step: the run went on without it. Of an ended run stays what
-`orchestrator/retention/local.py` keeps on the disk.
+`local.py` keeps on the disk.
 What belongs to no run of this database is left alone.
 """
 

@@ -1,6 +1,6 @@
 """Estimates of what an experiment takes before it is submitted: device-hours by measured runs, memory by counts.
 
-    shares (`orchestrator/specs/estimates.py`) + the newest runs of each model     ─► seconds a token and a start ─► `CostEstimate`
+    shares + the newest runs of each model ─► seconds a token and a start ─► `CostEstimate`
     shares               + footprints that were counted once ─► bytes at the least          ─► `CandidateMemory`
 
 Nothing is guessed: what was never measured or counted is said to be unknown.
@@ -24,7 +24,7 @@ from worker.spec.run import Workload
 #
 #     comparison  a share a candidate        scaling  a share a candidate and cell        sweep  a share a candidate
 #
-# They are what estimates are made of (`orchestrator/specs/estimates.py`): a share has one model, one optimizer and one
+# They are what estimates are made of (`estimates.py`): a share has one model, one optimizer and one
 # length of run.
 
 

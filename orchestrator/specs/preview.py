@@ -1,8 +1,8 @@
 """A preview: what a specification of any kind would mean if it were submitted; nothing is stored.
 
-    whatever was sent ─► `kinds.spec_of` ─► faults, or its shares (`orchestrator/specs/estimates.py`) ─► runs, tokens, hours, memory
+    whatever was sent ─► `kinds.spec_of` ─► faults, or its shares (`estimates.py`) ─► runs, tokens, hours, memory
 
-Hours and memory are estimates (`orchestrator/specs/estimates.py`): by the pace of runs that were measured here, by
+Hours and memory are estimates (`estimates.py`): by the pace of runs that were measured here, by
 footprints that were
 counted before.
 """

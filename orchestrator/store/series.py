@@ -31,7 +31,7 @@ from worker.records.result import Observation
 # The bytes of a chunk: what some hundred points take in the database, each field compressed by itself.
 #
 #     {"points": 1000, "columns": {"step": 1620, "train_loss": 5310, …}}\n   the length of each frame, in order
-#     zstd(float64 …) zstd(float64 …) …                                      a column that is null throughout is left out
+#     zstd(float64 …) zstd(float64 …) …                                     a column that is null throughout is left out
 #
 # A chart reads two fields of a dozen: so only those are decompressed, and a field that no worker reports costs
 # nothing.

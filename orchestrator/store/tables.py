@@ -70,7 +70,7 @@ experiments = Table(
     Column("created_at", sa.Double, nullable=False),
     Column(
         "growing", sa.Boolean, nullable=False, server_default=sa.false()
-    ),  # whether `orchestrator/store/follow_up_runs.py` may add runs
+    ),  # whether `follow_up_runs.py` may add runs
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
     # What people do with it after its submission; see `annotations.py` and `orchestrator/store/admin/deletion.py`.
@@ -124,7 +124,7 @@ runs = Table(
     # The order of the queue: rank, turn, experiment, position; see `submission.py`.
     Column("rank", sa.Integer, nullable=False, server_default="0"),  # minus the priority
     Column("turn", sa.BigInteger, nullable=False, server_default="0"),
-    # The queue's part: only `orchestrator/store/transitions.py` writes these.
+    # The queue's part: only `transitions.py` writes these.
     Column("status", _words(RunStatus, "status"), nullable=False),
     Column("reason", sa.Text, nullable=True),
     Column("attempt", sa.Integer, nullable=False, server_default="0"),

@@ -85,7 +85,7 @@ class Plan:
         return sum(part.spec.run_count() for part in self.parts)
 
     def device_hours(self) -> float:
-        """Roughly, by the FLOPs of all runs (`orchestrator/studies/study.py`)."""
+        """Roughly, by the FLOPs of all runs (`study.py`)."""
         return sum(device_seconds(part.spec) for part in self.parts) / 3600.0
 
 

@@ -2,7 +2,7 @@
 
 Ray Tune keeps every trial in memory for as long as its process lives (ray#64231), and a search is no part of a service
 that has to stay up: so each sweep has a process, which ends with it. What it knows is in the store: it is started again
-where it was killed, and goes on (`orchestrator/sweeps/search.py`).
+where it was killed, and goes on (`search.py`).
 """
 
 import logging

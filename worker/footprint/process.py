@@ -1,4 +1,4 @@
-"""Footprints for processes that load no torch: counted by `worker/footprint/count.py` in a process of its own, which
+"""Footprints for processes that load no torch: counted by `count.py` in a process of its own, which
 is short.
 
 counted([Asked(model, optimizers, options), …]) ─► python -m worker.footprint.process ─► a Footprint or a fault each

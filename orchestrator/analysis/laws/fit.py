@@ -1,6 +1,6 @@
 """From experiments of several sizes to the scaling law of each optimizer, with verdicts. A pure function on records.
 
-    experiments ─► each candidate's cells at its best learning rates ─► a form they can tell ─► `orchestrator/analysis/laws/model.py` ─► verdicts
+    experiments ─► each candidate's cells at its best learning rates ─► a form they can tell ─► `model.py` ─► verdicts
 
 A cell is a model size at a token budget and counts once, as the mean of its seeds: they share what its tuning missed,
 and more of them are no more sizes. Two candidates are held against each other on the cells and seeds that both have,

@@ -8,7 +8,7 @@ from orchestrator.records import Tested
 from worker.records.result import Record
 
 FormName = Literal["n", "n0", "d", "d0", "nd"]
-"""The forms that `orchestrator/analysis/laws/model.py` fits, which says what each is."""
+"""The forms that `model.py` fits, which says what each is."""
 
 
 class Estimate(Record):

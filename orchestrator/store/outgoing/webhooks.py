@@ -1,5 +1,5 @@
 """`Webhooks`: which URLs are told of ended experiments. What is told to them is in
-`orchestrator/store/outgoing/messages.py`."""
+`messages.py`."""
 
 import hashlib
 import secrets

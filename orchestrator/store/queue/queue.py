@@ -1,5 +1,5 @@
 """`Queue`: the dispatcher's and the user's side of the durable queue; the worker's side is
-`orchestrator/store/queue/leases.py`.
+`leases.py`.
 
     submit ─► claim ─► (the worker: hello, heartbeat, …, finish) ─► ended
                  └──── release (the process is dead) | reap (nobody heard of it in time) ─► retry_wait, queued or failed

@@ -167,7 +167,10 @@ def test_what_may_pass_is_told_from_what_would_meet_the_next_attempt_too(error: 
 
 def test_importing_the_attempt_and_the_contracts_loads_no_torch() -> None:
     """The scheduler and the api import them in small, fast processes."""
-    modules = "worker.attempt, worker.spec.run, worker.records.result, worker.records.protocol, worker.catalog.presets, worker.catalog.datasets"
+    modules = (
+        "worker.attempt, worker.spec.run, worker.records.result, worker.records.protocol, worker.catalog.presets, "
+        "worker.catalog.datasets"
+    )
     code = f"import sys, {modules}; print({{'torch', 'transformers', 'numpy'}} & set(sys.modules))"
 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

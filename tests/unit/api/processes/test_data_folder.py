@@ -11,7 +11,10 @@ import pytest
 from api.processes.data_folder import keep_private, lock_data_folder, read_note, remove_note, write_note
 from orchestrator.errors import DataFolderError
 
-HOLD = "import sys; from pathlib import Path; from api.processes.data_folder import *; lock_data_folder(Path(sys.argv[1]), print)"
+HOLD = (
+    "import sys; from pathlib import Path; from api.processes.data_folder import *; "
+    "lock_data_folder(Path(sys.argv[1]), print)"
+)
 
 
 def test_second_service_is_told_who_holds_the_folder(tmp_path: Path) -> None:
