@@ -35,8 +35,8 @@ from scipy.special import logsumexp
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws import model
 from orchestrator.analysis.laws.fit import Measured, fit_experiments
-from orchestrator.analysis.laws.model import FORMS, Array, Form, FormName, Law, Observations
-from orchestrator.analysis.laws.records import Estimate, FitReport
+from orchestrator.analysis.laws.model import FORMS, Array, Form, Law, Observations
+from orchestrator.analysis.laws.records import Estimate, FitReport, FormName
 from tests.factories.comparison import records
 from tests.factories.stores import comparison_spec, result
 

@@ -1,6 +1,6 @@
 """Growth: the runs that a tuned experiment gets while it goes, each once, in the transaction that ends a run.
 
-    a run ends ─► its experiment's row is locked ─► what follows from its candidate's runs (`kinds/follow_up.py`) is queued
+    a run ends ─► its experiment's row is locked ─► what follows from its runs (`kinds/follow_up.py`) is queued
 
 Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
 then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
