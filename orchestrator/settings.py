@@ -234,3 +234,14 @@ def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
 
 def _sentence(name: str, nearest: list[str]) -> str:
     return f"{name} is no setting; did you mean {nearest[0]}? Unset it, or see docs/settings.md"
+
+
+def without_password(url: str) -> str:
+    """`url` with stars for its password."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from api.doctor import database as doctor_database
-from api.doctor.finding import Check
-from api.doctor.machine import Mount, file_system, shared_by_network
+from api.cli.doctor import database as doctor_database
+from api.cli.doctor.finding import Check
+from api.cli.doctor.machine import Mount, file_system, shared_by_network
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision

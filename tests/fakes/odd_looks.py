@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from api.doctor.finding import Check
+from api.cli.doctor.finding import Check
 from orchestrator.settings import Settings
 
 

@@ -23,9 +23,9 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import main
-from api.doctor import machine, services
-from api.doctor.finding import Check
-from api.doctor.round import Look, go_round
+from api.cli.doctor import machine, services
+from api.cli.doctor.finding import Check
+from api.cli.doctor.round import Look, go_round
 from orchestrator.dispatch import ray_session
 from orchestrator.settings import Settings
 
@@ -35,7 +35,7 @@ REPOSITORY = Path(__file__).parents[2]
 def test_what_hangs_crashes_or_stumbles_is_a_finding_and_the_round_goes_on():
     seconds = {"hang": 0.5, "crash": 60.0, "stumble": 60.0}
     looks = [Look(name=name, function=f"tests.fakes.odd_looks:{name}", seconds=most) for name, most in seconds.items()]
-    looks.append(Look(name="Python", function="api.doctor.machine:python"))
+    looks.append(Look(name="Python", function="api.cli.doctor.machine:python"))
     found = list(go_round(looks))
     assert [(check.name, check.ok) for check in found] == [
         ("hang", False),
@@ -99,7 +99,7 @@ def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path):
 
 def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("api.doctor.round.LOOKS", ())
+    monkeypatch.setattr("api.cli.doctor.round.LOOKS", ())
     Path("adapm-bench.toml").write_text("port = \n")
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert result.exit_code == 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.doctor.storage import look
+from api.cli.doctor.storage import look
 from orchestrator.errors import NotFoundError
 from orchestrator.retention.policy import Remote
 from orchestrator.services.bench import log_tail

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from api.cli.console import console, print_json
 from api.cli.service import Json, environment_settings
-from orchestrator.settings import PREFIX, Settings, place
+from orchestrator.settings import PREFIX, Settings, place, without_password
 from worker.schema import field_docs
 
 DEFAULT = "default"
@@ -85,14 +85,3 @@ def _shown(name: str, value: object) -> str | int | float | None:
     if name in WITH_PASSWORDS and isinstance(value, str):
         return without_password(value)
     return value if value is None or isinstance(value, int | float) else str(value)
-
-
-def without_password(url: str) -> str:
-    """`url` with stars for its password."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return url

@@ -10,8 +10,8 @@ import typer
 
 from api.cli.admin.up import Data
 from api.cli.console import LOG_WIDTH, plain, print_json
+from api.cli.doctor.finding import Check, broken, good
 from api.cli.service import FAILED, Json, understood_settings
-from api.doctor.finding import Check, broken, good
 
 NAME_COLUMNS = 12
 
@@ -40,7 +40,7 @@ def doctor(data: Data = None, json: Json = False) -> None:
 
 def checks() -> Iterator[Check]:
     """Every check, one after the other: some take seconds."""
-    from api.doctor.round import go_round
+    from api.cli.doctor.round import go_round
 
     yield from settings()
     yield from go_round()

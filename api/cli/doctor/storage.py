@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 
-from api.doctor.finding import Check, broken, good
+from api.cli.doctor.finding import Check, broken, good
 from orchestrator.settings import Settings
 from worker.errors import RemoteFolderError
 from worker.remote.folder import RemoteFolder

@@ -1,6 +1,6 @@
 """The doctor's round: every look in a process beside this one, each within its time.
 
-    parent ── python -m api.doctor.round … ──►  child: one look after the other
+    parent ── python -m api.cli.doctor.round … ──►  child: one look after the other
        ◄────────── a line of JSON a look ───────────┘
 
 A driver that hangs, a library that crashes and a server that never answers are findings, not the end of the round: the
@@ -22,7 +22,7 @@ from typing import Self
 
 from pydantic import TypeAdapter
 
-from api.doctor.finding import Check, broken
+from api.cli.doctor.finding import Check, broken
 from orchestrator.errors import SettingsError
 from orchestrator.settings import Settings
 
@@ -38,15 +38,15 @@ class Look:
 
 
 LOOKS = (
-    Look(name="Python", function="api.doctor.machine:python"),
-    Look(name="data folder", function="api.doctor.machine:data_folder"),
-    Look(name="service", function="api.doctor.machine:service"),
-    Look(name="database", function="api.doctor.database:database", seconds=30.0),
-    Look(name="storage", function="api.doctor.storage:storage", seconds=60.0),
-    Look(name="MLflow", function="api.doctor.services:mlflow"),
-    Look(name="NVML", function="api.doctor.devices:nvml"),
-    Look(name="PyTorch", function="api.doctor.devices:torch", seconds=120.0),
-    Look(name="Ray", function="api.doctor.services:ray", seconds=60.0),
+    Look(name="Python", function="api.cli.doctor.machine:python"),
+    Look(name="data folder", function="api.cli.doctor.machine:data_folder"),
+    Look(name="service", function="api.cli.doctor.machine:service"),
+    Look(name="database", function="api.cli.doctor.database:database", seconds=30.0),
+    Look(name="storage", function="api.cli.doctor.storage:storage", seconds=60.0),
+    Look(name="MLflow", function="api.cli.doctor.services:mlflow"),
+    Look(name="NVML", function="api.cli.doctor.devices:nvml"),
+    Look(name="PyTorch", function="api.cli.doctor.devices:torch", seconds=120.0),
+    Look(name="Ray", function="api.cli.doctor.services:ray", seconds=60.0),
 )
 """In the order of the answers."""
 
@@ -75,7 +75,7 @@ class _Process:
     def __init__(self, looks: Sequence[Look]) -> None:
         self._answers, theirs = os.pipe()
         words = [f"{look.name}={look.function}" for look in looks]
-        command = [sys.executable, "-m", "api.doctor.round", str(theirs), *words]
+        command = [sys.executable, "-m", "api.cli.doctor.round", str(theirs), *words]
         silence = subprocess.DEVNULL
         self._process = subprocess.Popen(
             command, stdin=silence, stdout=silence, stderr=silence, pass_fds=[theirs], start_new_session=True

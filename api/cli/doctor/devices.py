@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.finding import Check, broken, good, notice
 from orchestrator.settings import Settings
 
 GIB = 2**30

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from api.doctor.finding import Check, broken, good
+from api.cli.doctor.finding import Check, broken, good
 from orchestrator.settings import Settings
 
 OLDEST_PYTHON = (3, 11)

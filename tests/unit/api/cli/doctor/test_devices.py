@@ -9,8 +9,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from api.doctor.devices import Build, Driver, gpu, nvml_check, pci_devices
-from api.doctor.finding import Check
+from api.cli.doctor.devices import Build, Driver, gpu, nvml_check, pci_devices
+from api.cli.doctor.finding import Check
 
 DRIVER = Driver(version="560.35.03", cuda=(12, 6), devices=("NVIDIA H100 (80 GiB)",), notes=())
 BUILD = Build(version="2.13.0", cuda=(12, 6), visible=None, error=None, devices=("NVIDIA H100",))

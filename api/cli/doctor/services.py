@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.doctor.finding import Check, broken, good, notice
-from api.doctor.machine import shared_memory_free_bytes
+from api.cli.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.machine import shared_memory_free_bytes
 from orchestrator.dispatch.ray_session import folder_for_sockets
 from orchestrator.errors import ClusterError
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, without_password
 
 CONNECT_SECONDS = 5.0
 
@@ -111,14 +111,14 @@ def mlflow(settings: Settings) -> Iterator[Check]:
         if not os.access(file if file.exists() else above, os.W_OK):
             yield broken(name, f"{file} cannot be written", "let this user write it, or set ADAPM_BENCH_MLFLOW_URI")
             return
-    yield good(name, f"{ours}, into {_without_password(uri)}")
+    yield good(name, f"{ours}, into {without_password(uri)}")
 
 
 def mlflow_server(uri: str, ours: str) -> Check:
     """Whether an MLflow server of about our version answers there."""
     import httpx2
 
-    name, shown = "MLflow", _without_password(uri)
+    name, shown = "MLflow", without_password(uri)
     start = "start it (mlflow server), or correct ADAPM_BENCH_MLFLOW_URI; what ends meanwhile is sent later"
     try:
         answer = httpx2.get(f"{uri.rstrip('/')}/version", timeout=CONNECT_SECONDS)
@@ -133,12 +133,6 @@ def mlflow_server(uri: str, ours: str) -> Check:
     if theirs != ours:
         return notice(name, f"{shown}, {theirs}; this machine's client is {ours}", "use one version when it is easy")
     return good(name, f"{shown}, {theirs}")
-
-
-def _without_password(uri: str) -> str:
-    from api.cli.admin.config import without_password
-
-    return without_password(uri)
 
 
 def _line(error: Exception) -> str:
