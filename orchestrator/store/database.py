@@ -115,7 +115,7 @@ class Database:
         """One transaction that commits when the block ends and rolls back when it raises. Raises `StoreError`.
 
         `durable`: the commit is on disk before the block's end is reached. Without it a power cut may take back the
-        last moments (never consistency): right for heartbeats and points, which come again.
+        last moments (never consistency), and so may the crash of PostgreSQL: right for heartbeats, which come again.
         """
         try:
             with _store_errors(), self._writer_lock, self._engine.connect() as connection:

@@ -119,7 +119,7 @@ def append(connection: Connection, batches: Sequence[Batch]) -> None:
     """Add new batches, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
-    pass: batches are not forced to disk, and what a power cut took must not stop the run.
+    pass: a restored backup may lack what was accepted after it, which must not stop the run.
     """
     connection.execute(_TAKE, [{"this": b.run_id, "this_attempt": b.attempt, "number": b.sequence} for b in batches])
     connection.execute(_INSERT, [vars(batch) for batch in batches])

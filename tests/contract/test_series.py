@@ -81,7 +81,7 @@ def test_a_repeated_batch_changes_nothing(store: Store, lease: Lease) -> None:
 
 
 def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> None:
-    """Points are not forced to disk; after a power cut the worker goes on behind the gap."""
+    """The database may be a restored backup: the worker goes on behind the gap."""
     send(store, lease, batch(0, [1]), batch(5, [2]))
     assert sorted(losses(store, lease)) == [1, 2]
 

@@ -171,7 +171,7 @@ class Leases:
         )
 
     def _take(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
-        with self._database.writing(durable=False) as connection:
+        with self._database.writing() as connection:  # forced: a worker forgets what was accepted
             held = hold(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
             new = _unknown([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
             if new:

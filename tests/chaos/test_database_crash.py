@@ -1,0 +1,35 @@
+"""What the service has accepted outlives a crash of its database: nobody sends it again."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.jobs import LeasePolicy
+from orchestrator.services.bench import Bench
+from orchestrator.store.database import Database
+from orchestrator.store.queue.queue import Queue
+from tests.chaos.killable_postgresql import killable_postgresql
+from tests.factories.stores import batch, claim, comparison_spec, postgresql_programs
+
+
+@pytest.mark.postgres
+def test_accepted_points_outlive_kill_9_of_postgresql(tmp_path: Path) -> None:
+    """A worker forgets a batch once it is accepted, so a commit that is not on disk by then is lost for good."""
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
+    with killable_postgresql(programs) as server:
+        database = Database(server.url)
+        database.migrate()
+        bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
+        try:
+            bench.submit(comparison_spec(seeds=(1,)))
+            (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
+            bench.hello(lease.run_id, lease.attempt, lease.token)
+            for sequence in range(5):
+                bench.append_points(lease.run_id, lease.attempt, lease.token, batch(sequence, [sequence + 1]))
+            server.kill()
+            server.start()
+            assert [point.step for point in bench.points(lease.run_id)] == [1, 2, 3, 4, 5]
+        finally:
+            database.close()
