@@ -19,11 +19,11 @@ Where the paper leaves room, an option decides; the class docstring names each d
 worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Self, Unpack, overload
+from typing import Any, ClassVar, Self, Unpack
 from weakref import ref
 
 import torch
@@ -34,6 +34,7 @@ from torch.optim.optimizer import ParamsT
 from optim.adapm import compiled
 from optim.adapm.options import StepOptions, check_options
 from optim.adapm.step import Likeness, Member, StepSettings, Workspace, bounded, largest_block, likeness, update_batch
+from optim.closure_step import ClosureStep
 from optim.errors import OptimError
 from optim.plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
@@ -53,7 +54,7 @@ _Alike = tuple[int, torch.dtype, torch.device]
 """Step, type and device: parameters that may be updated together have these in common."""
 
 
-class AdaPM(torch.optim.Optimizer):
+class AdaPM(ClosureStep):
     """Adam with partial momentum: the quality of AdamW, without nine tenths of its momentum.
 
     `AdaPM.for_model(model, lr=6e-4)` plans the blocks from the model's modules. `AdaPM(model.named_parameters(),
@@ -189,22 +190,6 @@ class AdaPM(torch.optim.Optimizer):
     @classmethod
     def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
         return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update every parameter that has a gradient; return the closure's loss, if there is a closure."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._update_all()
-        return loss
 
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:

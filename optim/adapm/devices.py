@@ -4,7 +4,6 @@
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN                                 torch's own
-    torch's fused AdamW for full momentum              the formulas (`step.py`)
     compiled for large models                          compiled wherever there is a compiler (`compiled.py`)
 
 `simulated` has the CPU take the accelerator's ways, so that a machine without one can show that they are right.
@@ -14,10 +13,10 @@ memory (and having it mapped) takes longer than the arithmetic. By rows, they ne
 smaller than a piece are worked on several at a time (`step.py`), up to one piece together.
 
 Products: torch multiplies float32 matrices through MKL, which falls back to its AVX2 kernels on processors that are not
-Intel's; oneDNN, the other library inside torch, writes its kernels for the instructions that it finds. On one AMD core
-with AVX-512, G 768 × 3072 and 38 rows: X G^T 78 against 149 GFLOP/s, X G 81 against 191, L R 80 against 202. oneDNN is
-slow on small matrices, and very slow where rows do not lie next to each other: those go to MKL, or are copied first.
-torch reaches oneDNN for float32 only through the operator that its own compiler emits for linear layers,
+Intel's; oneDNN, the other library inside torch, writes its kernels for the instructions that it finds. On one idle AMD
+core with AVX-512, G 768 × 3072 and 38 rows: X G^T 78 against 149 GFLOP/s, X G 81 against 191, L R 80 against 202. It is
+slow on small matrices, and very slow where rows do not lie next to each other: those go to MKL. torch reaches oneDNN
+for float32 only through the operator that its own compiler emits for linear layers,
 `torch.ops.mkldnn._linear_pointwise`; where a release lacks it, everything goes through `torch.mm`.
 """
 
@@ -81,31 +80,23 @@ def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
         yield slice(start, start + step)
 
 
-class Scratch:
-    """Memory for one piece at a time, taken once a step.
-
-    Asking the allocator anew for each piece costs as much as the arithmetic: it gives a mebibyte back to the system
-    and has every page of it mapped again.
-    """
-
-    def __init__(self) -> None:
-        self._flat: Tensor | None = None
-
-    def like(self, piece: Tensor) -> Tensor:
-        """A contiguous tensor of that shape, type and device, with no particular content; valid until the next call."""
-        flat, needed = self._flat, piece.numel()
-        if flat is None or flat.numel() < needed or flat.dtype != piece.dtype or flat.device != piece.device:
-            flat = self._flat = torch.empty(needed, dtype=piece.dtype, device=piece.device)
-        return flat[:needed].view(piece.shape)
-
-
 # Multiply-adds; 128 × 512 by 6 rows take oneDNN 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
-_WORTH_IT = 2**21
+_ONEDNN_FROM = 2**21
+_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]
+    torch.ops.mkldnn, "_linear_pointwise"
+)
 
 
 def times_transposed(rows: Tensor, matrix: Tensor) -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
-    if _suits_onednn(rows, matrix) and _is_packed(matrix):
+    if (
+        _HAS_ONEDNN
+        and matrix.ndim == 2
+        and rows.shape[0] * matrix.numel() >= _ONEDNN_FROM
+        and (matrix.is_contiguous() or matrix.mT.is_contiguous())
+        and matrix.dtype is rows.dtype is torch.float32
+        and not is_accelerator(matrix.device)
+    ):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
         return product
     return rows @ matrix.mT
@@ -114,30 +105,3 @@ def times_transposed(rows: Tensor, matrix: Tensor) -> Tensor:
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
     return times_transposed(rows, matrix.mT)
-
-
-def laid_out(matrix: Tensor, *, rows: int) -> Tensor:
-    """The matrix, copied where that makes products with so many rows faster."""
-    if matrix.ndim != 2 or _is_packed(matrix) or not _suits_onednn(matrix[:rows], matrix):
-        return matrix
-    return matrix.contiguous()
-
-
-def _suits_onednn(rows: Tensor, matrix: Tensor) -> bool:
-    return (
-        _HAS_ONEDNN
-        and matrix.ndim == 2
-        and rows.shape[0] * matrix.numel() >= _WORTH_IT
-        and matrix.dtype is rows.dtype is torch.float32
-        and not is_accelerator(matrix.device)
-    )
-
-
-def _is_packed(matrix: Tensor) -> bool:
-    """Whether the matrix, or its transpose, lies in memory without gaps."""
-    return matrix.is_contiguous() or matrix.mT.is_contiguous()
-
-
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]
-    torch.ops.mkldnn, "_linear_pointwise"
-)

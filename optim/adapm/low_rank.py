@@ -181,7 +181,7 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     """
     even, _ = scaled_rows(rows)
     unit = _unit(even)
-    gram = times_transposed(unit, unit)
+    gram = unit @ unit.mT
     lower, failed = torch.linalg.cholesky_ex(gram)
     smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
     bad = ((failed != 0) | ~(smallest_pivot > 10.0 * torch.finfo(rows.dtype).eps ** 0.5))[..., None, None]
@@ -198,7 +198,7 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
 
 def _again(basis: Tensor, shift: Tensor | float = 0.0) -> Tensor:
     """The second pass of Cholesky QR, on rows that are orthonormal but for rounding."""
-    gram = times_transposed(basis, basis)
+    gram = basis @ basis.mT
     gram.diagonal(dim1=-2, dim2=-1).add_(shift)
     lower, _ = torch.linalg.cholesky_ex(gram)
     return _divided(basis, lower)
@@ -210,7 +210,8 @@ def _divided(rows: Tensor, lower: Tensor) -> Tensor:
     The inverse costs nothing in accuracy that the second pass would not restore.
     """
     one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
-    return times(torch.linalg.solve_triangular(lower, one, upper=False), rows)
+    inverse: Tensor = torch.linalg.solve_triangular(lower, one, upper=False)
+    return inverse @ rows
 
 
 def _shifted(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:

@@ -8,13 +8,12 @@ head. Stored as a vector of one value a group; `Block.output_axis` says which ax
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from optim.adapm.compiled import column_square_sums
-from optim.adapm.devices import Rows, Scratch, row_chunks
+from optim.adapm.devices import Rows, row_chunks
 from optim.plan.blocks import Block, SecondMoment
 
 Quotients = Callable[[Rows, list[Tensor], list[Tensor]], list[Tensor]]
@@ -29,7 +28,6 @@ def quotients(
     beta2: float,
     eps: float,
     debias: float,
-    scratch: Scratch,
 ) -> Quotients:
     """m / (sqrt(v / debias) + eps) by rows, with v moved on, for blocks whose second moment is of one kind.
 
@@ -40,7 +38,6 @@ def quotients(
         beta2: b2.
         eps: Adam's epsilon.
         debias: 1 - b2^t, or 1 for none.
-        scratch: Where squares, and the quotient of a lone piece, lie.
 
     Returns:
         A function of some rows, and of the gradients and the momenta m there, to be called once for each row. It gives
@@ -48,12 +45,11 @@ def quotients(
     """
     if blocks[0].second_moment is SecondMoment.ELEMENT:
         return lambda rows, pieces, numerators: _over_elements(
-            [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias, scratch
+            [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias
         )
-    spread = divisors(blocks, stored, gradients, beta2=beta2, eps=eps, debias=debias, scratch=scratch)
+    spread = divisors(blocks, stored, gradients, beta2=beta2, eps=eps, debias=debias)
     return lambda rows, pieces, numerators: [
-        torch.div(numerator, _at(block, root, rows), out=_room([numerator], scratch)[0] if len(blocks) == 1 else None)
-        for block, root, numerator in zip(blocks, spread, numerators, strict=True)
+        numerator / _at(block, root, rows) for block, root, numerator in zip(blocks, spread, numerators, strict=True)
     ]
 
 
@@ -65,14 +61,13 @@ def divisors(
     beta2: float,
     eps: float,
     debias: float,
-    scratch: Scratch,
     compiles: bool = False,
 ) -> list[Tensor]:
     """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that share v.
 
     `compiles` sums squares by compiled code; the other arguments are those of `quotients`.
     """
-    sums = column_square_sums if compiles else partial(_column_square_sums, scratch=scratch)
+    sums = column_square_sums if compiles else _column_square_sums
     means = [_mean_squares(block, gradient, sums) for block, gradient in zip(blocks, gradients, strict=True)]
     moments = _averaged(stored, means, beta2)
     return [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
@@ -85,24 +80,14 @@ def _over_elements(
     beta2: float,
     eps: float,
     debias: float,
-    scratch: Scratch,
 ) -> list[Tensor]:
     """The quotients of pieces that keep one value an element: v <- b2 v + (1 - b2) G * G in place."""
-    out = _room(numerators, scratch)
     moments = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
     torch._foreach_mul_(moments, beta2)
     torch._foreach_addcmul_(moments, gradients, gradients, value=1.0 - beta2)
     _keep(stored, moments)
-    for numerator, moment, room in zip(numerators, moments, out, strict=True):
-        torch.div(numerator, _root(moment, eps, debias, room), out=room)
-    return out
-
-
-def _room(pieces: list[Tensor], scratch: Scratch) -> list[Tensor]:
-    """Contiguous tensors of these shapes, to be written to."""
-    if len(pieces) == 1:
-        return [scratch.like(pieces[0])]
-    return [torch.empty_like(piece, memory_format=torch.contiguous_format) for piece in pieces]
+    roots = [_root(moment, eps, debias) for moment in moments]
+    return [torch.div(numerator, root, out=root) for numerator, root in zip(numerators, roots, strict=True)]
 
 
 def _averaged(stored: Sequence[Tensor], mean_squares: list[Tensor], beta2: float) -> list[Tensor]:
@@ -120,8 +105,8 @@ def _keep(stored: Sequence[Tensor], moments: list[Tensor]) -> None:
             old.copy_(new)
 
 
-def _root(moment: Tensor, eps: float, debias: float, out: Tensor | None = None) -> Tensor:
-    root = torch.sqrt(moment, out=out)
+def _root(moment: Tensor, eps: float, debias: float) -> Tensor:
+    root = moment.sqrt()
     if debias != 1.0:
         root.mul_(debias**-0.5)
     return root.add_(eps)
@@ -151,11 +136,10 @@ def _row_square_sums(gradient: Tensor) -> Tensor:
     return norms.square_()
 
 
-def _column_square_sums(gradient: Tensor, scratch: Scratch) -> Tensor:
+def _column_square_sums(gradient: Tensor) -> Tensor:
     """torch's norm is as fast as reading along a row, and ten times slower than this loop down a column."""
     compute = torch.promote_types(gradient.dtype, torch.float32)
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)
     for rows in row_chunks(gradient):
-        piece = gradient[rows].to(compute)
-        total.add_(torch.square(piece, out=scratch.like(piece)).sum(dim=0))
+        total.add_(gradient[rows].to(compute).square().sum(dim=0))
     return total

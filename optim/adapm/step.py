@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from optim.adapm import compiled, devices, second_moment
-from optim.adapm.devices import OnRows, Rows, Scratch, chunk_elements, laid_out, row_chunks, times
+from optim.adapm import compiled, second_moment
+from optim.adapm.devices import OnRows, Rows, chunk_elements, row_chunks, times
 from optim.adapm.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
 from optim.adapm.solvers import SOLVERS
 from optim.plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
@@ -143,13 +143,12 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory that a step uses again and again (see `Scratch`), and how much that may be."""
+    """What the batches of one step share."""
 
     largest: int
     """Elements of the plan's largest block."""
     compiles: bool = False
     """Whether large blocks are moved by compiled code (`compiled.py`)."""
-    scratch: Scratch = field(default_factory=Scratch)
     _numbers: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
 
     def numbers_for(self, member: Member, settings: StepSettings, compute: torch.dtype) -> Tensor:
@@ -170,9 +169,6 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         workspace: Of this step.
     """
     gradients = [member.gradient for member in batch]
-    if _is_adams(batch):
-        _move_as_adam(batch, settings)
-        return
     compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
     if workspace.compiles and all(compiled.suits(member.weight) for member in batch):
         _move_compiled(batch, settings, compute, workspace)
@@ -185,7 +181,6 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         beta2=settings.beta2,
         eps=settings.eps,
         debias=settings.second_debias,
-        scratch=workspace.scratch,
     )
     # A batch of several is no larger than a chunk (`bounded`): the first block's rows are everybody's.
     for rows in row_chunks(gradients[0], limit_of(batch[0].weight, largest=workspace.largest)):
@@ -206,7 +201,6 @@ def _move_compiled(batch: Sequence[Member], settings: StepSettings, compute: tor
             beta2=settings.beta2,
             eps=settings.eps,
             debias=settings.second_debias,
-            scratch=workspace.scratch,
             compiles=True,
         )
     products = _products(batch, settings, compute)
@@ -260,50 +254,6 @@ def _numbers(member: Member, settings: StepSettings) -> list[float]:
     )
 
 
-def _is_adams(batch: Sequence[Member]) -> bool:
-    """Whether torch's fused AdamW kernel for the CPU may move the batch: its blocks keep all of Adam's moments.
-
-    It reads tensors as plain memory, so it is for contiguous float32 on the CPU only.
-    """
-    block = batch[0].block
-    if block.first_moment is not FirstMoment.FULL or block.second_moment is not SecondMoment.ELEMENT:
-        return False
-    return all(
-        tensor.dtype is torch.float32 and tensor.is_contiguous() and not devices.is_accelerator(tensor.device)
-        for member in batch
-        for tensor in (member.weight, member.gradient, member.kept("exp_avg"), member.kept("exp_avg_sq"))
-    )
-
-
-def _move_as_adam(batch: Sequence[Member], settings: StepSettings) -> None:
-    """A whole step of blocks with full momentum by torch's kernel, in one pass over the data: W, m and v in place.
-
-    m <- b1 m + (1 - b1) G        v <- b2 v + (1 - b2) G * G
-    W <- (1 - lr wd) W - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-
-    That is AdaPM for a full momentum; algorithm 1 has no 1 - b^t, and at a step t = 10^18 they are 1.
-    """
-    step = torch.tensor(float(settings.step) if settings.debias_moments else _NEVER_DEBIASED)
-    torch._fused_adamw_(
-        [member.weight for member in batch],
-        [member.gradient for member in batch],
-        [member.kept("exp_avg") for member in batch],
-        [member.kept("exp_avg_sq") for member in batch],
-        [],
-        [step] * len(batch),
-        lr=settings.lr,
-        beta1=settings.beta1,
-        beta2=settings.beta2,
-        weight_decay=settings.weight_decay if batch[0].block.decays else 0.0,
-        eps=settings.eps,
-        amsgrad=False,
-        maximize=False,
-    )
-
-
-_NEVER_DEBIASED = 1e18
-
-
 def _momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype) -> OnRows:
     """m by rows, with the stored momentum moved on; what it gives is not to be written to."""
     first_moment = batch[0].block.first_moment
@@ -339,7 +289,7 @@ def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepS
     compute = gradient.dtype
     stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
     carried = Factors(*(_stacked(list(factors), compute) for factors in zip(*stored, strict=True)))
-    found = _solved(batch, laid_out(gradient, rows=batch[0].block.rank), carried, settings)
+    found = _solved(batch, gradient, carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
     kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
     mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)

@@ -4,38 +4,28 @@ The promises are the contract suite's (tests/contract/test_optimizers.py); each 
 """
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 import torch
 
+from optim.closure_step import ClosureStep
 
-class DecoupledDecay(torch.optim.Optimizer):
+
+class DecoupledDecay(ClosureStep):
     """Adds decoupled weight decay, W <- W - lr wd W before the step, from a group's `decoupled_weight_decay`.
 
     For optimizers that have none (SM3) or only add wd W to the gradient (torch's SGD), so that every optimizer decays
     as AdamW does. Put it in front of the optimizer's class.
     """
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Decay, then step; return the closure's loss, if there is a closure."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _update_all(self) -> None:
+        """Decay, then step."""
         for group in self.param_groups:
             kept = 1.0 - float(group["lr"]) * group["decoupled_weight_decay"]
             for parameter in group["params"]:
                 if parameter.grad is not None and kept != 1.0:
                     parameter.mul_(kept)
-        super().step()
-        return loss
+        super()._update_all()
 
 
 class Copyable(torch.optim.Optimizer):
@@ -59,39 +49,27 @@ class DecoupledSGD(DecoupledDecay, torch.optim.SGD):
     """torch's SGD, Nesterov's momentum included, with decoupled decay."""
 
 
-class PerMatrix(torch.optim.Optimizer):
+class PerMatrix(ClosureStep):
     """Gives the optimizer's step every matrix of a stack (experts × m × n) as a parameter of its own.
 
     Such a class takes the whole stack for one tensor: it would clip all experts together, or turn them into each other.
     The stacks are in groups with `stacked`; their state is kept as `0.exp_avg`, `1.exp_avg`, …
     """
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Step on matrices; return the closure's loss, if there is a closure."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _update_all(self) -> None:
+        """Step on matrices."""
         stacked = [(group, group["params"]) for group in self.param_groups if group.get("stacked")]
         taken = [(stack, self._taken_apart(stack)) for _, stacks in stacked for stack in stacks]
         apart = iter(taken)
         for group, stacks in stacked:
             group["params"] = [matrix for _ in stacks for matrix in next(apart)[1]]
         try:
-            super().step()
+            super()._update_all()
         finally:
             for group, stacks in stacked:
                 group["params"] = stacks
             for stack, matrices in taken:
                 self._put_together(stack, matrices)
-        return loss
 
     def _taken_apart(self, stack: torch.Tensor) -> list[torch.nn.Parameter]:
         """The matrices, which share the stack's memory, with their gradients and the state that was kept for them."""

@@ -8,12 +8,13 @@ blocks, keep moments of their own type. torchao is an extra (`adapm-bench[low-bi
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import ERROR, getLogger
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import nn
 
 from optim.baselines.adapters import Copyable
+from optim.closure_step import ClosureStep
 from optim.errors import MissingPackageError
 from optim.plan.groups import decaying
 
@@ -75,7 +76,7 @@ def _let_clone(kind: Any) -> None:
     kind.implements(torch.ops.aten.clone.default)(clone)
 
 
-class _Eager(torch.optim.Optimizer):
+class _Eager(ClosureStep):
     """Takes rates as numbers, as every scheduler and loop sets them, and compiles on GPUs only.
 
     torchao compiles its step for every shape: seconds each on a CPU, which gains nothing from it.
@@ -84,27 +85,15 @@ class _Eager(torch.optim.Optimizer):
     bf16_stochastic_round: bool
     _new_buffer: Callable[[torch.Tensor, bool], torch.Tensor]
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """torchao's step; return the closure's loss, if there is a closure."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _update_all(self) -> None:
+        """torchao's step."""
         for group in self.param_groups:
             if not isinstance(group["lr"], torch.Tensor):
                 group["lr"] = torch.tensor(group["lr"], dtype=torch.float32)
         if all(value.is_cuda for group in self.param_groups for value in group["params"]):
-            super().step()
+            super()._update_all()
         else:
             self._step_uncompiled()
-        return loss
 
     def _step_uncompiled(self) -> None:
         """What torchao's `step` does, without its compiler."""

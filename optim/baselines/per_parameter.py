@@ -10,14 +10,15 @@ of its own.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
+from optim.closure_step import ClosureStep
 from optim.plan.sharding import refuse_sharded
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -25,7 +26,7 @@ Group = Mapping[str, Any]
 State = dict[str, Tensor]
 
 
-class Parameterwise(torch.optim.Optimizer, ABC):
+class Parameterwise(ClosureStep, ABC):
     """Updates each parameter by itself, from its gradient and its own state.
 
     Raises:
@@ -51,22 +52,6 @@ class Parameterwise(torch.optim.Optimizer, ABC):
             state: The tensors of `state_shapes`, and `step`, counted from 1.
             group: The options of the parameter's group.
         """
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update every parameter that has a gradient; return the closure's loss, if there is a closure."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._update_all()
-        return loss
 
     @_disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
     def _update_all(self) -> None:

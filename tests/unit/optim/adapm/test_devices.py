@@ -32,7 +32,7 @@ def test_an_accelerators_block_is_one_chunk_up_to_64_mebibytes():
 
 @pytest.fixture(params=[1, 2**60], ids=["oneDNN", "MKL"])
 def library(request, monkeypatch):
-    monkeypatch.setattr(devices, "_WORTH_IT", request.param)
+    monkeypatch.setattr(devices, "_ONEDNN_FROM", request.param)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -47,16 +47,6 @@ def test_both_products_agree_with_float64(library, dtype, turned, part):
     right, left = (torch.randn(5, length, dtype=torch.float64) for length in reversed(matrix.shape))
     torch.testing.assert_close(devices.times_transposed(right.to(dtype), given), (right @ matrix.mT).to(dtype))
     torch.testing.assert_close(devices.times(left.to(dtype), given), (left @ matrix).to(dtype))
-
-
-def test_a_part_of_a_fused_matrix_is_copied_only_for_large_products():
-    fused = torch.randn(16, 48)
-    part = fused[:, :16]
-    assert devices.laid_out(part, rows=2) is part
-    large = torch.randn(512, 1536)[:, :512]
-    assert devices.laid_out(large, rows=1) is large
-    assert torch.equal(devices.laid_out(large, rows=30), large)
-    assert devices.laid_out(large.contiguous(), rows=30).is_contiguous()
 
 
 def test_a_batch_is_multiplied_matrix_by_matrix(library):

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from optim.adapm.devices import Scratch
 from optim.adapm.second_moment import quotients
 from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
 
@@ -28,7 +27,7 @@ def block(second_moment: SecondMoment, dtype: torch.dtype = torch.float32, **fie
 def after_one_step(of: Block, *, debias: float = 1.0) -> tuple[Tensor, Tensor]:
     """(what is stored, the divisor over the whole block) with b2 = 0.5 and v = 0 before."""
     stored = torch.zeros(of.state_shapes["exp_avg_sq"], dtype=of.state_dtype)
-    found = quotients([of], [stored], [G], beta2=0.5, eps=0.25, debias=debias, scratch=Scratch())
+    found = quotients([of], [stored], [G], beta2=0.5, eps=0.25, debias=debias)
     return stored, 1.0 / found(..., [G], [torch.ones_like(G)])[0]
 
 
