@@ -23,9 +23,9 @@ SPEC = ComparisonSpec(
     workload=Workload(
         model="gpt2-tiny",
         data=DataSpec(sequence_length_tokens=32),
-        budget=Budget(steps=400, batch_sequences=4),
+        budget=Budget(steps=200, batch_sequences=4),
         schedule=Schedule(warmup_steps=2),
-        evaluation=Evaluation(every_steps=400, sequences=8),
+        evaluation=Evaluation(every_steps=200, sequences=8),
     ),
     candidates=(Candidate(optimizer="adapm", learning_rates=(2e-3,)),),
     seeds=(1,),
@@ -77,4 +77,4 @@ def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 500
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.3)
+        time.sleep(0.2)
