@@ -6,12 +6,13 @@ fixed order, so that
 the same specification always means the same runs.
 """
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
+from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.names import CandidateName, Name
 from worker.spec.run import (
     CountOrZero,
@@ -89,8 +90,10 @@ class Tuning(Spec):
         return distinct("seed", value)
 
 
-class ComparisonSpec(Spec):
+class ComparisonSpec(Experiment):
     """Which optimizer is best on this workload, at which learning rate, how sure."""
+
+    title: ClassVar[str] = "comparison"
 
     kind: Literal["comparison"] = "comparison"
     name: Name
@@ -163,11 +166,47 @@ class ComparisonSpec(Spec):
 
     def run_count(self) -> int:
         """How many runs there will be; with tuning, at most."""
-        rates = sum(len(candidate.learning_rates) for candidate in self.candidates)
+        return sum(self._runs_of_candidate(candidate) for candidate in self.candidates)
+
+    def first_runs(self) -> tuple[PlannedRun, ...]:
+        """Seed by seed, so that early results already span every candidate: all of them, or those of phase 1 where it
+        tunes first."""
+        return tuple(
+            planned_run(self, candidate, lr, seed)
+            for seed in (self.tuning.seeds if self.tuning else self.seeds)
+            for position in range(max(len(candidate.learning_rates) for candidate in self.candidates))
+            for candidate in self.candidates
+            for lr in candidate.learning_rates[position : position + 1]
+        )
+
+    def grows(self) -> bool:
+        """Where it tunes first: the winners' runs are added then."""
+        return self.tuning is not None
+
+    def may_need_less(self) -> bool:
+        """Where grids are extended: some need no rate beyond their edge."""
+        return self.tuning is not None and self.tuning.extend_grid > 0
+
+    def shares(self) -> tuple[Share, ...]:
+        """One a candidate."""
+        return tuple(
+            Share(
+                candidate=candidate.name(),
+                optimizer=candidate.optimizer,
+                options=candidate.options,
+                searched=frozenset(),
+                has_rules=bool(candidate.rules),
+                workload=self.workload,
+                runs=self._runs_of_candidate(candidate),
+            )
+            for candidate in self.candidates
+        )
+
+    def _runs_of_candidate(self, candidate: Candidate) -> int:
+        rates = len(candidate.learning_rates)
         if self.tuning is None:
             return rates * len(self.seeds)
-        more = self.tuning.extend_grid * len(self.candidates)
-        return (rates + more) * len(self.tuning.seeds) + len(self.candidates) * len(self.seeds)
+        return (rates + self.tuning.extend_grid) * len(self.tuning.seeds) + len(self.seeds)
 
     def origin_of_rates(self) -> str | None:
         """A sentence on where the rates are from, where they are not from grids of this comparison's own."""
@@ -176,25 +215,6 @@ class ComparisonSpec(Spec):
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
-
-
-class PlannedRun(Spec):
-    """One run of an expansion, with the candidate that it belongs to."""
-
-    candidate: str
-    spec: RunSpec
-
-
-def expand(spec: ComparisonSpec) -> tuple[PlannedRun, ...]:
-    """The runs that a comparison begins with, seed by seed, so that early results already span every candidate: all of
-    them, or those of phase 1 where it tunes first."""
-    return tuple(
-        planned_run(spec, candidate, lr, seed)
-        for seed in (spec.tuning.seeds if spec.tuning else spec.seeds)
-        for position in range(max(len(candidate.learning_rates) for candidate in spec.candidates))
-        for candidate in spec.candidates
-        for lr in candidate.learning_rates[position : position + 1]
-    )
 
 
 def planned_run(spec: ComparisonSpec, candidate: Candidate, lr: float, seed: int) -> PlannedRun:

@@ -8,7 +8,8 @@ all runs of a candidate in a cell ─► `follow_up` ─► more of its grid, or
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, PlannedRun, planned_run
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, planned_run
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.scaling import Cell, ScalingSpec
 from orchestrator.kinds.tuning import Trial, follow_up
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
-from orchestrator.kinds.comparison import ComparisonSpec, PlannedRun, expand
-from orchestrator.kinds.scaling import ScalingSpec, expand_cells
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import Experiment, PlannedRun
+from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
 from worker.spec.run import as_stored
 
@@ -48,14 +49,7 @@ def stored_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
             return _SPECS.validate_json(text)
 
 
-def planned_runs(spec: ComparisonSpec | SweepSpec) -> tuple[PlannedRun, ...]:
-    """The runs that an experiment begins with; a sweep's trials are added by its driver, one after another."""
-    if isinstance(spec, SweepSpec):
-        return ()
-    with as_stored():  # they are made of what was looked through with the specification
-        return expand_cells(spec) if isinstance(spec, ScalingSpec) else expand(spec)
-
-
-def will_grow(spec: ComparisonSpec | SweepSpec) -> bool:
-    """Whether runs will be added after the submission."""
-    return isinstance(spec, SweepSpec) or spec.tuning is not None
+def planned_runs(spec: Experiment) -> tuple[PlannedRun, ...]:
+    """The runs that an experiment begins with, of what was looked through with its specification."""
+    with as_stored():
+        return spec.first_runs()

@@ -9,11 +9,12 @@ belong to one experiment; which cell a run belongs to, its model and its steps s
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, PlannedRun, Tuning, distinct, expand
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning, distinct
+from orchestrator.kinds.experiment import PlannedRun, Share
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
@@ -146,6 +147,7 @@ class Cell:
 class ScalingSpec(ComparisonSpec):
     """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
 
+    title: ClassVar[str] = "scaling experiment"
     kind: Literal["scaling"] = "scaling"  # type: ignore[assignment]  # what tells the two apart
     sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
@@ -222,6 +224,17 @@ class ScalingSpec(ComparisonSpec):
         """How many runs there will be; with tuning, at most."""
         return len(self.budgets) * sum(self._runs_of(size) for size in self.sizes)
 
+    def first_runs(self) -> tuple[PlannedRun, ...]:
+        """Seed by seed and small models first, so that early results already span the sizes: those of every cell, or of
+        phase 1 of the cells that tune."""
+        by_cell = [self.comparison(cell).first_runs() for cell in self.cells() if self.tries_rates(cell)]
+        seeds = self.tuning.seeds if self.tuning else self.seeds
+        return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
+
+    def shares(self) -> tuple[Share, ...]:
+        """One a candidate and cell."""
+        return tuple(share for cell in self.cells() for share in self.comparison(cell).shares())
+
     def _runs_of(self, size: Size) -> int:
         """Of one size at one budget."""
         rates = sum(len(size.learning_rates.get(each.name(), each.learning_rates)) for each in self.candidates)
@@ -296,14 +309,6 @@ class ScalingSpec(ComparisonSpec):
 def _at_one_rate(candidate: Candidate, rate: float | None) -> Candidate:
     """At the rate that was taken over; before there is one, at the first one that may win."""
     return candidate.model_copy(update={"learning_rates": (rate or candidate.learning_rates[0],)})
-
-
-def expand_cells(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
-    """The runs that it begins with, seed by seed and small models first, so that early results already span the sizes:
-    those of every cell, or of phase 1 of the cells that tune."""
-    by_cell = [expand(spec.comparison(cell)) for cell in spec.cells() if spec.tries_rates(cell)]
-    seeds = spec.tuning.seeds if spec.tuning else spec.seeds
-    return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
 
 
 def _whole(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ while the sweep goes, by its driver (`orchestrator/sweeps/driver.py`).
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,6 +15,7 @@ from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
 from orchestrator.kinds.comparison import LimitSeconds
+from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.kinds.search_spaces import (
     Choice,
     Domain,
@@ -195,9 +196,11 @@ class Objective(Spec):
     """Tensor memory that a trial may use; one that needs more ends as `out_of_memory` and cannot win."""
 
 
-class SweepSpec(Spec):
+class SweepSpec(Experiment):
     """Which hyperparameters are good for each optimizer on this workload, at an equal number of trials."""
 
+    title: ClassVar[str] = "sweep"
+    run_noun: ClassVar[str] = "trial"
     kind: Literal["sweep"] = "sweep"
     name: Name
     workload: Workload
@@ -296,6 +299,37 @@ class SweepSpec(Spec):
     def run_count(self) -> int:
         """How many runs there will be, at most: a trial is a run."""
         return self.trial_count()
+
+    def first_runs(self) -> tuple[PlannedRun, ...]:
+        """None: its driver adds the trials, one after another."""
+        return ()
+
+    def grows(self) -> bool:
+        """Always."""
+        return True
+
+    def may_need_less(self) -> bool:
+        """Where trials are stopped early, or none is begun beyond the device-hours."""
+        return self.may_stop_early() or self.device_hours is not None
+
+    def device_hours_budget(self) -> float | None:
+        """No trial is begun that would probably not fit any more."""
+        return self.device_hours
+
+    def shares(self) -> tuple[Share, ...]:
+        """One a candidate."""
+        return tuple(
+            Share(
+                candidate=searched.name(),
+                optimizer=searched.optimizer,
+                options=searched.options,
+                searched=frozenset(searched.space),
+                has_rules=bool(searched.rules),
+                workload=self.workload,
+                runs=self.trials_each(),
+            )
+            for searched in self.candidates
+        )
 
     def grace_steps(self) -> int:
         """The first rung of early stopping."""

@@ -12,7 +12,8 @@ from random import Random
 
 from optim.catalog.records import Scalar
 from orchestrator.kinds.block_rules import is_rule, rules_of, values_of
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, PlannedRun, planned_run
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, planned_run
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.search_spaces import draw, grid
 from orchestrator.kinds.sweep import LR, WARMUP, Searched, SweepSpec
 from worker.spec.run import RunSpec, Workload

@@ -16,7 +16,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.kind import ExperimentSpec, spec_of
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.specs import estimates
-from orchestrator.specs.estimates import CandidateMemory, CostEstimate, RunsOfModel, shares
+from orchestrator.specs.estimates import CandidateMemory, CostEstimate, RunsOfModel
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.hidden_faults import with_hidden_faults
@@ -78,15 +78,14 @@ def preview(
         spec = spec_of(fields)
     except ValidationError as error:
         return Preview(faults=with_hidden_faults(faults(error.errors(include_url=False), ExperimentSpec), fields))
-    parts = shares(spec)
-    budget = spec.device_hours if isinstance(spec, SweepSpec) else None
+    parts, budget = spec.shares(), spec.device_hours_budget()
     return Preview(
         missing=tuple(missing(spec)),
         kind=spec.kind,
         name=spec.name,
         runs=sum(part.runs for part in parts),
-        growing=_is_bound(spec),
-        models=tuple(dict.fromkeys(part.workload.model for part in parts)),
+        growing=spec.may_need_less(),
+        models=spec.models(),
         steps=sum(part.runs * part.workload.budget.steps for part in parts),
         tokens=sum(part.tokens() for part in parts),
         batch_unit=spec.workload.task.batch_unit,
@@ -94,12 +93,6 @@ def preview(
         device_hours_budget=budget,
         memory=tuple(estimates.memory(parts, footprints)),
     )
-
-
-def _is_bound(spec: ComparisonSpec | SweepSpec) -> bool:
-    if isinstance(spec, SweepSpec):
-        return spec.may_stop_early() or spec.device_hours is not None
-    return spec.tuning is not None and spec.tuning.extend_grid > 0
 
 
 def _within(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:

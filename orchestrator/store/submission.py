@@ -20,8 +20,9 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError
 from orchestrator.jobs import ExperimentId, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec, PlannedRun
-from orchestrator.kinds.kind import planned_runs, will_grow
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.kind import planned_runs
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.admin.limits import RunLimits, run_limits
@@ -166,7 +167,7 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
             spec_hash=submittal.spec_hash,
             created_at=now,
             ended_at=None,
-            counts=StateCounts(total=runs_total, by_status=queued, growing=will_grow(spec)),
+            counts=StateCounts(total=runs_total, by_status=queued, growing=spec.grows()),
             progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
             key_id=submittal.by,
             cloned_from=submittal.cloned_from,
@@ -187,7 +188,7 @@ def _insert_experiments(
             "spec_hash": each.spec_hash,
             "idempotency_key": each.key,
             "created_at": now,
-            "growing": will_grow(each.spec),
+            "growing": each.spec.grows(),
             "key_id": each.by,
             "cloned_from": each.cloned_from,
             "trace_parent": each.trace_parent,

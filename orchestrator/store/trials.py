@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
-from orchestrator.kinds.comparison import PlannedRun
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity

@@ -11,7 +11,6 @@ from sqlalchemy.exc import IntegrityError
 from orchestrator.errors import ConflictError, IdempotencyError, MissingDataError, StoreError
 from orchestrator.jobs import LeasePolicy
 from orchestrator.keys import KeyRequest
-from orchestrator.kinds.comparison import expand
 from orchestrator.kinds.scaling import ScalingSpec, Size, TokenBudget
 from orchestrator.records import RunFilter, Submission
 from orchestrator.services.bench import Bench
@@ -38,8 +37,8 @@ def test_runs_read_back_have_the_specifications_that_were_planned(store: Store) 
     submission = store.bench.submit(spec)
     runs = store.bench.runs(experiment_id=submission.experiment.id)
     specs = [run.spec for run in runs if run.spec]
-    assert specs == [planned.spec for planned in expand(spec)]
-    assert [each.content_hash() for each in specs] == [planned.spec.content_hash() for planned in expand(spec)]
+    assert specs == [planned.spec for planned in spec.first_runs()]
+    assert [each.content_hash() for each in specs] == [planned.spec.content_hash() for planned in spec.first_runs()]
     assert all(each.workload is specs[0].workload for each in specs)
 
 
@@ -138,7 +137,7 @@ def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: St
     assert ids == {each.id for each in store.bench.experiments()}
     with store.database.reading() as connection:
         page = reads.run_page(connection, where=RunFilter(), sort=None, limit=None, after=None)
-    assert len(page) == 12 * len(expand(small)) + len(expand(large))
+    assert len(page) == 12 * len(small.first_runs()) + len(large.first_runs())
 
 
 def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

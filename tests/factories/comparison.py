@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.analysis.comparison import ValidationCurve, compare
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec, PlannedRun, expand, planned_run
+from orchestrator.kinds.comparison import ComparisonSpec, planned_run
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.records import Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result
@@ -70,7 +71,7 @@ def records(
     experiment: str = "e",
 ) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     """The experiment and its runs, each ended as `outcome(candidate, lr, seed)` says."""
-    planned = expand(spec) if planned is None else planned
+    planned = spec.first_runs() if planned is None else planned
     runs = tuple(
         run_record(each, place, outcome(each.candidate, each.spec.optimizer.lr, each.spec.seed), experiment)
         for place, each in enumerate(planned)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec, expand
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.gathering import Source, gather
@@ -87,7 +87,7 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
     final = [
         one for rate in sorted(set(best.values())) for one in second_phase(spec, rate) if best[one.candidate] == rate
     ]
-    return records(spec, outcome, planned=(*expand(spec), *final), experiment=experiment)
+    return records(spec, outcome, planned=(*spec.first_runs(), *final), experiment=experiment)
 
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:

@@ -11,7 +11,7 @@ import pytest
 
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, expand
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, Evaluation, Resources, RunSpec, Schedule, Workload
@@ -62,7 +62,7 @@ def test_a_killed_process_is_replaced_and_the_losses_are_those_of_one_process(
 
 def spec_of_one() -> RunSpec:
     """The same run for one process."""
-    (planned,) = expand(SPEC)
+    (planned,) = SPEC.first_runs()
     return planned.spec.model_copy(update={"resources": Resources()})
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs
-from orchestrator.kinds.comparison import ComparisonSpec, Tuning, expand, planned_run
+from orchestrator.kinds.comparison import ComparisonSpec, Tuning, planned_run
 from orchestrator.records import CandidateRow, Comparison, Conclusion
 from tests.factories.comparison import Outcome, falling, records, second_phase
 from tests.factories.stores import comparison_spec, result
@@ -31,7 +31,7 @@ def row(comparison: Comparison, candidate: str) -> CandidateRow:
 
 
 def test_the_mean_is_of_other_seeds_than_those_that_chose_the_rate() -> None:
-    experiment, runs = records(spec(), bowl, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    experiment, runs = records(spec(), bowl, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
     found = compare(experiment, runs)
     adamw = row(found, "adamw")
     assert adamw.val_loss is not None and adamw.val_loss.n == 3
@@ -57,7 +57,7 @@ def test_while_it_is_tuned_a_candidate_has_no_loss_and_says_how_far_it_is() -> N
 
 
 def test_before_the_first_seed_has_ended_the_rate_is_known_and_no_loss() -> None:
-    planned = (*expand(spec()), *second_phase(spec(), 2e-3))
+    planned = (*spec().first_runs(), *second_phase(spec(), 2e-3))
     experiment, runs = records(
         spec(), lambda name, lr, seed: bowl(name, lr, seed) if seed == 0 else None, planned=planned
     )
@@ -75,7 +75,7 @@ def test_a_grid_that_followed_its_edge_is_stated_and_does_not_forbid_a_verdict()
 
     chosen = [run for run in second_phase(of, 2e-3) if run.candidate == "adamw"]
     chosen += [run for run in second_phase(of, 4e-3) if run.candidate == "adapm"]
-    experiment, runs = records(of, outcome, planned=(*expand(of), added, *chosen))
+    experiment, runs = records(of, outcome, planned=(*of.first_runs(), added, *chosen))
     found = compare(experiment, runs)
     adapm = row(found, "adapm")
     assert (adapm.best_lr, adapm.extended_rates, adapm.edge_of_grid) == (4e-3, 1, False)
@@ -84,7 +84,7 @@ def test_a_grid_that_followed_its_edge_is_stated_and_does_not_forbid_a_verdict()
 
 
 def test_a_seed_of_phase_two_that_diverges_is_not_hidden() -> None:
-    planned = (*expand(spec()), *second_phase(spec(), 2e-3))
+    planned = (*spec().first_runs(), *second_phase(spec(), 2e-3))
 
     def outcome(name: str, lr: float, seed: int) -> Outcome:
         lost = name == "adapm" and seed == 2
@@ -97,7 +97,7 @@ def test_a_seed_of_phase_two_that_diverges_is_not_hidden() -> None:
 
 
 def finished() -> tuple[Comparison, Curves]:
-    experiment, runs = records(spec(), bowl, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    experiment, runs = records(spec(), bowl, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
     needed = compared_runs(experiment, runs)
     assert len(needed) == 6, "the curves of the judged runs alone are read"
     curves = {run.id: falling(run) for run in runs if run.id in needed}
@@ -125,7 +125,7 @@ def test_a_speed_up_is_told_only_where_the_loss_is_shown_to_be_better() -> None:
     def near(name: str, lr: float, seed: int) -> float:
         return bowl("adamw", lr, seed) - (0.001, 0.3, 0.002)[seed - 1] * (name == "adapm")
 
-    experiment, runs = records(spec(), near, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    experiment, runs = records(spec(), near, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
     adapm = row(compare(experiment, runs, {run.id: falling(run) for run in runs}), "adapm")
     assert adapm.conclusion is Conclusion.UNDECIDED
     assert adapm.time_to_target is not None
@@ -133,7 +133,7 @@ def test_a_speed_up_is_told_only_where_the_loss_is_shown_to_be_better() -> None:
 
 
 def test_a_seed_that_never_reaches_the_target_is_later_than_all_others() -> None:
-    experiment, runs = records(spec(), bowl, planned=(*expand(spec()), *second_phase(spec(), 2e-3)))
+    experiment, runs = records(spec(), bowl, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
     curves = {run.id: falling(run) for run in runs}
     late = next(run for run in runs if run.candidate == "adapm" and run.seed == 3)
     curves[late.id] = ValidationCurve(steps=(0.0, 10.0), losses=(5.0, 4.0))
@@ -166,7 +166,7 @@ def test_a_rate_that_a_later_end_overtook_is_said() -> None:
     experiment, runs = records(
         spec(),
         lambda name, lr, seed: 1.0 if (name, lr, seed) == ("adapm", 1e-3, 0) else bowl(name, lr, seed),
-        planned=(*expand(spec()), *second_phase(spec(), 2e-3)),
+        planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)),
     )
     told = [note for note in compare(experiment, runs).notes if "is judged at" in note]
     assert told == [

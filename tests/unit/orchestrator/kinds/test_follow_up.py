@@ -6,9 +6,9 @@ import pytest
 
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
-from orchestrator.kinds.comparison import PlannedRun
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.follow_up import Place, following
-from orchestrator.kinds.kind import planned_runs, read_spec, will_grow
+from orchestrator.kinds.kind import planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.tuning import Trial
 from orchestrator.records import ExperimentRecord, RunRecord
@@ -63,7 +63,7 @@ def measured(spec: ScalingSpec) -> tuple[ExperimentRecord, tuple[RunRecord, ...]
 def test_each_size_tunes_by_itself() -> None:
     """The grid on the tuning seed in every cell, then the winner of that cell on the seeds."""
     spec = scaling_spec(tuning=EACH)
-    assert will_grow(spec) and read_spec(spec.model_dump_json()) == spec
+    assert spec.grows() and read_spec(spec.model_dump_json()) == spec
     first = planned_runs(spec)
     assert len(first) == 3 * 2 * 2 and {run.spec.seed for run in first} == {0}
     runs = grown(spec)

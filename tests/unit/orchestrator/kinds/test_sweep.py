@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from api.records import faults
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec, will_grow
+from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec
 from orchestrator.kinds.search_spaces import LogUniform, Uniform, contains
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import (
@@ -43,7 +43,7 @@ def test_kinds_are_told_apart_and_a_comparison_needs_none():
     plain = comparison_spec().model_dump(mode="json")
     del plain["kind"]
     assert isinstance(read_spec(canonical_json(plain)), ComparisonSpec)
-    assert [will_grow(spec) for spec in (sweep_spec(), comparison_spec())] == [True, False]
+    assert [spec.grows() for spec in (sweep_spec(), comparison_spec())] == [True, False]
     assert planned_runs(sweep_spec()) == () and len(planned_runs(comparison_spec())) == 2
 
 
