@@ -151,7 +151,7 @@ class _Kinds:
 def _tensors(value: object) -> Iterator[Tensor]:
     """Every plain tensor inside a state value."""
     if isinstance(value, Tensor):
-        yield from _plain(value)
+        yield from _plain_tensors(value)
     elif isinstance(value, Mapping):
         for inner in value.values():
             yield from _tensors(inner)
@@ -160,13 +160,13 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(inner)
 
 
-def _plain(tensor: Tensor) -> Iterator[Tensor]:
+def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
     if not is_traceable_wrapper_subclass(tensor):
         yield tensor
         return
     inner_names, _ = tensor.__tensor_flatten__()
     for name in inner_names:
-        yield from _plain(getattr(tensor, name))
+        yield from _plain_tensors(getattr(tensor, name))
 
 
 def _new_bytes(tensor: Tensor, seen: set[int]) -> int:

@@ -16,7 +16,6 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from optim.catalog import plugins
 from orchestrator.errors import SettingsError
-from orchestrator.retention.policy import Remote
 from orchestrator.webhooks.policy import WebhookPolicy
 from worker.remote.folder import refused
 
@@ -30,6 +29,21 @@ CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
 SECRETS_FOLDER = Path("/run/secrets")
 """Where Docker and Kubernetes put secrets: one file a setting, named like its variable in lower case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """URLs of remote folders (`worker/remote/folder.py`); None: what is on a machine stays there."""
+
+    checkpoint_url: str | None = None
+    dataset_url: str | None = None
+
+    def run_url(self, run_id: str) -> str | None:
+        """The folder of a run's checkpoints."""
+        return self.checkpoint_url and f"{self.checkpoint_url}/{run_id}"
+
+
+NOWHERE = Remote()
 
 
 @dataclass(frozen=True, kw_only=True)

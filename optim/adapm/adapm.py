@@ -33,7 +33,16 @@ from torch.optim.optimizer import ParamsT
 
 from optim.adapm import compiled
 from optim.adapm.options import StepOptions, check_options
-from optim.adapm.step import Likeness, Member, StepSettings, Workspace, bounded, largest_block, likeness, update_batch
+from optim.adapm.step import (
+    Likeness,
+    Member,
+    StepSettings,
+    Workspace,
+    largest_block,
+    likeness,
+    split_into_batches,
+    update_batch,
+)
 from optim.closure_step import ClosureStep
 from optim.errors import OptimError
 from optim.plan.blocks import (
@@ -45,7 +54,7 @@ from optim.plan.blocks import (
     FirstMoment,
     SecondMoment,
 )
-from optim.plan.groups import listed, named_in, names
+from optim.plan.groups import as_groups, name_groups, names
 from optim.plan.modules import plain_name
 from optim.plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from optim.plan.sharding import refuse_sharded
@@ -134,7 +143,7 @@ class AdaPM(ClosureStep):
             "momentum_free_lr_scale": momentum_free_lr_scale,
             "seed": seed,
         }
-        groups = listed(params)
+        groups = as_groups(params)
         planning = _choices(rank_ratio, state_dtype, unknown, rules)
         if plan is not None and (heads is not None or planning != _choices()):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
@@ -183,7 +192,7 @@ class AdaPM(ClosureStep):
         plan = plan_blocks(model, **cls._plan_options(planning))
         if params is None:
             params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        made = cls(named_in(model, listed(params)), lr, plan=plan, compile=compile, **options)
+        made = cls(name_groups(model, as_groups(params)), lr, plan=plan, compile=compile, **options)
         made._planning, made._model = planning, ref(model)
         return made
 
@@ -194,7 +203,7 @@ class AdaPM(ClosureStep):
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:
         self._refuse_sparse_gradients()
-        compiles = compiled.wanted(self.compile, self._elements, self._device())
+        compiles = compiled.should_compile(self.compile, self._elements, self._device())
         with compiled.room_for_variants() if compiles else nullcontext():
             self._update(Workspace(self._largest_block, compiles=compiles))
 
@@ -208,13 +217,13 @@ class AdaPM(ClosureStep):
             for (step, _, _), lists in self._ready(group).items():
                 settings = StepSettings.of(group, step)
                 for members in lists.values():
-                    for batch in bounded(members, largest=self._largest_block):
+                    for batch in split_into_batches(members, largest=self._largest_block):
                         update_batch(batch, settings, workspace)
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
-            for name, parameter in _named(group):
+            for name, parameter in _named_parameters(group):
                 self._state_of(name, parameter)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -228,7 +237,7 @@ class AdaPM(ClosureStep):
         group = self.param_groups[-1]
         try:
             self._check_names(group)
-            refuse_sharded(_named(group), type(self).__name__)
+            refuse_sharded(_named_parameters(group), type(self).__name__)
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
             self._plan_late(group)
         except (ValueError, OptimError):
@@ -270,7 +279,7 @@ class AdaPM(ClosureStep):
     def _ready(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
         found: dict[_Alike, dict[Likeness, list[Member]]] = {}
-        for name, parameter in _named(group):
+        for name, parameter in _named_parameters(group):
             gradient = parameter.grad
             if gradient is None or parameter.numel() == 0:
                 continue
@@ -286,7 +295,7 @@ class AdaPM(ClosureStep):
 
     def _plan_late(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
-        self._plan_missing({name: value for every in self.param_groups for name, value in _named(every)})
+        self._plan_missing({name: value for every in self.param_groups for name, value in _named_parameters(every)})
         self._check_parameters(group)
 
     @cached_property
@@ -319,7 +328,7 @@ class AdaPM(ClosureStep):
 
     def _refuse_sparse_gradients(self) -> None:
         for group in self.param_groups:
-            for name, parameter in _named(group):
+            for name, parameter in _named_parameters(group):
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
@@ -334,7 +343,7 @@ class AdaPM(ClosureStep):
             )
 
     def _check_parameters(self, group: dict[str, Any]) -> None:
-        for name, parameter in _named(group):
+        for name, parameter in _named_parameters(group):
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
             if parameter.requires_grad and name not in self.plan.by_parameter:
@@ -387,6 +396,6 @@ def _choices(
     return {"rank_ratio": rank_ratio, "state_dtype": state_dtype, "unknown": unknown, "rules": rules}
 
 
-def _named(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+def _named_parameters(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
     """(name, parameter) of a group."""
     return zip(group["param_names"], group["params"], strict=True)

@@ -9,7 +9,7 @@ are given as a tensor, so that a learning-rate schedule compiles nothing anew; s
 the same formulas for the rest: small blocks, and machines without a compiler.
 
 Compiling takes some 5 s for each of the two to six variants that a model needs, and the compiler's own start another
-10 to 50 s on two CPU cores, unless torch finds the code in its cache. `wanted` says when that is worth it.
+10 to 50 s on two CPU cores, unless torch finds the code in its cache. `should_compile` says when that is worth it.
 """
 
 import os
@@ -38,7 +38,7 @@ _ACCELERATOR_SMALLEST_BLOCK = 2**12
 _VARIANTS = 64
 
 
-def wanted(asked: bool | None, elements: int, device: torch.device) -> bool:
+def should_compile(asked: bool | None, elements: int, device: torch.device) -> bool:
     """Whether to compile for a plan of so many elements on that device.
 
     Args:
@@ -72,7 +72,7 @@ def has_compiler(device_type: str) -> bool:
     )
 
 
-def suits(weight: Tensor) -> bool:
+def is_worth_compiling(weight: Tensor) -> bool:
     """Whether a block is large enough to be moved by compiled code."""
     accelerated = devices.is_accelerator(weight.device)
     smallest = _ACCELERATOR_SMALLEST_BLOCK if accelerated else _CPU_SMALLEST_BLOCK
@@ -122,17 +122,17 @@ def move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Ten
         product: What is added to G's part of the numerator, m × n; None for nothing.
         by: `numbers`, in the type of the arithmetic.
     """
-    _callable(_move_elements)(weight, gradient, moment, product, by)
+    _choose_callable(_move_elements)(weight, gradient, moment, product, by)
 
 
 def move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
     """W in place, where rows or columns share one v: the divisor sqrt(v / debias) + eps is m × 1 or 1 × n."""
-    _callable(_move_shared)(weight, gradient, divisor, product, by)
+    _choose_callable(_move_shared)(weight, gradient, divisor, product, by)
 
 
 def column_square_sums(matrix: Tensor) -> Tensor:
     """Sums of the squares of each column of m × n, in float32, or in float64 for float64."""
-    sums: Tensor = _callable(_column_square_sums)(matrix)
+    sums: Tensor = _choose_callable(_column_square_sums)(matrix)
     return sums
 
 
@@ -170,12 +170,12 @@ def room_for_variants() -> Iterator[None]:
         yield
 
 
-def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function if devices.is_simulated() else _compiled(function)
+def _choose_callable(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function if devices.is_simulated() else _compile(function)
 
 
 @cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled, for shapes of any size; where the compiler fails, the function as it is."""
     from torch._dynamo.exc import TorchDynamoException
 

@@ -130,7 +130,7 @@ def added(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float
     return batched
 
 
-def started(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
+def start_rows(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
     """The rows to iterate from: R', or a sketch where asked for, or where R' is zero.
 
     No iteration moves from R' = 0, which a block keeps while all of its gradients have been zero. What is negligible
@@ -138,7 +138,7 @@ def started(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
     """
     if fresh:
         return sketch()
-    least, reads = _least(right.dtype), not devices.is_accelerator(right.device)
+    least, reads = _negligible_size(right.dtype), not devices.is_accelerator(right.device)
     if reads and bool((right[..., 0, :].abs() >= least).any(dim=-1).all()):
         return right  # so nearly always, and the first rows are enough to see it
     zero = right.abs().amax(dim=(-2, -1), keepdim=True) < least
@@ -164,8 +164,8 @@ def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor
     largest = rows.abs().amax(dim=(-2, -1) if together else -1, keepdim=True)
     exponent = torch.where(largest.isfinite(), largest, 1.0).frexp().exponent - 1
     factor = torch.ldexp(torch.ones_like(largest), -exponent.clamp(max=_largest_exponent(rows.dtype)))
-    factor = torch.where(largest < _least(rows.dtype), 1.0, factor)
-    return torch.where(largest < _least(rows.dtype), 0.0, rows * factor), factor
+    factor = torch.where(largest < _negligible_size(rows.dtype), 1.0, factor)
+    return torch.where(largest < _negligible_size(rows.dtype), 0.0, rows * factor), factor
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
@@ -177,34 +177,34 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     from above: below ten times sqrt(machine epsilon), or where the factorisation breaks down (rows that depend on
     each other, are zero or not finite), another way takes over. (Yamamoto et al., "Roundoff error analysis of the
     CholeskyQR2 algorithm", 2015.) On the CPU that is Householder's QR. An accelerator would have to wait for the host
-    to decide, and is slow at it: there, see `_shifted`.
+    to decide, and is slow at it: there, see `_shifted_cholesky_qr`.
     """
     even, _ = scaled_rows(rows)
-    unit = _unit(even)
+    unit = _unit_rows(even)
     gram = unit @ unit.mT
     lower, failed = torch.linalg.cholesky_ex(gram)
     smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
     bad = ((failed != 0) | ~(smallest_pivot > 10.0 * torch.finfo(rows.dtype).eps ** 0.5))[..., None, None]
     if devices.is_accelerator(rows.device):
-        return _shifted(unit, gram, bad)
+        return _shifted_cholesky_qr(unit, gram, bad)
     if not bool(bad.any()):
-        return _again(_divided(unit, lower))
+        return _orthonormalise_again(_divide_by_lower(unit, lower))
     householder: Tensor = torch.linalg.qr(even.mT).Q.mT
     if bool(bad.all()):
         return householder
-    basis = _again(_divided(unit, lower))
+    basis = _orthonormalise_again(_divide_by_lower(unit, lower))
     return torch.where(bad, householder, basis)
 
 
-def _again(basis: Tensor, shift: Tensor | float = 0.0) -> Tensor:
+def _orthonormalise_again(basis: Tensor, shift: Tensor | float = 0.0) -> Tensor:
     """The second pass of Cholesky QR, on rows that are orthonormal but for rounding."""
     gram = basis @ basis.mT
     gram.diagonal(dim1=-2, dim2=-1).add_(shift)
     lower, _ = torch.linalg.cholesky_ex(gram)
-    return _divided(basis, lower)
+    return _divide_by_lower(basis, lower)
 
 
-def _divided(rows: Tensor, lower: Tensor) -> Tensor:
+def _divide_by_lower(rows: Tensor, lower: Tensor) -> Tensor:
     """lower^-1 rows, by the r × r inverse: a product is faster than a triangular system of long rows.
 
     The inverse costs nothing in accuracy that the second pass would not restore.
@@ -214,7 +214,7 @@ def _divided(rows: Tensor, lower: Tensor) -> Tensor:
     return inverse @ rows
 
 
-def _shifted(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
+def _shifted_cholesky_qr(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
     """Cholesky QR without a decision of the host: the Gram matrices of bad blocks get a small multiple of 1 added.
 
     What is left of rows that depend on each other, rounding and as much noise, is brought to length 1 after each of
@@ -228,18 +228,18 @@ def _shifted(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
     gram = torch.where(bad, noisy @ noisy.mT, gram)
     gram.diagonal(dim1=-2, dim2=-1).add_(shift[..., 0])
     lower, _ = torch.linalg.cholesky_ex(gram)
-    first = _divided(noisy, lower)
-    second = _again(torch.where(bad, _unit(first), first), shift[..., 0])
-    return torch.where(bad, _again(_unit(second), shift[..., 0] / 11.0), second)
+    first = _divide_by_lower(noisy, lower)
+    second = _orthonormalise_again(torch.where(bad, _unit_rows(first), first), shift[..., 0])
+    return torch.where(bad, _orthonormalise_again(_unit_rows(second), shift[..., 0] / 11.0), second)
 
 
-def _unit(rows: Tensor) -> Tensor:
+def _unit_rows(rows: Tensor) -> Tensor:
     """Rows of length 1; zero ones as they are."""
     length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows / torch.where(length == 0.0, 1.0, length)
 
 
-def _least(dtype: torch.dtype) -> float:
+def _negligible_size(dtype: torch.dtype) -> float:
     """Below, what a row or a block has for its largest element is negligible: 3.5e-29 in float32.
 
     Far from the smallest number, so that a quotient by it stays in range.

@@ -44,12 +44,13 @@ def quotients(
         a tensor a block that may be written to.
     """
     if blocks[0].second_moment is SecondMoment.ELEMENT:
-        return lambda rows, pieces, numerators: _over_elements(
+        return lambda rows, pieces, numerators: _element_quotients(
             [moment[rows] for moment in stored], pieces, numerators, beta2, eps, debias
         )
     spread = divisors(blocks, stored, gradients, beta2=beta2, eps=eps, debias=debias)
     return lambda rows, pieces, numerators: [
-        numerator / _at(block, root, rows) for block, root, numerator in zip(blocks, spread, numerators, strict=True)
+        numerator / _divisor_rows(block, root, rows)
+        for block, root, numerator in zip(blocks, spread, numerators, strict=True)
     ]
 
 
@@ -69,11 +70,11 @@ def divisors(
     """
     sums = column_square_sums if compiles else _column_square_sums
     means = [_mean_squares(block, gradient, sums) for block, gradient in zip(blocks, gradients, strict=True)]
-    moments = _averaged(stored, means, beta2)
+    moments = _update_moments(stored, means, beta2)
     return [_spread(block, _root(moment, eps, debias)) for block, moment in zip(blocks, moments, strict=True)]
 
 
-def _over_elements(
+def _element_quotients(
     stored: list[Tensor],
     gradients: list[Tensor],
     numerators: list[Tensor],
@@ -90,7 +91,7 @@ def _over_elements(
     return [torch.div(numerator, root, out=root) for numerator, root in zip(numerators, roots, strict=True)]
 
 
-def _averaged(stored: Sequence[Tensor], mean_squares: list[Tensor], beta2: float) -> list[Tensor]:
+def _update_moments(stored: Sequence[Tensor], mean_squares: list[Tensor], beta2: float) -> list[Tensor]:
     """v <- b2 v + (1 - b2) mean(G * G) in place; given back in the type of the means."""
     moments = [old.to(mean.dtype) for old, mean in zip(stored, mean_squares, strict=True)]
     torch._foreach_lerp_(moments, mean_squares, 1.0 - beta2)
@@ -119,7 +120,7 @@ def _spread(block: Block, neurons: Tensor) -> Tensor:
     return neurons.unsqueeze(block.output_axis - 1)
 
 
-def _at(block: Block, spread: Tensor, rows: Rows) -> Tensor:
+def _divisor_rows(block: Block, spread: Tensor, rows: Rows) -> Tensor:
     return spread if block.output_axis == 1 else spread[rows]
 
 

@@ -36,7 +36,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from optim.adapm.low_rank import Factors, Momentum, Sketch, orthonormal_rows, scaled_rows, started
+from optim.adapm.low_rank import Factors, Momentum, Sketch, orthonormal_rows, scaled_rows, start_rows
 
 
 class Solver(Protocol):
@@ -62,7 +62,7 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
     Returns:
         L with orthonormal columns, and R.
     """
-    rows = started(momentum.carried.right, fresh=fresh, sketch=sketch)
+    rows = start_rows(momentum.carried.right, fresh=fresh, sketch=sketch)
     basis = momentum.carried.left.mT
     for _ in range(iterations):
         # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
@@ -99,14 +99,12 @@ def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> F
         fresh: Start from a sketch instead of L' and R'.
         sketch: Draws that start; also where R' is zero.
     """
-    return _descended(
-        momentum, _by_the_largest_eigenvalue, together=True, iterations=iterations, fresh=fresh, sketch=sketch
-    )
+    return _descend_factors(momentum, _divide_by_norm, together=True, iterations=iterations, fresh=fresh, sketch=sketch)
 
 
 def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
     """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`."""
-    return _descended(momentum, _by_the_inverse, together=False, iterations=iterations, fresh=fresh, sketch=sketch)
+    return _descend_factors(momentum, _solve_gram, together=False, iterations=iterations, fresh=fresh, sketch=sketch)
 
 
 def step_size(k: int, steps: int) -> float:
@@ -114,15 +112,15 @@ def step_size(k: int, steps: int) -> float:
     return 0.5 * (1.0 + cos(pi * k / steps))
 
 
-def _descended(
+def _descend_factors(
     momentum: Momentum, precondition: _Precondition, *, together: bool, iterations: int, fresh: bool, sketch: Sketch
 ) -> Factors:
-    right = started(momentum.carried.right, fresh=fresh, sketch=sketch)
+    right = start_rows(momentum.carried.right, fresh=fresh, sketch=sketch)
     # L^T, r × m: thin matrices are rows. A sketch has no L to go with it: take the best one.
     left = momentum.carried.left.mT
     if right is not momentum.carried.right:
         restarted = (right != momentum.carried.right).any(dim=-1, keepdim=True).any(dim=-2, keepdim=True)
-        best = _by_the_inverse(right @ right.mT, momentum.rows_times_transposed(right))
+        best = _solve_gram(right @ right.mT, momentum.rows_times_transposed(right))
         left = torch.where(restarted, best, left)
     for k in range(iterations):
         eta = step_size(k, iterations)
@@ -136,13 +134,13 @@ def _descended(
     return Factors(left.mT, right)
 
 
-def _by_the_largest_eigenvalue(gram: Tensor, rows: Tensor) -> Tensor:
+def _divide_by_norm(gram: Tensor, rows: Tensor) -> Tensor:
     """rows / ||gram||_2; zero where the Gram matrix is, since no gradient comes through a zero factor."""
     largest = _finite_eigenvalues(gram).amax(dim=-1)[..., None, None]
     return torch.where(largest > 0.0, rows / largest, rows * 0.0)
 
 
-def _by_the_inverse(gram: Tensor, rows: Tensor) -> Tensor:
+def _solve_gram(gram: Tensor, rows: Tensor) -> Tensor:
     """gram^-1 rows, by Cholesky, on directions scaled to length 1; those that depend on others are left damped."""
     lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     scale = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)[..., None]

@@ -78,7 +78,7 @@ def limit_of(weight: Tensor, *, largest: int) -> int:
     return min(max(1, largest // 2 if narrow else largest), chunk_elements(weight.device))
 
 
-def bounded(members: Iterable[Member], *, largest: int) -> Iterator[list[Member]]:
+def split_into_batches(members: Iterable[Member], *, largest: int) -> Iterator[list[Member]]:
     """Cut a list of like blocks into batches, in order."""
     batch: list[Member] = []
     elements = 0
@@ -170,7 +170,7 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
     """
     gradients = [member.gradient for member in batch]
     compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-    if workspace.compiles and all(compiled.suits(member.weight) for member in batch):
+    if workspace.compiles and all(compiled.is_worth_compiling(member.weight) for member in batch):
         _move_compiled(batch, settings, compute, workspace)
         return
     momenta = _momenta(batch, settings, compute)
@@ -182,7 +182,7 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
         eps=settings.eps,
         debias=settings.second_debias,
     )
-    # A batch of several is no larger than a chunk (`bounded`): the first block's rows are everybody's.
+    # A batch of several is no larger than a chunk (`split_into_batches`): the first block's rows are everybody's.
     for rows in row_chunks(gradients[0], limit_of(batch[0].weight, largest=workspace.largest)):
         pieces = [gradient[rows].to(compute) for gradient in gradients]
         updates = quotients(rows, pieces, momenta(rows, pieces))
@@ -230,7 +230,7 @@ def _products(
         return lambda index, rows: _full_momenta(
             [averages[index][rows]], [batch[index].gradient[rows].to(compute)], settings.beta1
         )[0]
-    mixed = _low_rank_factors(batch, _stacked([member.gradient for member in batch], compute), settings)
+    mixed = _low_rank_factors(batch, _stack([member.gradient for member in batch], compute), settings)
     if len(batch) == 1:
         return lambda index, rows: times(mixed.left[rows], mixed.right)
     return lambda index, rows: times(mixed.left[index][rows], mixed.right[index])
@@ -275,7 +275,7 @@ def _full_momenta(stored: list[Tensor], gradients: list[Tensor], beta1: float) -
 
 
 def _low_rank_momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dtype) -> OnRows:
-    gradient = _stacked([member.gradient for member in batch], compute)
+    gradient = _stack([member.gradient for member in batch], compute)
     left, right = _low_rank_factors(batch, gradient, settings)
     beta = settings.mixture.gradient
     if len(batch) == 1:
@@ -288,8 +288,8 @@ def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepS
     """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on."""
     compute = gradient.dtype
     stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
-    carried = Factors(*(_stacked(list(factors), compute) for factors in zip(*stored, strict=True)))
-    found = _solved(batch, gradient, carried, settings)
+    carried = Factors(*(_stack(list(factors), compute) for factors in zip(*stored, strict=True)))
+    found = _solve_factors(batch, gradient, carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
     kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
     mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
@@ -298,12 +298,12 @@ def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepS
     return mixed
 
 
-def _stacked(matrices: list[Tensor], compute: torch.dtype) -> Tensor:
+def _stack(matrices: list[Tensor], compute: torch.dtype) -> Tensor:
     """One matrix as it is, several as a batch of them."""
     return (matrices[0] if len(matrices) == 1 else torch.stack(matrices)).to(compute)
 
 
-def _solved(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
+def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
     """The new factors, found with the blocks turned to outputs × inputs, as the solvers want it."""
     turned = batch[0].block.output_axis == 1
     start = carried.transposed() if turned else carried
@@ -311,7 +311,7 @@ def _solved(batch: Sequence[Member], gradient: Tensor, carried: Factors, setting
 
     def sketch() -> Tensor:
         names = [member.block.name for member in batch]
-        return _stacked([gaussian_sketch(settings.seed, settings.step, name, like) for name in names], like.dtype)
+        return _stack([gaussian_sketch(settings.seed, settings.step, name, like) for name in names], like.dtype)
 
     found = SOLVERS[settings.solver].solve(
         Momentum(gradient.mT if turned else gradient, start, settings.beta1),

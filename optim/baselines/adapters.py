@@ -59,7 +59,7 @@ class PerMatrix(ClosureStep):
     def _update_all(self) -> None:
         """Step on matrices."""
         stacked = [(group, group["params"]) for group in self.param_groups if group.get("stacked")]
-        taken = [(stack, self._taken_apart(stack)) for _, stacks in stacked for stack in stacks]
+        taken = [(stack, self._take_apart(stack)) for _, stacks in stacked for stack in stacks]
         apart = iter(taken)
         for group, stacks in stacked:
             group["params"] = [matrix for _ in stacks for matrix in next(apart)[1]]
@@ -71,7 +71,7 @@ class PerMatrix(ClosureStep):
             for stack, matrices in taken:
                 self._put_together(stack, matrices)
 
-    def _taken_apart(self, stack: torch.Tensor) -> list[torch.nn.Parameter]:
+    def _take_apart(self, stack: torch.Tensor) -> list[torch.nn.Parameter]:
         """The matrices, which share the stack's memory, with their gradients and the state that was kept for them."""
         matrices = [torch.nn.Parameter(matrix) for matrix in stack.detach().unbind()]
         for index, matrix in enumerate(matrices):
@@ -107,7 +107,7 @@ class PlainRoot(torch.optim.Optimizer):
         return root
 
 
-def copyable(
+def complete_class(
     cls: type[torch.optim.Optimizer], *, decay: bool = False, matrices: bool = False, plain_root: bool = False
 ) -> Callable[..., torch.optim.Optimizer]:
     """A class of `pytorch_optimizer` with what it lacks.

@@ -24,16 +24,16 @@ from optim.adapm.low_rank import gaussian_sketch
 from optim.baselines.galore import column_ratio, limit_growth, ratio
 from optim.baselines.per_parameter import (
     Group,
-    Parameterwise,
+    PerParameterOptimizer,
     Shapes,
     State,
     adam_debias,
     adam_direction,
     adam_shapes,
+    as_wide,
     descend,
     matrices,
     matrix_norm,
-    wide,
 )
 from optim.plan.blocks import rank_of
 
@@ -41,7 +41,7 @@ GROWTH = 1.01
 """gamma, Fira's."""
 
 
-class Apollo(Parameterwise):
+class Apollo(PerParameterOptimizer):
     """Full-rank updates with Adam's scale, found in a random sketch.
 
     Args:
@@ -97,13 +97,13 @@ class Apollo(Parameterwise):
         if not group["projected"]:
             descend(weight, adam_direction(gradient, state, group), group)
             return
-        gradient = wide(matrices(gradient, group))
+        gradient = as_wide(matrices(gradient, group))
         sketch = _projection(name, gradient, state, group) @ gradient
         adapted, debias = adam_direction(sketch, state, group), adam_debias(state, group)
         scale = matrix_ratio(adapted, sketch) if group["rank_ratio"] is None else column_ratio(adapted, sketch)
         direction = gradient * (scale * group["scale"])
         limit_growth(direction, state["update_norm"], GROWTH, debias=debias)
-        descend(wide(matrices(weight, group)), direction, group)
+        descend(as_wide(matrices(weight, group)), direction, group)
 
 
 def matrix_ratio(of: Tensor, to: Tensor) -> Tensor:

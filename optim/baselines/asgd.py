@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from optim.baselines.per_parameter import Group, Parameterwise, Shapes, State
+from optim.baselines.per_parameter import Group, PerParameterOptimizer, Shapes, State
 
 
-class AcceleratedSGD(Parameterwise):
+class AcceleratedSGD(PerParameterOptimizer):
     """Accelerated SGD with one long-step sequence V as its only state.
 
     Args:
@@ -65,16 +65,16 @@ class AcceleratedSGD(Parameterwise):
 
     def eval(self) -> None:
         """Put W, the result so far, into the model."""
-        for group, weight, long_step in self._switched(to_training=False):
+        for group, weight, long_step in self._switch_weights(to_training=False):
             weight.add_(weight - long_step, alpha=group["beta"])
 
     def train(self) -> None:
         """Put U, where gradients are taken, back into the model."""
-        for group, weight, long_step in self._switched(to_training=True):
+        for group, weight, long_step in self._switch_weights(to_training=True):
             weight.lerp_(long_step, group["beta"] / (1.0 + group["beta"]))
 
     @torch.no_grad()
-    def _switched(self, *, to_training: bool) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
+    def _switch_weights(self, *, to_training: bool) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
         """(group, weights, V) of every parameter that has to change sides."""
         for group in self.param_groups:
             if group["training"] is to_training:

@@ -37,21 +37,21 @@ from torch.optim.optimizer import ParamsT
 from optim.adapm.low_rank import gaussian_sketch
 from optim.baselines.per_parameter import (
     Group,
-    Parameterwise,
+    PerParameterOptimizer,
     Shapes,
     State,
     adam_debias,
     adam_direction,
     adam_shapes,
+    as_wide,
     descend,
     matrices,
     matrix_norm,
-    wide,
 )
 from optim.plan.blocks import rank_of
 
 
-class GaLore(Parameterwise):
+class GaLore(PerParameterOptimizer):
     """Adam in the subspace of the gradient's leading singular vectors.
 
     Args:
@@ -111,10 +111,10 @@ class GaLore(Parameterwise):
         if not group["projected"]:
             descend(weight, adam_direction(gradient, state, group), group)
             return
-        gradient = wide(matrices(gradient, group))
+        gradient = as_wide(matrices(gradient, group))
         if (int(state["step"]) - 1) % group["update_gap"] == 0:
             self._renew(name, gradient, state, group)
-        descend(wide(matrices(weight, group)), self.direction(gradient, state, group), group)
+        descend(as_wide(matrices(weight, group)), self.direction(gradient, state, group), group)
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
         """alpha P N, m × n."""

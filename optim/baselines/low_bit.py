@@ -16,20 +16,20 @@ from torch import nn
 from optim.baselines.adapters import Copyable
 from optim.closure_step import ClosureStep
 from optim.errors import MissingPackageError
-from optim.plan.groups import decaying
+from optim.plan.groups import decay_groups
 
 
 def adamw_8bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
     """AdamW with 8-bit moments."""
-    return _built("AdamW8bit", "adamw-8bit", model, lr=lr, betas=(beta1, beta2), **options)
+    return _build("AdamW8bit", "adamw-8bit", model, lr=lr, betas=(beta1, beta2), **options)
 
 
 def adamw_4bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
     """AdamW with 4-bit moments."""
-    return _built("AdamW4bit", "adamw-4bit", model, lr=lr, betas=(beta1, beta2), **options)
+    return _build("AdamW4bit", "adamw-4bit", model, lr=lr, betas=(beta1, beta2), **options)
 
 
-def _built(
+def _build(
     cls: str, name: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
 ) -> torch.optim.Optimizer:
     try:
@@ -46,7 +46,7 @@ def _built(
             _let_clone(type(base._subclass_zeros(torch.empty(4096), signed, 256)))
     made = type(cls, (_Eager, Copyable, base), {})
     optimizer: torch.optim.Optimizer = made(
-        decaying(model, weight_decay), bf16_stochastic_round=bf16_stochastic_round, **options
+        decay_groups(model, weight_decay), bf16_stochastic_round=bf16_stochastic_round, **options
     )
     return optimizer
 

@@ -16,7 +16,7 @@ from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
     Group,
-    Parameterwise,
+    PerParameterOptimizer,
     Shapes,
     State,
     adam_direction,
@@ -29,7 +29,7 @@ _VECTOR_BETAS = (0.9, 0.95)
 _VECTOR_RATE = 0.5
 
 
-class Mars(Parameterwise):
+class Mars(PerParameterOptimizer):
     """AdamW on corrected gradients: 12 bytes a parameter.
 
     Args:

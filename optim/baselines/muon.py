@@ -19,7 +19,7 @@ from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
     Group,
-    Parameterwise,
+    PerParameterOptimizer,
     Shapes,
     State,
     adam_direction,
@@ -34,7 +34,7 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 _SMALLEST_NORM = 1e-7
 
 
-class Muon(Parameterwise):
+class Muon(PerParameterOptimizer):
     """Orthogonalised momentum for the matrices of attention and MLP, AdamW for all else.
 
     Args:

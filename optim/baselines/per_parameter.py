@@ -1,4 +1,4 @@
-"""`Parameterwise`: the optimizer around a rule that updates one parameter at a time.
+"""`PerParameterOptimizer`: the optimizer around a rule that updates one parameter at a time.
 
 The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `muon.py`, `scale.py`, `shampoo.py`) say
 what they keep for a parameter and how one step moves it; groups, closures, saving, loading and types are here, once.
@@ -26,7 +26,7 @@ Group = Mapping[str, Any]
 State = dict[str, Tensor]
 
 
-class Parameterwise(ClosureStep, ABC):
+class PerParameterOptimizer(ClosureStep, ABC):
     """Updates each parameter by itself, from its gradient and its own state.
 
     Raises:
@@ -154,7 +154,7 @@ def matrices(tensor: Tensor, group: Group) -> Tensor:
     return tensor.mT if group["output_axis"] == 1 else tensor
 
 
-def wide(matrix: Tensor) -> Tensor:
+def as_wide(matrix: Tensor) -> Tensor:
     """Outputs × inputs with the shorter side, on which the GaLore family projects, first: a view.
 
     Of a square matrix it is the inputs, as in the authors' code.

@@ -16,7 +16,7 @@ from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
     Group,
-    Parameterwise,
+    PerParameterOptimizer,
     Shapes,
     State,
     adam_direction,
@@ -26,7 +26,7 @@ from optim.baselines.per_parameter import (
 )
 
 
-class Scale(Parameterwise):
+class Scale(PerParameterOptimizer):
     """Momentum-free, normalised gradients but for the last layer; with a tied head, 4 bytes a parameter of it.
 
     Args:

@@ -20,7 +20,7 @@ from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
     Group,
-    Parameterwise,
+    PerParameterOptimizer,
     Shapes,
     State,
     adam_direction,
@@ -34,7 +34,7 @@ RIDGE = 1e-6
 ones from 0."""
 
 
-class Shampoo(Parameterwise):
+class Shampoo(PerParameterOptimizer):
     """Steps preconditioned from both sides, of Adam's size.
 
     Args:
@@ -93,7 +93,7 @@ class Shampoo(Parameterwise):
         # The graft gives the length: of an idle expert's momentum, which fades, no square leaves the range of floats.
         momentum = state["exp_avg"]
         largest = momentum.abs().amax(dim=(-2, -1), keepdim=True)
-        direction = _preconditioned(momentum / torch.where(largest > 0.0, largest, 1.0), state, sides)
+        direction = _precondition(momentum / torch.where(largest > 0.0, largest, 1.0), state, sides)
         length = matrix_norm(direction).clamp_min_(torch.finfo(direction.dtype).tiny)
         descend(weight, direction * (matrix_norm(adam) / length), group)
 
@@ -106,7 +106,7 @@ def _sides(parameter: Tensor, group: Group) -> list[tuple[str, int]]:
     return [(side, size) for side, size in sizes if size <= group["max_precondition_dim"]]
 
 
-def _preconditioned(momentum: Tensor, state: State, sides: list[str]) -> Tensor:
+def _precondition(momentum: Tensor, state: State, sides: list[str]) -> Tensor:
     """A m B."""
     found = momentum
     if "left" in sides:

@@ -11,7 +11,7 @@ from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.baselines.adam_mini import AdamMini
-from optim.baselines.adapters import DecoupledSGD, copyable
+from optim.baselines.adapters import DecoupledSGD, complete_class
 from optim.baselines.apollo import Apollo
 from optim.baselines.asgd import AcceleratedSGD
 from optim.baselines.galore import Fira, GaLore, GoLore
@@ -21,7 +21,7 @@ from optim.baselines.scale import Scale
 from optim.baselines.shampoo import Shampoo
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import BlockKind
-from optim.plan.groups import Group, Weight, decaying, filled, pairs, weights
+from optim.plan.groups import Group, Weight, decay_groups, drop_empty_groups, pairs, weights
 from optim.plan.placement import Unknown
 
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
@@ -43,7 +43,7 @@ def adamw(
     model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> torch.optim.AdamW:
     """torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
-    groups = decaying(model, weight_decay)
+    groups = decay_groups(model, weight_decay)
     fused = all(value.device.type in _FUSED_DEVICES for group in groups for _, value in group["params"])
     return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=fused or None)
 
@@ -60,18 +60,18 @@ _HIDDEN = frozenset({BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.
 
 def sgd(model: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.Optimizer:
     """Plain SGD."""
-    return DecoupledSGD(decaying(model, weight_decay, "decoupled_weight_decay"), lr=lr)
+    return DecoupledSGD(decay_groups(model, weight_decay, "decoupled_weight_decay"), lr=lr)
 
 
 def nesterov(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
     """SGD with Nesterov's momentum."""
-    groups = decaying(model, weight_decay, "decoupled_weight_decay")
+    groups = decay_groups(model, weight_decay, "decoupled_weight_decay")
     return DecoupledSGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0.0)
 
 
 def asgd(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> AcceleratedSGD:
     """Accelerated SGD."""
-    return AcceleratedSGD(decaying(model, weight_decay), lr, **options)
+    return AcceleratedSGD(decay_groups(model, weight_decay), lr, **options)
 
 
 def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> AdamMini:
@@ -83,7 +83,7 @@ def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_deca
     """Lion."""
     from pytorch_optimizer import Lion
 
-    return copyable(Lion)(decaying(model, weight_decay), lr=lr, betas=(beta1, beta2))
+    return complete_class(Lion)(decay_groups(model, weight_decay), lr=lr, betas=(beta1, beta2))
 
 
 def adafactor(
@@ -101,8 +101,8 @@ def adafactor(
     from pytorch_optimizer import AdaFactor
 
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
-    return copyable(AdaFactor, matrices=True)(
-        decaying(model, weight_decay, stacks=True),
+    return complete_class(AdaFactor, matrices=True)(
+        decay_groups(model, weight_decay, stacks=True),
         lr=lr,
         betas=(beta1, 1.0 - 1e-12),
         decay_rate=decay_rate,
@@ -128,41 +128,43 @@ def came(
     """CAME."""
     from pytorch_optimizer import CAME
 
-    groups = decaying(model, weight_decay, stacks=True)
-    return copyable(CAME, matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold)
+    groups = decay_groups(model, weight_decay, stacks=True)
+    return complete_class(CAME, matrices=True)(
+        groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold
+    )
 
 
 def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
     """SM3-II."""
     from pytorch_optimizer import SM3
 
-    groups = decaying(model, weight_decay, "decoupled_weight_decay", stacks=True)
-    return copyable(SM3, matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
+    groups = decay_groups(model, weight_decay, "decoupled_weight_decay", stacks=True)
+    return complete_class(SM3, matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
 
 
 def galore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GaLore:
     """GaLore on attention and MLP matrices, AdamW elsewhere."""
-    return GaLore(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+    return GaLore(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
 
 
 def golore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GoLore:
     """GoLore on attention and MLP matrices, AdamW elsewhere."""
-    return GoLore(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+    return GoLore(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
 
 
 def fira(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Fira:
     """Fira on attention and MLP matrices, AdamW elsewhere."""
-    return Fira(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+    return Fira(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
 
 
 def apollo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Apollo:
     """APOLLO on attention and MLP matrices, AdamW elsewhere."""
-    return Apollo(_projected(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
+    return Apollo(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
 
 
 def apollo_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Apollo:
     """APOLLO-mini on attention and MLP matrices, AdamW elsewhere."""
-    groups = _projected(model, options.pop("weight_decay"))
+    groups = _projected_groups(model, options.pop("weight_decay"))
     return Apollo(groups, lr, betas=(beta1, beta2), rank_ratio=None, **options)
 
 
@@ -177,7 +179,7 @@ def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_dec
             alike = [one for one in chosen if one.is_matrix and _scale_axis(one, tied_to) == (axis, last)]
             groups.append({"params": pairs(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
     groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
-    return Scale(filled(groups), lr, betas=(beta1, beta2), **options)
+    return Scale(drop_empty_groups(groups), lr, betas=(beta1, beta2), **options)
 
 
 def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
@@ -193,7 +195,7 @@ def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
 
 def muon(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Muon:
     """Muon on attention and MLP matrices, AdamW elsewhere."""
-    return Muon(_projected(model, weight_decay, "orthogonal"), lr, betas=(beta1, beta2), **options)
+    return Muon(_projected_groups(model, weight_decay, "orthogonal"), lr, betas=(beta1, beta2), **options)
 
 
 def soap(
@@ -210,8 +212,8 @@ def soap(
     """SOAP."""
     from pytorch_optimizer import SOAP
 
-    return copyable(SOAP, matrices=True)(
-        decaying(model, weight_decay, stacks=True),
+    return complete_class(SOAP, matrices=True)(
+        decay_groups(model, weight_decay, stacks=True),
         lr=lr,
         betas=(beta1, beta2),
         eps=eps,
@@ -223,13 +225,13 @@ def soap(
 def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
     """Shampoo, grafted onto Adam."""
     _refuse_other_tensors(model, "Shampoo")
-    groups = _flagged(decaying(model, options.pop("weight_decay")), model, "vectors")
+    groups = _flag_groups(decay_groups(model, options.pop("weight_decay")), model, "vectors")
     return Shampoo(groups, lr, betas=(beta1, beta2), **options)
 
 
 def mars(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Mars:
     """MARS-AdamW, with AdamW for vectors."""
-    groups = _flagged(decaying(model, weight_decay), model, "vectors")
+    groups = _flag_groups(decay_groups(model, weight_decay), model, "vectors")
     return Mars(groups, lr, betas=(beta1, beta2), **options)
 
 
@@ -239,11 +241,11 @@ def schedule_free_adamw(
     """Schedule-Free AdamW; it has `train()` and `eval()`."""
     from pytorch_optimizer import ScheduleFreeAdamW
 
-    groups = decaying(model, weight_decay)
-    return copyable(ScheduleFreeAdamW, plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
+    groups = decay_groups(model, weight_decay)
+    return complete_class(ScheduleFreeAdamW, plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
 
 
-def _projected(model: nn.Module, weight_decay: float, key: str = "projected") -> list[Group]:
+def _projected_groups(model: nn.Module, weight_decay: float, key: str = "projected") -> list[Group]:
     """Attention and MLP matrices, with `key` and apart by how they are stored; all other matrices; vectors."""
     chosen = weights(model)
     hidden = [one for one in chosen if one.kinds <= _HIDDEN and one.is_matrix]
@@ -259,11 +261,11 @@ def _projected(model: nn.Module, weight_decay: float, key: str = "projected") ->
     ]
     groups.append({"params": pairs(others), "weight_decay": weight_decay})
     groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
-    return filled(groups)
+    return drop_empty_groups(groups)
 
 
-def _flagged(groups: list[Group], model: nn.Module, key: str) -> list[Group]:
-    """The groups of `decaying`, each with whether it is the one of vectors."""
+def _flag_groups(groups: list[Group], model: nn.Module, key: str) -> list[Group]:
+    """The groups of `decay_groups`, each with whether it is the one of vectors."""
     vectors = {one.name for one in weights(model) if one.is_vector}
     return [{**group, key: any(name in vectors for name, _ in group["params"])} for group in groups]
 

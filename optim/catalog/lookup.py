@@ -19,15 +19,15 @@ def names() -> tuple[str, ...]:
 
 def knows(name: str) -> bool:
     """Whether an entry has that name; packages are loaded for names only that we do not ship."""
-    return _found(CATALOG, name) is not None or _found(entries(), name) is not None
+    return _find(CATALOG, name) is not None or _find(entries(), name) is not None
 
 
 def entry(name: str) -> OptimizerEntry:
     """The entry of that name; raises `UnknownOptimizerError`."""
-    if (found := _found(CATALOG, name) or _found(entries(), name)) is not None:
+    if (found := _find(CATALOG, name) or _find(entries(), name)) is not None:
         return found
     raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
 
-def _found(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
+def _find(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
     return next((candidate for candidate in among if candidate.name == name), None)

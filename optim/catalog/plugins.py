@@ -35,11 +35,11 @@ def own_entries(shipped: tuple[OptimizerEntry, ...]) -> tuple[OptimizerEntry, ..
     Raises:
         OwnOptimizerError: an allowed name is in no installed package, is taken, or its entry cannot be used.
     """
-    return _loaded(os.environ.get(VARIABLE, ""), tuple(entry.name for entry in shipped))
+    return _load(os.environ.get(VARIABLE, ""), tuple(entry.name for entry in shipped))
 
 
 @lru_cache(maxsize=4)
-def _loaded(allowed: str, taken: tuple[str, ...]) -> tuple[OptimizerEntry, ...]:
+def _load(allowed: str, taken: tuple[str, ...]) -> tuple[OptimizerEntry, ...]:
     return tuple(_entries(dict.fromkeys(name.strip() for name in allowed.split(",") if name.strip()), taken))
 
 

@@ -57,7 +57,7 @@ def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maxim
     return Option(name=name, kind="float", default=default, meaning=meaning, minimum=minimum, maximum=maximum)
 
 
-def _above_zero(name: str, default: float, meaning: str, maximum: float | None = None) -> Option:
+def _positive_number(name: str, default: float, meaning: str, maximum: float | None = None) -> Option:
     """A number in (0, maximum]."""
     return replace(_number(name, default, meaning, maximum=maximum), exclusive_minimum=True)
 
@@ -81,14 +81,14 @@ _STOCHASTIC_ROUNDING = Option(
 )
 
 
-def _projected(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
+def _projection_options(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
     """The options of Adam in a subspace."""
     ranks = (
         ()
         if rank_ratio is None
-        else (_above_zero("rank_ratio", rank_ratio, "rank of the projection over min(m, n)", maximum=1.0),)
+        else (_positive_number("rank_ratio", rank_ratio, "rank of the projection over min(m, n)", maximum=1.0),)
     )
-    return (*_ADAM, *ranks, _UPDATE_GAP, _above_zero("scale", scale, "factor on projected updates"), *more)
+    return (*_ADAM, *ranks, _UPDATE_GAP, _positive_number("scale", scale, "factor on projected updates"), *more)
 
 
 _ADAPM_OPTIONS = (
@@ -267,7 +267,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(
             BETA1,  # the others are AdaPM's paper's too
             _number("decay_rate", -0.8, "c of b2 = 1 - t^c", minimum=-1.0, maximum=0.0),
-            _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
+            _positive_number("clip_threshold", 1.0, "bound on the root mean square of the update"),
             # AdaPM's paper leaves it to the implementation (None); this is Adafactor's own.
             _number("eps1", 1e-30, "added to squared gradients"),
             _number("eps2", 1e-3, "least size of a parameter, to which steps are relative"),
@@ -286,7 +286,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
             BETA1,
             _rate("beta2", 0.999, "decay rate of the second moment"),
             _rate("beta3", 0.9999, "decay rate of the confidence"),
-            _above_zero("clip_threshold", 1.0, "bound on the root mean square of the update"),
+            _positive_number("clip_threshold", 1.0, "bound on the root mean square of the update"),
             WEIGHT_DECAY,
         ),
         summary="Adafactor with momentum, damped where momentum and update disagree.",
@@ -308,7 +308,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="GaLore",
         factory="optim.catalog.factories:galore",
         learning_rate=1e-2,  # jiaweizzhao/GaLore, scripts/benchmark_c4/llama_*.sh (rank a quarter there)
-        options=_projected(0.5, 0.25),  # AdaPM's paper, section 5.1
+        options=_projection_options(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
         licence=_OWN,
@@ -318,7 +318,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="GoLore",
         factory="optim.catalog.factories:golore",
         learning_rate=1e-2,  # GaLore's; pkumelon/Golore, script/Go_pt.sh has 1e-3
-        options=_projected(0.5, 0.25, _SEED),  # GaLore's
+        options=_projection_options(0.5, 0.25, _SEED),  # GaLore's
         summary="GaLore with random subspaces, into which the momentum is turned.",
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
         licence=_OWN,
@@ -328,7 +328,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="Fira",
         factory="optim.catalog.factories:fira",
         learning_rate=1e-2,  # xichen-fy/Fira, pre_training_c4/scripts/llama_350m.sh, as alpha and the gap
-        options=_projected(0.5, 0.25),
+        options=_projection_options(0.5, 0.25),
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
         licence=_OWN,
@@ -338,7 +338,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="APOLLO",
         factory="optim.catalog.factories:apollo",
         learning_rate=1e-2,  # the authors' script for Llama 350M: rank 256 of 1024, scale 1, gap 200
-        options=_projected(0.25, 1.0, _SEED),
+        options=_projection_options(0.25, 1.0, _SEED),
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -348,7 +348,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="APOLLO-mini",
         factory="optim.catalog.factories:apollo_mini",
         learning_rate=1e-2,  # APOLLO's
-        options=_projected(None, 128.0**0.5, _SEED),  # the authors' scripts say 128, their code takes the root
+        options=_projection_options(None, 128.0**0.5, _SEED),  # the authors' scripts say 128, their code takes the root
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -457,7 +457,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         learning_rate=2.5e-3,  # the default of facebookresearch/schedule_free, as the betas
         options=(
             replace(
-                _above_zero("beta1", 0.9, "interpolation towards the average", maximum=1.0), exclusive_maximum=True
+                _positive_number("beta1", 0.9, "interpolation towards the average", maximum=1.0), exclusive_maximum=True
             ),
             _rate("beta2", 0.999, "decay rate of the second moment"),
             EPS,
@@ -498,7 +498,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         learning_rate=0.1,  # SGD's
         options=(
             # The paper names no value; ours is the momentum that everybody uses.
-            _above_zero("beta", 0.1, "1 - momentum", maximum=1.0),
+            _positive_number("beta", 0.1, "1 - momentum", maximum=1.0),
             Option(
                 name="spectral_decay",
                 kind="float",

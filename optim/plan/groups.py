@@ -52,7 +52,9 @@ def weights(model: nn.Module) -> list[Weight]:
     ]
 
 
-def decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay", *, stacks: bool = False) -> list[Group]:
+def decay_groups(
+    model: nn.Module, weight_decay: float, key: str = "weight_decay", *, stacks: bool = False
+) -> list[Group]:
     """Matrices with that decay, vectors with none; `stacks` asks for a group of its own, with `stacked`, for stacks."""
     chosen = weights(model)
     apart = [one for one in chosen if one.is_stack and stacks]
@@ -62,10 +64,10 @@ def decaying(model: nn.Module, weight_decay: float, key: str = "weight_decay", *
         {"params": pairs(apart), key: weight_decay, "stacked": True},
         {"params": pairs(one for one in chosen if one.is_vector), key: 0.0},
     ]
-    return filled(groups)
+    return drop_empty_groups(groups)
 
 
-def filled(groups: list[Group]) -> list[Group]:
+def drop_empty_groups(groups: list[Group]) -> list[Group]:
     """The groups that have parameters."""
     return [group for group in groups if group["params"]]
 
@@ -75,7 +77,7 @@ def pairs(chosen: Iterable[Weight]) -> list[tuple[str, Tensor]]:
     return [(one.name, one.value) for one in chosen]
 
 
-def listed(params: ParamsT) -> list[Group]:
+def as_groups(params: ParamsT) -> list[Group]:
     """The same parameters as groups whose `params` are lists, so that they can be looked at more than once."""
     if isinstance(params, Tensor):
         raise TypeError(f"the parameters to train are one tensor {tuple(params.shape)}; give a list of (name, tensor)")
@@ -83,7 +85,7 @@ def listed(params: ParamsT) -> list[Group]:
     if not entries:
         return []
     groups: list[Group] = entries if isinstance(entries[0], dict) else [{"params": entries}]
-    return [_listed(group) for group in groups]
+    return [_as_group(group) for group in groups]
 
 
 def names(groups: list[Group]) -> Iterator[tuple[str, Tensor]]:
@@ -94,7 +96,7 @@ def names(groups: list[Group]) -> Iterator[tuple[str, Tensor]]:
                 yield plain_name(entry[0]), entry[1]
 
 
-def named_in(model: nn.Module, groups: list[Group]) -> list[Group]:
+def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
     """The groups with the names that their parameters have in the model.
 
     Raises:
@@ -110,7 +112,7 @@ def named_in(model: nn.Module, groups: list[Group]) -> list[Group]:
     return groups
 
 
-def _listed(group: Group) -> Group:
+def _as_group(group: Group) -> Group:
     params = group["params"]
     if isinstance(params, set):
         raise TypeError("parameters of a group must be in an order that stays; give a list instead of a set")

@@ -107,14 +107,14 @@ def sites(model: nn.Module) -> dict[int, list[Site]]:
     modules = dict(model.named_modules(remove_duplicate=False))
     found: dict[int, list[Site]] = {}
     for qualified, module in modules.items():
-        path, around = _unwrapped(qualified, modules)
+        path, around = _unwrap_path(qualified, modules)
         for name, parameter in module.named_parameters(recurse=False):
             site = Site(tensor=parameter, name=name, path=path, modules=around)
             found.setdefault(id(parameter), []).append(site)
     return found
 
 
-def _unwrapped(qualified: str, modules: Mapping[str, nn.Module]) -> tuple[tuple[str, ...], tuple[nn.Module, ...]]:
+def _unwrap_path(qualified: str, modules: Mapping[str, nn.Module]) -> tuple[tuple[str, ...], tuple[nn.Module, ...]]:
     """(path, the root and the modules along it) of that module, with wrapped modules in their wrappers' places."""
     names = qualified.split(".") if qualified else []
     path: list[str] = []

@@ -24,8 +24,8 @@ from optim.plan.blocks import (
     rank_of,
 )
 from optim.plan.modules import plain_name, sites
-from optim.plan.roles import Place, places, vocabularies
-from optim.plan.rules import Rule, check_rules, wish
+from optim.plan.roles import BlockRole, find_roles, vocabularies
+from optim.plan.rules import Rule, check_rules, merge_rules
 from optim.plan.sharding import refuse_sharded
 from optim.plan.skeleton import skeleton
 
@@ -65,7 +65,7 @@ def plan_blocks(model: nn.Module, **options: Unpack[PlanOptions]) -> BlockPlan:
     """
     refuse_sharded(model.named_parameters(), "a block plan", elementwise=True)
     policy = _Policy(**options)
-    plan, unplaced = _planned(model, policy)
+    plan, unplaced = _make_plan(model, policy)
     if unplaced and policy.unknown == "error":
         raise UnplacedWeightsError(
             f"no rule of the block plan places {', '.join(unplaced)}; "
@@ -97,7 +97,7 @@ def plan_named(
         raise ValueError(f"Invalid heads: {heads}; it is the number of query heads, at least 1")
     refuse_sharded(parameters.items(), "a block plan", elementwise=True)
     policy = _Policy(**options)
-    plan, unplaced = _planned(skeleton(parameters, heads), policy)
+    plan, unplaced = _make_plan(skeleton(parameters, heads), policy)
     per_head = [block.name for block in plan if block.second_moment is SecondMoment.HEAD and heads is None]
     faults = []
     if unplaced and policy.unknown == "error":
@@ -131,23 +131,23 @@ class _Policy:
             raise ValueError(f"Invalid unknown: {self.unknown!r}; say 'error' or 'full'")
 
 
-def _planned(model: nn.Module, policy: _Policy) -> tuple[BlockPlan, list[str]]:
+def _make_plan(model: nn.Module, policy: _Policy) -> tuple[BlockPlan, list[str]]:
     """(plan, what fits no role and is kept like Adam's in it)."""
     trainable = {plain_name(name): value for name, value in model.named_parameters() if value.requires_grad}
     where, known = sites(model), vocabularies(model)
     blocks: list[Block] = []
     unplaced: list[str] = []
     for name, parameter in trainable.items():
-        parts = places(where[id(parameter)], known)
-        if not parts and wish(policy.rules, name, name).first_moment is None:
+        parts = find_roles(where[id(parameter)], known)
+        if not parts and merge_rules(policy.rules, name, name).first_moment is None:
             unplaced.append(f"{name} {tuple(parameter.shape)}")
-        for place in parts or (Place(kind=BlockKind.OTHER),):
+        for place in parts or (BlockRole(kind=BlockKind.OTHER),):
             blocks.append(_block(name, parameter, place, policy))
     check_rules(policy.rules, blocks)
     return BlockPlan(tuple(blocks)), unplaced
 
 
-def _block(name: str, parameter: nn.Parameter, place: Place, policy: _Policy) -> Block:
+def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy) -> Block:
     shape = place.shape(tuple(parameter.shape))
     plain = Block(
         parameter=name,
@@ -161,7 +161,7 @@ def _block(name: str, parameter: nn.Parameter, place: Place, policy: _Policy) ->
         index=place.index,
         label=place.label,
     )
-    wished = wish(policy.rules, name, plain.name)
+    wished = merge_rules(policy.rules, name, plain.name)
     first = wished.first_moment or plain.first_moment
     second = wished.second_moment or plain.second_moment
     low_rank = first is FirstMoment.LOW_RANK

@@ -45,7 +45,7 @@ _QUERY_KEY_VALUE = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BlockRole:
     """The role of a parameter or of a part of it; the fields are `Block`'s."""
 
     kind: BlockKind
@@ -63,7 +63,7 @@ class Place:
         return tuple(sizes)
 
 
-def places(where: Sequence[Site], vocabularies: Vocabularies) -> tuple[Place, ...]:
+def find_roles(where: Sequence[Site], vocabularies: Vocabularies) -> tuple[BlockRole, ...]:
     """The blocks of the parameter that lives there; empty where no role is its."""
     for role in _WHEREVER_TIED:
         for site in where:
@@ -74,7 +74,7 @@ def places(where: Sequence[Site], vocabularies: Vocabularies) -> tuple[Place, ..
         if found := tuple(role(first)):
             return found
     if first.map in vocabularies:
-        return (Place(kind=BlockKind.LM_HEAD, output_axis=first.output_axis),)
+        return (BlockRole(kind=BlockKind.LM_HEAD, output_axis=first.output_axis),)
     return tuple(_task_head(first))
 
 
@@ -87,42 +87,42 @@ def vocabularies(model: nn.Module) -> Vocabularies:
     return frozenset(Map(inputs=width, outputs=tokens) for width, tokens in largest.items())
 
 
-def _vector(site: Site) -> Iterator[Place]:
+def _vector(site: Site) -> Iterator[BlockRole]:
     """Fewer than two dimensions, or nothing in them; the biases of experts and of `nn.MultiheadAttention` are stacks of
     vectors."""
     stacked_bias = site.tensor.ndim == 2 and site.name.endswith("_bias") and expert_stacks(site.module) is not None
     attention_bias = isinstance(site.module, nn.MultiheadAttention) and site.name in ("bias_k", "bias_v")
     if site.tensor.ndim < 2 or site.tensor.numel() == 0 or stacked_bias or attention_bias:
-        yield Place(kind=BlockKind.VECTOR)
+        yield BlockRole(kind=BlockKind.VECTOR)
 
 
 _PROMPTS = frozenset({"prompt_encoder", "prompt_embeddings", "prompt_embedding", "prompt_tokens", "soft_prompt"})
 """What PEFT and others call trained prompts and what makes them."""
 
 
-def _adapter(site: Site) -> Iterator[Place]:
+def _adapter(site: Site) -> Iterator[BlockRole]:
     """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank.
 
     So are prompts that are trained in front of a frozen model (Lester et al., arXiv 2104.08691) and what makes them, as
     PEFT's `prompt_encoder`: a table of vectors, all of which every step reads, unlike a table of tokens.
     """
     if site.tensor.ndim == 2 and any(name.startswith("lora_") or name in _PROMPTS for name in (*site.path, site.name)):
-        yield Place(kind=BlockKind.ADAPTER, output_axis=site.output_axis)
+        yield BlockRole(kind=BlockKind.ADAPTER, output_axis=site.output_axis)
 
 
-def _embedding(site: Site) -> Iterator[Place]:
+def _embedding(site: Site) -> Iterator[BlockRole]:
     """A table of tokens or learned positions; a column a head inside attention is T5's relative position bias."""
     if isinstance(site.module, nn.Embedding):
         heads = heads_of(site.parent) if is_attention(site.parent) else None
         bias = heads is not None and site.module.embedding_dim == heads.query
-        yield Place(kind=BlockKind.POSITION_BIAS if bias else BlockKind.EMBEDDING)
+        yield BlockRole(kind=BlockKind.POSITION_BIAS if bias else BlockKind.EMBEDDING)
     elif site.name in _POSITIONS and site.tensor.ndim == 2:
-        yield Place(kind=BlockKind.EMBEDDING)
+        yield BlockRole(kind=BlockKind.EMBEDDING)
     elif site.name in _POSITIONS and site.tensor.ndim == 3 and site.tensor.shape[0] == 1:
-        yield Place(kind=BlockKind.EMBEDDING, index=0, label="0")
+        yield BlockRole(kind=BlockKind.EMBEDDING, index=0, label="0")
 
 
-def _torch_attention(site: Site) -> Iterator[Place]:
+def _torch_attention(site: Site) -> Iterator[BlockRole]:
     """`nn.MultiheadAttention`: query, key and value stacked in `in_proj_weight`, or separate where widths differ."""
     attention = site.module if isinstance(site.module, nn.MultiheadAttention) else site.parent
     if not isinstance(attention, nn.MultiheadAttention) or site.tensor.ndim != 2:
@@ -130,60 +130,60 @@ def _torch_attention(site: Site) -> Iterator[Place]:
     heads = Heads(query=attention.num_heads, key_value=attention.num_heads, size=attention.head_dim)
     separate = dict(zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), _QUERY_KEY_VALUE, strict=True))
     if site.name == "in_proj_weight":
-        yield from _fused(_QUERY_KEY_VALUE, heads, 0, site.tensor.shape[0])
+        yield from _fused_roles(_QUERY_KEY_VALUE, heads, 0, site.tensor.shape[0])
     elif site.name in separate:
-        yield Place(kind=separate[site.name], head_size=heads.size)
+        yield BlockRole(kind=separate[site.name], head_size=heads.size)
     elif site.module is attention.out_proj:
-        yield Place(kind=BlockKind.ATTENTION_OUTPUT)
+        yield BlockRole(kind=BlockKind.ATTENTION_OUTPUT)
 
 
-def _attention(site: Site) -> Iterator[Place]:
+def _attention(site: Site) -> Iterator[BlockRole]:
     """A projection of a module that is known to be attention."""
     if site.map is None or not is_attention(site.parent) or (heads := heads_of(site.parent)) is None:
         return
     axis, outputs, kind = site.output_axis, site.map.outputs, ROLES.get(site.module_name)
     if site.module_name in FUSED:
         separate_query = any(ROLES.get(name) is BlockKind.QUERY for name in child_maps(site.parent))
-        yield from _fused(_QUERY_KEY_VALUE[1:] if separate_query else _QUERY_KEY_VALUE, heads, axis, outputs)
+        yield from _fused_roles(_QUERY_KEY_VALUE[1:] if separate_query else _QUERY_KEY_VALUE, heads, axis, outputs)
     elif kind is BlockKind.ATTENTION_OUTPUT:
-        yield Place(kind=kind, output_axis=axis)
+        yield BlockRole(kind=kind, output_axis=axis)
     elif kind is not None and outputs == heads.width(kind):
-        yield Place(kind=kind, output_axis=axis, head_size=heads.size)
+        yield BlockRole(kind=kind, output_axis=axis, head_size=heads.size)
 
 
-def _fused(kinds: Sequence[BlockKind], heads: Heads, axis: int, outputs: int) -> Iterator[Place]:
+def _fused_roles(kinds: Sequence[BlockKind], heads: Heads, axis: int, outputs: int) -> Iterator[BlockRole]:
     """These kinds in this order along the output axis; nothing where the widths do not add up."""
     if outputs != sum(heads.width(kind) for kind in kinds):
         return
     start = 0
     for kind in kinds:
         part = Slice(axis=axis, start=start, length=heads.width(kind))
-        yield Place(kind=kind, output_axis=axis, head_size=heads.size, part=part)
+        yield BlockRole(kind=kind, output_axis=axis, head_size=heads.size, part=part)
         start += part.length
 
 
-def _sibling_output(site: Site) -> Iterator[Place]:
+def _sibling_output(site: Site) -> Iterator[BlockRole]:
     """BERT's attention output: the one map beside an attention module that has none of its own."""
     if site.map is None:
         return
     for around in site.modules[-2:-4:-1]:
         cores = [child for child in around.children() if is_attention(child) and not holds_output(child)]
         if len(cores) == 1 and [sizes for _, sizes in feed_forward_maps(around)] == [site.map]:
-            yield Place(kind=BlockKind.ATTENTION_OUTPUT, output_axis=site.output_axis)
+            yield BlockRole(kind=BlockKind.ATTENTION_OUTPUT, output_axis=site.output_axis)
             return
 
 
-def _router(site: Site) -> Iterator[Place]:
+def _router(site: Site) -> Iterator[BlockRole]:
     """A row for every expert, beside the experts; or one row, the gate of a shared expert."""
     experts = experts_of(site.parent)
     if experts is None or site.tensor.ndim != 2 or site.name != "weight":
         return
     rows = site.tensor.shape[0]
     if rows == experts or (rows == 1 and "gate" in site.module_name):
-        yield Place(kind=BlockKind.ROUTER)
+        yield BlockRole(kind=BlockKind.ROUTER)
 
 
-def _experts(site: Site) -> Iterator[Place]:
+def _experts(site: Site) -> Iterator[BlockRole]:
     """A stack of expert matrices, every expert's a block or, where gate and up projection are fused, two.
 
     Stored experts × out × in (Mixtral, Qwen) or experts × in × out (gpt-oss, Llama 4): the two stacks' shapes tell.
@@ -202,17 +202,17 @@ def _experts(site: Site) -> Iterator[Place]:
         if fused:
             yield from _gate_and_up(axis, site.tensor.shape[1 + axis], expert)
         else:
-            yield Place(kind=BlockKind.MLP, output_axis=axis, index=expert, label=str(expert))
+            yield BlockRole(kind=BlockKind.MLP, output_axis=axis, index=expert, label=str(expert))
 
 
-def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator[Place]:
+def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator[BlockRole]:
     prefix = "" if expert is None else f"{expert}."
     for position, name in enumerate(("gate", "up")):
         part = Slice(axis=axis, start=position * outputs // 2, length=outputs // 2)
-        yield Place(kind=BlockKind.MLP, output_axis=axis, part=part, index=expert, label=prefix + name)
+        yield BlockRole(kind=BlockKind.MLP, output_axis=axis, part=part, index=expert, label=prefix + name)
 
 
-def _mlp(site: Site) -> Iterator[Place]:
+def _mlp(site: Site) -> Iterator[BlockRole]:
     """A map d → h whose module, or the layer around it, also leads h → d, or the other way round."""
     if site.map is None or any(resembles_attention(module) for module in site.modules[:-1]):
         return
@@ -224,7 +224,7 @@ def _mlp(site: Site) -> Iterator[Place]:
             yield from _gate_and_up(site.output_axis, site.map.outputs)
             return
         if _has_way_back(site, maps):
-            yield Place(kind=BlockKind.MLP, output_axis=site.output_axis)
+            yield BlockRole(kind=BlockKind.MLP, output_axis=site.output_axis)
             return
 
 
@@ -246,13 +246,13 @@ def _is_model(module: nn.Module) -> bool:
     )
 
 
-def _task_head(site: Site) -> Iterator[Place]:
+def _task_head(site: Site) -> Iterator[BlockRole]:
     """A map behind the layers, by name: it can have any shape."""
     if site.map is not None and any(name in TASK_HEADS for name in site.path[-2:]):
-        yield Place(kind=BlockKind.TASK_HEAD, output_axis=site.output_axis)
+        yield BlockRole(kind=BlockKind.TASK_HEAD, output_axis=site.output_axis)
 
 
-_Role = Callable[[Site], Iterator[Place]]
+_Role = Callable[[Site], Iterator[BlockRole]]
 
 _WHEREVER_TIED: tuple[_Role, ...] = (_vector, _adapter, _embedding)
 """Asked at every place of a tied parameter: a tied LM head is an embedding."""

@@ -62,7 +62,7 @@ def rule_of(text: str) -> Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class MergedRule:
     """All that the rules say about one block."""
 
     first_moment: FirstMoment | None = None
@@ -70,7 +70,7 @@ class Wish:
     rank: int | None = None
 
 
-def wish(rules: Sequence[Rule], parameter: str, block: str) -> Wish:
+def merge_rules(rules: Sequence[Rule], parameter: str, block: str) -> MergedRule:
     """Merge the rules that fit, in order."""
     first: FirstMoment | None = None
     second: SecondMoment | None = None
@@ -83,7 +83,7 @@ def wish(rules: Sequence[Rule], parameter: str, block: str) -> Wish:
         elif rule.first_moment is not None:
             first, rank = rule.first_moment, None
         second = rule.second_moment or second
-    return Wish(first_moment=first, second_moment=second, rank=rank)
+    return MergedRule(first_moment=first, second_moment=second, rank=rank)
 
 
 def check_rules(rules: Sequence[Rule], blocks: Sequence[Block]) -> None:

@@ -50,7 +50,7 @@ def skeleton(parameters: Mapping[str, Tensor], heads: int | None = None) -> nn.M
             node = node.children.setdefault(step, _Node(node.name if step == WRAPPED else step))
         node.own[own] = parameter
     nodes = list(_walk(root))
-    return _Builder(heads=heads or _columns_of_position_biases(nodes), turned=_stored_by_inputs(nodes)).module(root)
+    return _Builder(heads=heads or _columns_of_position_biases(nodes), turned=_is_stored_by_inputs(nodes)).module(root)
 
 
 @dataclass
@@ -72,7 +72,7 @@ def _walk(node: _Node) -> "list[_Node]":
     return [node, *(inner for child in node.children.values() for inner in _walk(child))]
 
 
-def _stored_by_inputs(nodes: list[_Node]) -> bool | None:
+def _is_stored_by_inputs(nodes: list[_Node]) -> bool | None:
     """Whether GPT-2's maps are inputs × outputs: `c_attn` leads to more than it comes from; None if nothing tells."""
     found = {weight.shape[1] > weight.shape[0] for weight in _matrices(nodes, "c_attn")}
     if _matrices(nodes, "c_q"):  # nanochat's, which are `nn.Linear`
@@ -122,7 +122,7 @@ class _Builder:
 
     def module(self, node: _Node) -> nn.Module:
         """The module, with all that is in it."""
-        module = self._bare(node)
+        module = self._bare_module(node)
         for name, parameter in node.own.items():
             empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")
             module.register_parameter(name, nn.Parameter(empty, requires_grad=parameter.requires_grad))
@@ -133,19 +133,19 @@ class _Builder:
         module.is_concatenated = "gate_up_proj_bias" not in node.own  # type: ignore[assignment]
         return module
 
-    def _bare(self, node: _Node) -> nn.Module:
+    def _bare_module(self, node: _Node) -> nn.Module:
         """A module of the kind that the name and the parameters tell, without anything in it."""
         stacked = next((node.own[name] for name in _TORCH_ATTENTION if name in node.own), None)
         if stacked is not None:
             width = stacked.shape[0] // 3 if "in_proj_weight" in node.own else stacked.shape[0]
             return _Part() if width % (self.heads or 1) else _TorchAttention(width, self.heads or 1)
-        if node.matrix is not None and (known := self._known(node, node.matrix)) is not None:
+        if node.matrix is not None and (known := self._known_module(node, node.matrix)) is not None:
             return known
         if node.children and all(name.isdigit() for name in node.children):
             return nn.ModuleList()
         return _Attention() if "attn" in node.name.lower() or "attention" in node.name.lower() else _Part()
 
-    def _known(self, node: _Node, weight: Tensor) -> nn.Module | None:
+    def _known_module(self, node: _Node, weight: Tensor) -> nn.Module | None:
         """The embedding or linear map of that name; None where it has none that is known, or its sizes deny it."""
         rows, columns = weight.shape
         bias = node.own.get("bias")

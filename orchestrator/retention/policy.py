@@ -36,21 +36,3 @@ def forget(connection: sa.Connection, run_id: str, kept: Kept) -> None:
         connection.execute(sa.delete(checkpoints).where(mine, *this))
     if not kept.best:
         connection.execute(sa.delete(checkpoints).where(mine, is_best))
-
-
-# Storage that machines without a common disk share: where checkpoints and prepared data are copied to, if anywhere.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remote:
-    """URLs of remote folders (`worker/remote/folder.py`); None: what is on a machine stays there."""
-
-    checkpoint_url: str | None = None
-    dataset_url: str | None = None
-
-    def run_url(self, run_id: str) -> str | None:
-        """The folder of a run's checkpoints."""
-        return self.checkpoint_url and f"{self.checkpoint_url}/{run_id}"
-
-
-NOWHERE = Remote()

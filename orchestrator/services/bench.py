@@ -38,8 +38,9 @@ from orchestrator.records import (
     RunSort,
     Standing,
 )
-from orchestrator.retention.policy import NOWHERE, Keep, Remote
+from orchestrator.retention.policy import Keep
 from orchestrator.services.curation import MAX_PAGE, CurationVerbs
+from orchestrator.settings import NOWHERE, Remote
 from orchestrator.specs import preview as previews
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview

@@ -12,7 +12,7 @@ from orchestrator.errors import MissingDataError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Submission
-from orchestrator.retention.policy import Remote
+from orchestrator.settings import Remote
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.submission import LARGE_RUNS, Submittal, Submitted
 from worker.data.prepared import missing

@@ -33,7 +33,10 @@ RANK_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STATE_DTYPES = ("float32", "bfloat16")
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
-SOURCES = ("footprint.py", "footprint_process.py", "footprint_records.py", "models.py", "presets.py", "published.py")
+SOURCES = (
+    "footprint/count.py", "footprint/process.py", "footprint/published.py", "records/footprint.py", "models/build.py",
+    "catalog/presets.py",
+)  # fmt: skip
 """Of `worker`; of `optim` all."""
 RETRY_SECONDS = 60.0
 """A count that came to nothing is tried again when somebody asks after so long: memory may have been short."""

@@ -14,9 +14,9 @@ from orchestrator.keys import KeyRequest
 from orchestrator.kinds.comparison import expand
 from orchestrator.kinds.scaling import ScalingSpec, Size, TokenBudget
 from orchestrator.records import RunFilter, Submission
-from orchestrator.retention.policy import Remote
 from orchestrator.services.bench import Bench
 from orchestrator.services.submission import Proposal
+from orchestrator.settings import Remote
 from orchestrator.store import reads, series, submission
 from orchestrator.store.database import Database
 from orchestrator.store.submission import LARGE_RUNS, Submittal, submit_together

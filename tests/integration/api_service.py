@@ -13,8 +13,8 @@ import uvicorn
 from api.app import create_app
 from api.processes.api import server_config
 from orchestrator.jobs import LeasePolicy
-from orchestrator.retention.policy import NOWHERE, Remote
 from orchestrator.services.bench import Bench
+from orchestrator.settings import NOWHERE, Remote
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.stores import sqlite_database

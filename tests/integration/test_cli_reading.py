@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from orchestrator.jobs import Lease
-from orchestrator.retention.policy import Remote
+from orchestrator.settings import Remote
 from orchestrator.store.migrations import newest_revision
 from tests.factories.stores import batch, claim, comparison_spec
 from tests.integration.api_service import Service, serving

@@ -18,8 +18,8 @@ import torch
 
 from api.cli.doctor.storage import look
 from orchestrator.errors import NotFoundError
-from orchestrator.retention.policy import Remote
 from orchestrator.services.bench import log_tail
+from orchestrator.settings import Remote
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService

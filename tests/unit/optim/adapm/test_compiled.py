@@ -23,7 +23,7 @@ def compiles_small_blocks(monkeypatch):
 @pytest.fixture
 def uncompiled(monkeypatch, compiles_small_blocks):
     """The functions that would be compiled, as they are: what they compute, without the time that compiling takes."""
-    monkeypatch.setattr(compiled, "_compiled", lambda function: function)
+    monkeypatch.setattr(compiled, "_compile", lambda function: function)
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
 
 
@@ -128,7 +128,7 @@ def test_code_that_cannot_be_compiled_runs_as_it_is_and_says_so_once():
         torch._dynamo.graph_break()
         return values + 1.0
 
-    call = compiled._compiled(awkward)
+    call = compiled._compile(awkward)
     with pytest.warns(RuntimeWarning, match="could not be compiled, and is slower"):
         assert call(torch.zeros(2)).tolist() == [1.0, 1.0]
     assert call(torch.ones(2)).tolist() == [2.0, 2.0]
@@ -147,14 +147,14 @@ def test_code_that_cannot_be_compiled_runs_as_it_is_and_says_so_once():
 )
 def test_it_compiles_when_asked_and_for_large_models(monkeypatch, asked, elements, device, expected):
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
-    assert compiled.wanted(asked, elements, torch.device(device)) is expected
+    assert compiled.should_compile(asked, elements, torch.device(device)) is expected
 
 
 def test_without_a_compiler_only_an_explicit_wish_is_refused(monkeypatch):
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: False)
-    assert compiled.wanted(None, 2**30, CPU) is False
+    assert compiled.should_compile(None, 2**30, CPU) is False
     with pytest.raises(RuntimeError, match=r"compile=True needs a compiler for cpu: .* leave compile=None"):
-        compiled.wanted(True, 10, CPU)
+        compiled.should_compile(True, 10, CPU)
 
 
 def test_the_choice_survives_a_deep_copy():

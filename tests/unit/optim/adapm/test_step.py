@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM, AdaPMMini
-from optim.adapm.step import Member, bounded, largest_block, likeness
+from optim.adapm.step import Member, largest_block, likeness, split_into_batches
 from optim.plan.blocks import Block, BlockKind, FirstMoment
 from optim.plan.placement import plan_blocks
 from worker.checks.tiny_models import tiny_gpt2, train
@@ -24,7 +24,9 @@ def members(*sizes: int) -> list[Member]:
 
 
 def cut(*sizes: int, largest: int) -> list[list[int]]:
-    return [[member.weight.numel() for member in batch] for batch in bounded(members(*sizes), largest=largest)]
+    return [
+        [member.weight.numel() for member in batch] for batch in split_into_batches(members(*sizes), largest=largest)
+    ]
 
 
 def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_an_optimizer_that_cannot_run_on_meta_is_said_to_be_so(monkeypatch):
         paper="none",
         licence="none",
     )
-    monkeypatch.setattr(catalog, "CATALOG", (*CATALOG, strange))
+    monkeypatch.setattr("optim.catalog.lookup.CATALOG", (*CATALOG, strange))
     (one,) = footprint("gpt2-tiny", ["strange"]).optimizers
     assert (one.optimizer, one.state_bytes, one.state_by_block) == ("strange", None, {})
     assert one.unknown_because is not None

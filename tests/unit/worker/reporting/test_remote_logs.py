@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import NotFoundError
-from orchestrator.retention.policy import Remote
 from orchestrator.services.bench import log_tail
+from orchestrator.settings import Remote
 from tests.factories.specification import made_spec
 from worker.errors import LeaseLostError, RemoteFolderError
 from worker.records.protocol import Assignment
