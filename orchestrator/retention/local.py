@@ -19,8 +19,8 @@ from orchestrator.retention.policy import Keep, Kept, forget, kept_of
 from orchestrator.retention.remote import prune_remote
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.database import Database
+from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import runs
-from orchestrator.store.transitions import lock_run
 from worker.errors import RemoteFolderError
 from worker.remote.folder import RemoteFolder
 

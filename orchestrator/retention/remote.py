@@ -18,8 +18,8 @@ import structlog
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.retention.policy import Keep, forget, kept_of
 from orchestrator.store.database import Database
+from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import checkpoints, runs
-from orchestrator.store.transitions import lock_run
 from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete, named
 from worker.remote.folder import RemoteFolder
 

@@ -11,9 +11,9 @@ from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
 from orchestrator.records import Standing
 from orchestrator.store.admin.quotas import quotas
 from orchestrator.store.database import Database
+from orchestrator.store.ids import known_id
 from orchestrator.store.reads import require_run
 from orchestrator.store.tables import QUEUE_ORDER, attempts, experiments, is_claimable, is_kept, leaders, runs
-from orchestrator.store.transitions import known_id
 
 # Where a waiting run stands in the queue, and when it may start. Nothing here writes.
 

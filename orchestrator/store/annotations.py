@@ -10,9 +10,9 @@ from sqlalchemy.engine import Connection
 from orchestrator.annotations import AnnotationChange, Note, in_order
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
-from orchestrator.store.near_ids import no_experiment
+from orchestrator.store.ids import known_id, no_experiment
+from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import experiments, keys, labels
-from orchestrator.store.transitions import count_change, known_id
 
 
 @dataclass(frozen=True, kw_only=True)

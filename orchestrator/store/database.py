@@ -32,8 +32,8 @@ MIGRATION_LOCK = 0x_ADA9_BE4C
 """The PostgreSQL advisory lock that keeps two processes from migrating at once; any constant will do."""
 OUR_FAULT = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
 """Database errors that mean a fault in our statements, not a database that cannot be used."""
-
-
+MAX_TEXT = 4_000
+"""Reasons and messages are cut here; a log is the place for more."""
 FULL_SECONDS = 1.0
 """How long a full disk is believed to be full."""
 SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
@@ -177,6 +177,11 @@ class Database:
     def close(self) -> None:
         """Give back every connection."""
         self._engine.dispose()
+
+
+def plain_text(text: str | None) -> str | None:
+    """Text as both databases can keep it: bounded, without the NUL that PostgreSQL refuses."""
+    return None if text is None else text.replace("\x00", "\ufffd")[:MAX_TEXT]
 
 
 def newest_migration() -> str:

@@ -20,11 +20,11 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.follow_up import Place, following
 from orchestrator.kinds.tuning import Trial
 from orchestrator.store import integrity
-from orchestrator.store.admin.limits import RunLimits, run_limits
-from orchestrator.store.outgoing.ended_experiments import note_endings
-from orchestrator.store.submission import insert_runs, tell
+from orchestrator.store.ids import known_id
+from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.run_rows import RunRow
+from orchestrator.store.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
-from orchestrator.store.transitions import RunRow, count_change, known_id
 from orchestrator.store.trials import reopen_sweep
 from worker.records.result import Verdict
 from worker.spec.run import as_stored

@@ -23,7 +23,7 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
-from orchestrator.store.near_ids import no_experiment, no_such_run
+from orchestrator.store.ids import known_id, no_experiment, no_such_run
 from orchestrator.store.tables import (
     attempts,
     change_counters,
@@ -37,7 +37,6 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from orchestrator.store.transitions import known_id
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
 

@@ -9,10 +9,9 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 """
 
 import hashlib
-import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypedDict
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -25,31 +24,38 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.kind import planned_runs
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
-from orchestrator.store.admin.limits import RunLimits, run_limits
 from orchestrator.store.database import Database
+from orchestrator.store.ids import new_id
 from orchestrator.store.integrity import checksum
+from orchestrator.store.notifications import count_change, tell
 from orchestrator.store.tables import (
     QUEUE_ORDER,
-    OutboxKind,
     events,
     experiments,
     is_claimable,
     keys,
-    outbox,
     run_specs,
     runs,
 )
-from orchestrator.store.transitions import count_change
 from worker.spec.run import as_stored, canonical_json
 
-ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's base 32: no letter that looks like a digit."""
 QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
-ID_LENGTH = 10
-"""50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 LARGE_RUNS = 100
 """An experiment of more runs is submitted by itself: nobody else's waits for it to be written."""
+
+
+class RunLimits(TypedDict):
+    """The columns that limit a run."""
+
+    max_seconds: float | None
+    deadline_at: float | None
+
+
+def run_limits(spec: ComparisonSpec | SweepSpec, submitted_at: float) -> RunLimits:
+    """What limits the runs of an experiment that was submitted then, those that it gets later too."""
+    deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
+    return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +121,7 @@ def submit_together(
         room = _room(connection, key_ids, runs_planned, most_waiting)
         # In the order of the keys: two processes that lock several must take them in the same order.
         ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
-        ids = [_new_id() for _ in ordered]
+        ids = [ExperimentId(new_id()) for _ in ordered]
         numbers = _insert_experiments(connection, ids, [each for _, each in ordered], now)
         for (position, each), experiment_id in zip(ordered, ids, strict=True):
             number = numbers.get(experiment_id)
@@ -145,12 +151,6 @@ def submit_together(
             tell(connection, new, now)
             count_change(connection)
     return [answers[position] for position in range(len(submittals))]
-
-
-def _new_id() -> ExperimentId:
-    """Drawn at once: a draw for each letter costs ten calls of the kernel."""
-    bits = secrets.randbits(5 * ID_LENGTH)
-    return ExperimentId("".join(ID_ALPHABET[bits >> shift & 31] for shift in range(0, 5 * ID_LENGTH, 5)))
 
 
 def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -> ExperimentRecord:
@@ -299,12 +299,6 @@ def _insert_rows(connection: Connection, rows: Sequence[QueuedRow], now: float) 
     connection.execute(_INSERT_EVENTS, moves)
 
 
-def tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
-    """Leave word of the new experiments in the outbox."""
-    entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
-    connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])
-
-
 def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position: int, now: float) -> dict[str, object]:
     spec = run.spec
     return {
@@ -368,4 +362,3 @@ _WAITING = (
 )
 _LAST_TURN = sa.select(sa.func.max(runs.c.turn)).where(runs.c.rank == sa.bindparam("rank"))
 _INSERT_RUNS, _INSERT_SPECS, _INSERT_EVENTS = sa.insert(runs), sa.insert(run_specs), sa.insert(events)
-_INSERT_ENTRIES = sa.insert(outbox)

@@ -1,73 +1,28 @@
 """The one door through which a run changes its state.
 
-    lock (the row, and the database's time)  →  decide (pure: `RunRow` → `RunRow`)  →  `move` (checked and logged)
+    lock (`run_rows.py`)  →  decide (pure: `RunRow` → `RunRow`)  →  `move` (checked and logged)
 
-Who holds the lock of a run's row may change everything of that run: its attempts, series and result. Nothing else may.
+What a move entails comes with it: who has to be told is told, and the runs that follow are queued.
 """
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError
-from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, ExperimentId, LeasePolicy, Limit, RunId, RunStatus
-from orchestrator.store.database import Database
-from orchestrator.store.outgoing.ended_experiments import note_endings
-from orchestrator.store.tables import (
-    CHANGE_COUNTERS,
-    OutboxKind,
-    attempts,
-    change_counters,
-    events,
-    outbox,
-    runs,
-)
+from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, LeasePolicy, RunStatus
+from orchestrator.store import follow_up_runs
+from orchestrator.store.database import plain_text
+from orchestrator.store.notifications import count_change, tell_ended
+from orchestrator.store.run_rows import RunRow
+from orchestrator.store.tables import attempts, events, runs
 
 MAX_BACKOFF_SECONDS = 300.0
 """Doubling stops here: later than five minutes helps no machine that five minutes did not help."""
 MAX_JITTER = 1.5
-MAX_TEXT = 4_000
-"""Reasons and messages are cut here; a log is the place for more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRow:
-    """What the queue knows of a run; the names are the columns'."""
-
-    id: RunId
-    experiment_id: ExperimentId
-    status: RunStatus
-    reason: str | None
-    attempt: int
-    failures: int
-    available_at: float
-    stop_requested_at: float | None
-    max_seconds_from: float
-    deadline_at: float | None
-    limit_reached: Limit | None
-    micro_batch_sequences: int | None
-    trace_parent: str | None
-    stop_early: bool | None
-    """Whether its sweep wants it to finish with what there is; null for runs that no sweep may stop."""
-    started_at: float | None
-    ended_at: float | None
-    last_event: int
-    cpus: int
-    gpus: int
-    processes: int
-    step: int
-    steps_total: int
-    device_seconds: float
-    last_train_loss: float | None
-    last_val_loss: float | None
-    tokens_per_second: float | None
-
-
-COLUMNS = tuple(runs.c[field.name] for field in fields(RunRow))
 WRITTEN = (
     "status",
     "reason",
@@ -90,57 +45,10 @@ WRITTEN = (
 """The columns that a move may set."""
 
 
-def select_runs() -> sa.Select[Any]:
-    """The query of `RunRow`s, to be narrowed."""
-    return sa.select(*COLUMNS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Locked:
-    """Runs whose rows are ours until the transaction ends, and the database's time at that moment."""
-
-    runs: tuple[RunRow, ...]
-    now: float
-
-
-BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
-"""In the order of the ids: two transactions that lock several runs must take them in the same order."""
-_LOCK_BY_ID = BY_ID.with_for_update(of=runs)
-_LOCK_FREE_BY_ID = BY_ID.with_for_update(of=runs, skip_locked=True)
-
-
-def lock(
-    database: Database,
-    connection: Connection,
-    query: sa.Select[Any],
-    parameters: Mapping[str, object] | None = None,
-    *,
-    wait: bool = True,
-) -> Locked:
-    """Lock the runs that `query`, made by `select_runs()`, finds; without `wait` only those that nobody has locked."""
-    # PostgreSQL looks at a row of `runs` again after it has waited for it, so what is read here is the newest truth;
-    # rows of joined tables may be older and have to be read again.
-    rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait), parameters or {}).all()
-    return Locked(runs=tuple(RunRow(**row._mapping) for row in rows), now=database.read_clock(connection))
-
-
-def lock_ids(
-    database: Database, connection: Connection, ids: Iterable[str], *, wait: bool = True
-) -> tuple[dict[str, RunRow], float]:
-    """Lock the runs of these ids: those that exist (without `wait`: those free) and the database's time."""
-    wanted = sorted({known_id(id) for id in ids})
-    rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
-    return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
-
-
-def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[RunRow, float] | None:
-    """Lock one run: its row and the database's time; None where there is no such run."""
-    found, now = lock_ids(database, connection, [run_id])
-    return (found[run_id], now) if run_id in found else None
-
-
 def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: float) -> None:
-    """Write the changes (before, after) of locked runs: guarded, with one event each, and told to the outbox if final.
+    """Write the changes (before, after) of locked runs: guarded, with one event each, and told to others if final.
+
+    What follows from the runs that have ended is queued, and may follow again from those that were revived.
 
     Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` where a row is not what it
     was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
@@ -153,20 +61,15 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
             raise ConflictError(f"run {before.id} is {before.status} and cannot become {after.status}")
     _write(connection, pairs)
     connection.execute(_INSERT_EVENT, [_event(before, after, now) for before, after in pairs])
-    ended = [_ended_entry(after, now) for _, after in pairs if after.status in TERMINAL]
+    revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
+    ended = [after for _, after in pairs if after.status in TERMINAL]
     if ended:
-        connection.execute(_INSERT_ENTRY, ended)
-        note_endings(connection, (after.experiment_id for _, after in pairs if after.status in TERMINAL), now)
-    _grow(connection, pairs, now)
+        tell_ended(connection, ended, now)
+    if revived:
+        follow_up_runs.reopen(connection, revived, now)
+    if ended:
+        follow_up_runs.grow(connection, ended, now)
     count_change(connection)
-
-
-def count_change(connection: Connection) -> None:
-    """Tell watchers that something visible changed: once a transaction, as its last statement.
-
-    Two such rows locked by one transaction, in any order, would deadlock with another's on PostgreSQL.
-    """
-    connection.execute(_COUNT_CHANGE, {"chosen": secrets.randbelow(CHANGE_COUNTERS)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,16 +132,6 @@ def longest_backoff_seconds(policy: LeasePolicy) -> float:
     return float(min(policy.backoff_seconds * 2 ** (policy.max_failures - 1), MAX_BACKOFF_SECONDS) * MAX_JITTER)
 
 
-def plain_text(text: str | None) -> str | None:
-    """Text as both databases can keep it: bounded, without the NUL that PostgreSQL refuses."""
-    return None if text is None else text.replace("\x00", "\ufffd")[:MAX_TEXT]
-
-
-def known_id(text: str) -> str:
-    """An id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has one."""
-    return text.replace("\x00", "\ufffd")
-
-
 def _stamped(before: RunRow, after: RunRow, now: float) -> RunRow:
     """`after` with the moments that follow from its status."""
     asked = after.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
@@ -289,37 +182,9 @@ def _event(before: RunRow, after: RunRow, now: float) -> dict[str, object]:
     }
 
 
-def _grow(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]], now: float) -> None:
-    """Queue what follows from the runs that have just ended; let it follow again from those that were revived."""
-    from orchestrator.store import follow_up_runs  # it submits runs, and submitting counts changes through this file
-
-    revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
-    if revived:
-        follow_up_runs.reopen(connection, revived, now)
-    ended = [after for _, after in pairs if after.status in TERMINAL]
-    if ended:
-        follow_up_runs.grow(connection, ended, now)
-
-
-def _ended_entry(run: RunRow, now: float) -> dict[str, object]:
-    return {
-        "kind": OutboxKind.RUN_ENDED,
-        "experiment_id": run.experiment_id,
-        "run_id": run.id,
-        "created_at": now,
-        "available_at": now,
-    }
-
-
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
 _INSERT_EVENT = sa.insert(events)
-_INSERT_ENTRY = sa.insert(outbox)
-_COUNT_CHANGE = (
-    sa.update(change_counters)
-    .where(change_counters.c.shard == sa.bindparam("chosen"))
-    .values(value=change_counters.c.value + 1)
-)
 _HELD = sa.select(attempts.c.run_id, attempts.c.attempt, attempts.c.device_seconds).where(
     attempts.c.run_id.in_(sa.bindparam("ids", expanding=True)), attempts.c.ended_at.is_(None)
 )

@@ -17,12 +17,12 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity
-from orchestrator.store.admin.limits import run_limits
 from orchestrator.store.database import Database
-from orchestrator.store.outgoing.ended_experiments import note_endings
-from orchestrator.store.submission import insert_runs, tell
+from orchestrator.store.ids import known_id
+from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.run_rows import lock_ids
+from orchestrator.store.submission import insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
-from orchestrator.store.transitions import count_change, known_id, lock_ids
 from worker.records.result import Verdict
 
 

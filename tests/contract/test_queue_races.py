@@ -15,7 +15,7 @@ from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.services.bench import Bench
 from orchestrator.store import tables
 from orchestrator.store.queue.queue import Queue
-from orchestrator.store.transitions import lock, select_runs
+from orchestrator.store.run_rows import lock, select_runs
 from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 from worker.records.protocol import Command, Heartbeat, HeartbeatReply, PointsBatch

@@ -17,7 +17,8 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.admin.quotas import DAY_SECONDS
 from orchestrator.store.database import Database
-from orchestrator.store.near_ids import no_experiment
+from orchestrator.store.ids import known_id, no_experiment
+from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import (
     attempts,
     audit,
@@ -37,7 +38,6 @@ from orchestrator.store.tables import (
     webhook_messages,
     webhooks,
 )
-from orchestrator.store.transitions import count_change, known_id
 
 ADDRESS = "housekeeping"
 """Who removes for good, in the audit log."""

@@ -15,11 +15,9 @@ from orchestrator.errors import DiskFullError, NotFoundError
 from orchestrator.keys import SECRET, KeyRecord, KeyRequest, NewKey
 from orchestrator.store.admin.quotas import usage
 from orchestrator.store.database import Database
-from orchestrator.store.submission import ID_ALPHABET
+from orchestrator.store.ids import known_id, new_id
 from orchestrator.store.tables import keys, sessions
-from orchestrator.store.transitions import known_id
 
-ID_LENGTH = 10
 SECRET_BYTES = 32
 DAY_SECONDS = 86_400.0
 SESSION_SECONDS = 12 * 3_600.0
@@ -38,7 +36,7 @@ class Keyring:
 
     def create(self, request: KeyRequest) -> NewKey:
         """Make a key. Its secret is in the answer and nowhere else."""
-        key_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
+        key_id = new_id()
         secret = f"adapm_{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)

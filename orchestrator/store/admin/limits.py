@@ -7,35 +7,21 @@ leave, and is ended by force after the grace time. Its reason, its events and `l
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import LIVE, Limit, RunId, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.store.database import Database
+from orchestrator.store.run_rows import RunRow, lock_ids
 from orchestrator.store.tables import attempts, experiments, runs
-from orchestrator.store.transitions import RunRow, lock_ids, move
+from orchestrator.store.transitions import move
 
 MOST_AT_ONCE = 1000
 """Stopped in one transaction; the others in the next one, a second later."""
 
 _TRAINING = LIVE - {RunStatus.CANCELLING}
-
-
-class RunLimits(TypedDict):
-    """The columns that limit a run."""
-
-    max_seconds: float | None
-    deadline_at: float | None
-
-
-def run_limits(spec: ComparisonSpec | SweepSpec, submitted_at: float) -> RunLimits:
-    """What limits the runs of an experiment that was submitted then, those that it gets later too."""
-    deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
-    return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
 
 
 def with_time_anew(run: RunRow, now: float) -> RunRow:

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.store.database import Database
+from orchestrator.store.run_rows import RunRow, lock
 from orchestrator.store.tables import attempts, experiments, keys, runs
-from orchestrator.store.transitions import RunRow, lock
 
 DAY_SECONDS = 86_400.0
 HOUR_SECONDS = 3_600.0

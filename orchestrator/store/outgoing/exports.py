@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from orchestrator.jobs import ExperimentId, RunId
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, plain_text
 from orchestrator.store.tables import OutboxKind, experiments, is_deleted, outbox
-from orchestrator.store.transitions import MAX_BACKOFF_SECONDS, plain_text
+from orchestrator.store.transitions import MAX_BACKOFF_SECONDS
 
 __all__ = ["Outbox", "OutboxEntry", "OutboxKind"]
 

@@ -21,9 +21,9 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, plain_text
 from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
-from orchestrator.store.transitions import MAX_BACKOFF_SECONDS, plain_text
+from orchestrator.store.transitions import MAX_BACKOFF_SECONDS
 from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
 
 FIRST_PAUSE_SECONDS = 1.0

@@ -13,12 +13,11 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
 from orchestrator.store.database import Database
-from orchestrator.store.outgoing.ended_experiments import note_endings
+from orchestrator.store.ids import known_id, new_id
+from orchestrator.store.notifications import note_endings
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
 from orchestrator.store.reads import require_experiment
-from orchestrator.store.submission import ID_ALPHABET
 from orchestrator.store.tables import keys, webhook_messages, webhooks
-from orchestrator.store.transitions import known_id
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import (
     DeliveryRecord,
@@ -30,7 +29,6 @@ from orchestrator.webhooks.records import (
 )
 from orchestrator.webhooks.signing import SigningKey, fingerprint
 
-ID_LENGTH = 10
 MOST_WEBHOOKS = 1_000
 """More would make each end of an experiment a burst."""
 MOST_OF_A_KEY = 20
@@ -57,7 +55,7 @@ class Webhooks:
         `IdempotencyError` where the key was used for something else, `ConflictError` where there are too many.
         """
         self.policy.check(request.url)
-        webhook_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
+        webhook_id = new_id()
         secret = self._key.secret(webhook_id, make=True)
         values = {
             "id": webhook_id,

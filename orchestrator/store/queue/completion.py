@@ -18,8 +18,9 @@ from orchestrator.store.database import Database
 from orchestrator.store.integrity import checksum
 from orchestrator.store.queue import memory_retry
 from orchestrator.store.queue.lease_check import COMMANDS, Held, hold
+from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import checkpoints, events, results
-from orchestrator.store.transitions import AttemptEnd, RunRow, after_loss, end_attempts, move
+from orchestrator.store.transitions import AttemptEnd, after_loss, end_attempts, move
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
 

@@ -14,8 +14,8 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
 from orchestrator.store.database import Database
+from orchestrator.store.run_rows import RunRow, lock_ids
 from orchestrator.store.tables import attempts
-from orchestrator.store.transitions import RunRow, lock_ids
 from worker.records.protocol import Command
 
 COMMANDS = {RunStatus.CANCELLING: Command.CANCEL, RunStatus.PAUSING: Command.PAUSE}

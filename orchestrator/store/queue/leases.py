@@ -15,13 +15,15 @@ from orchestrator.columns import received
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, plain_text
+from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, Combined
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.lease_check import COMMANDS, Held, hold
+from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
-from orchestrator.store.transitions import RunRow, count_change, move, plain_text
+from orchestrator.store.transitions import move
 from worker.records.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
 from worker.records.result import Observation, Result
 from worker.spec.run import RunSpec

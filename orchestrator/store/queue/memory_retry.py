@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import DamagedError
 from orchestrator.jobs import RunStatus
 from orchestrator.store import integrity
+from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import run_specs
-from orchestrator.store.transitions import RunRow
 from worker.spec.run import RunSpec
 
 

@@ -34,25 +34,15 @@ from orchestrator.jobs import (
 from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import follow_up_runs, integrity, submission
 from orchestrator.store.admin import limits, quotas
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, plain_text
+from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import memory_retry, run_actions
 from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
 from orchestrator.store.queue.lease_check import token_hash
+from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
-from orchestrator.store.transitions import (
-    AttemptEnd,
-    RunRow,
-    after_loss,
-    count_change,
-    end_attempts,
-    lock,
-    lock_run,
-    longest_backoff_seconds,
-    move,
-    plain_text,
-    select_runs,
-)
+from orchestrator.store.transitions import AttemptEnd, after_loss, end_attempts, longest_backoff_seconds, move
 from worker.spec.run import RunSpec
 
 log = structlog.get_logger(__name__)

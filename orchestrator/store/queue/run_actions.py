@@ -17,9 +17,10 @@ from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.admin.limits import with_time_anew
 from orchestrator.store.database import Database
-from orchestrator.store.near_ids import no_experiment
+from orchestrator.store.ids import known_id, no_experiment
+from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
-from orchestrator.store.transitions import RunRow, known_id, lock, lock_run, move, select_runs
+from orchestrator.store.transitions import move
 
 
 @dataclass(frozen=True, kw_only=True)

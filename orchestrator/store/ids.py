@@ -1,10 +1,11 @@
-"""What to say where an id is none: the ids that begin with it, or that look like it.
+"""Ids: how one is drawn, how the database is asked for one from outside, and what to say where that is none.
 
-People type the beginning of an id, or one with a letter wrong. The command line goes on by itself where only one id
-begins with what was typed (`api/client/client.py`).
+People type the beginning of an id, or one with a letter wrong: the ids that begin with it, or that look like it, are
+named. The command line goes on by itself where only one begins with what was typed (`api/client/client.py`).
 """
 
 import re
+import secrets
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -14,6 +15,10 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.store.tables import experiments, is_deleted, runs
 
+ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32: no letter that looks like a digit."""
+ID_LENGTH = 10
+"""50 random bits: a million experiments meet by chance with a probability below 0.05 %, and the key refuses them."""
 ABBREVIATED: Final = re.compile(r"([0-9a-z]{1,32})(?:-(\d{1,9}))?")
 """The beginning of an experiment's id; behind it, of a run, its number, with or without zeros. Nothing else is looked
 for: a lookup reads all ids."""
@@ -22,6 +27,17 @@ COMPARED_IDS = 200
 """So many ids, of the newest experiments, are compared letter by letter: milliseconds, in which others may wait."""
 ALIKE = 0.75
 """Share of the letters from which on two ids look alike: eight of ten."""
+
+
+def new_id() -> str:
+    """A random id. Drawn at once: a draw for each letter costs ten calls of the kernel."""
+    bits = secrets.randbits(5 * ID_LENGTH)
+    return "".join(ID_ALPHABET[bits >> shift & 31] for shift in range(0, 5 * ID_LENGTH, 5))
+
+
+def known_id(text: str) -> str:
+    """An id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has one."""
+    return text.replace("\x00", "\ufffd")
 
 
 def no_experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> NotFoundError:

@@ -1,0 +1,61 @@
+"""Who is told of a change, in the transaction that makes it: watchers, other systems, webhooks.
+
+    count_change        watchers: pages and streams look again
+    tell, tell_ended    the outbox, which exporters read (`outgoing/exports.py`)
+    note_endings        webhooks (`outgoing/messages.py`), and only where one wants it
+
+What is told is a reference, not a copy: whoever reads it looks up the truth.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.jobs import ExperimentId
+from orchestrator.store.run_rows import RunRow
+from orchestrator.store.tables import CHANGE_COUNTERS, OutboxKind, change_counters, outbox, webhook_endings, webhooks
+
+
+def count_change(connection: Connection) -> None:
+    """Tell watchers that something visible changed: once a transaction, as its last statement.
+
+    Two such rows locked by one transaction, in any order, would deadlock with another's on PostgreSQL.
+    """
+    connection.execute(_COUNT_CHANGE, {"chosen": secrets.randbelow(CHANGE_COUNTERS)})
+
+
+def tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
+    """Leave word of the new experiments in the outbox."""
+    entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
+    connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])
+
+
+def tell_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
+    """Leave word of runs that have just ended, in the outbox and for webhooks."""
+    entry = {"kind": OutboxKind.RUN_ENDED, "created_at": now, "available_at": now}
+    connection.execute(
+        _INSERT_ENTRIES, [{**entry, "experiment_id": run.experiment_id, "run_id": run.id} for run in ended]
+    )
+    note_endings(connection, (run.experiment_id for run in ended), now)
+
+
+def note_endings(connection: Connection, experiment_ids: Iterable[str], now: float) -> None:
+    """Leave word that these experiments may have ended."""
+    connection.execute(_NOTE, [{"this": id, "now": now} for id in dict.fromkeys(experiment_ids)])
+
+
+# The statements, built once: they are on the hot path.
+
+_COUNT_CHANGE = (
+    sa.update(change_counters)
+    .where(change_counters.c.shard == sa.bindparam("chosen"))
+    .values(value=change_counters.c.value + 1)
+)
+_INSERT_ENTRIES = sa.insert(outbox)
+_THIS = sa.bindparam("this", type_=sa.Text)
+_WANTED = sa.exists().where(webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == _THIS))
+_NOTE = sa.insert(webhook_endings).from_select(
+    ["experiment_id", "created_at"], sa.select(_THIS, sa.bindparam("now", type_=sa.Double)).where(_WANTED)
+)
