@@ -17,6 +17,7 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import DataFolderError
+from worker.files import write_atomically
 
 LOCK = "lock"
 NOTE = "service.json"
@@ -74,9 +75,7 @@ def umask_of(bits: int) -> Iterator[None]:
 
 def write_note(folder: Path, url: str) -> None:
     """Tell clients on this machine where the service answers."""
-    temporary = folder / f"{NOTE}.new"
-    temporary.write_text(json.dumps({"url": url, "pid": os.getpid()}))
-    temporary.replace(folder / NOTE)
+    write_atomically(folder / NOTE, json.dumps({"url": url, "pid": os.getpid()}))
 
 
 def remove_note(folder: Path) -> None:

@@ -12,7 +12,6 @@ new copy, and the one of its earlier ending goes into MLflow's trash: no step ha
 
 import json
 import os
-import secrets
 import tempfile
 import threading
 import time
@@ -36,6 +35,7 @@ from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import Outbox, OutboxEntry
+from worker.files import replacing
 from worker.records.protocol import CheckpointNotice
 
 log = structlog.get_logger(__name__)
@@ -176,10 +176,9 @@ def make_store(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f"{path.stem}.*.unfinished*"):
         leftover.unlink(missing_ok=True)
-    # A name of its own each time: MLflow remembers, for as long as the process lives, which stores it has made.
-    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
-    MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
-    unfinished.replace(path)
+    # The name is another one each time: MLflow remembers, as long as the process lives, which stores it has made.
+    with replacing(path) as unfinished:
+        MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
 
 
 class MlflowCopy:

@@ -9,7 +9,6 @@ depends on: the question, the code of `optim` and of the models, and the version
 
 import hashlib
 import json
-import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pydantic import ValidationError
 
 from optim.catalog import Scalar
 from worker.catalog import presets
+from worker.files import write_atomically
 from worker.footprint.process import Asked, counted
 from worker.records.footprint import Footprint
 
@@ -133,9 +133,7 @@ class Footprints:
             raise ValueError(answer.fault)
         path = self._path(question)
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}.new")
-        fresh.write_text(found.model_dump_json())
-        fresh.replace(path)
+        write_atomically(path, found.model_dump_json())
 
     def _path(self, question: Question) -> Path:
         asked = json.dumps([question.model, question.options(), code_digest()], sort_keys=True)

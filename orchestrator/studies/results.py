@@ -1,7 +1,6 @@
 """Results of studies in a folder, beside the published ones: what `study ls`, `show` and `report` read."""
 
 import json
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,6 +10,7 @@ from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer, Finding, unreadable
 from orchestrator.studies.judgement import judged
 from orchestrator.studies.study import Study
+from worker.files import write_atomically
 from worker.records.result import Record
 
 # Evidence on disk: `<study>.<scale>.json`, small enough to be kept beside the code.
@@ -45,10 +45,8 @@ def write_evidence(folder: Path, evidence: Evidence) -> Path:
     """Write it whole or not at all; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = evidence_path(folder, evidence.study, evidence.scale)
-    temporary = path.with_suffix(".new")
     content = json.dumps(evidence.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False)
-    temporary.write_text(f"{content}\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, f"{content}\n")
     return path
 
 

@@ -7,14 +7,13 @@ the database, and its backups, hold nothing that signs.
 """
 
 import base64
-import contextlib
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 
 from orchestrator.errors import OrchestratorError
+from worker.files import create_once
 
 PREFIX = "whsec_"
 KEY_NAME = "webhooks.key"
@@ -39,27 +38,14 @@ class SigningKey:
     def _read(self, *, make: bool) -> bytes:
         try:
             if make and not self._path.exists():
-                self._make()
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                create_once(self._path, secrets.token_hex(KEY_BYTES) + "\n", mode=0o600)
             return bytes.fromhex(self._path.read_text(encoding="ascii").strip())
         except (OSError, ValueError) as error:
             raise SigningKeyError(
                 f"{self._path} cannot be used: {error}; bring it back from a backup, or remove the webhooks and add "
                 "them again"
             ) from error
-
-    def _make(self) -> None:
-        """Whole or not at all, and once, whoever else makes it at the same moment."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_suffix(f".{secrets.token_hex(8)}.unfinished")
-        try:
-            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_hex(KEY_BYTES) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(unfinished, self._path)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
 
 def fingerprint(secret: str) -> str:

@@ -19,9 +19,9 @@ from worker.data.conversations import Chats, ConversationSource, UltraFeedback
 from worker.data.documents import Split
 from worker.data.lock import locked
 from worker.data.manifest import CONVERSATIONS_NAME, ConversationManifest, parse_conversation_manifest
-from worker.data.shards import file_sha256
 from worker.data.tokenizers import ByteTokenizer, Tokenizer, Tokens
 from worker.errors import CorruptShardError, DataError
+from worker.files import UNFINISHED, file_sha256
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def ensure_conversations(
 
 def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: str, folder: Path) -> None:
     """Tokenise `source` into `folder`, which appears complete or not at all."""
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     encoder = _tokenizer(tokenizer)

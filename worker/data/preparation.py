@@ -6,7 +6,6 @@ Order ──lock──► <dataset>-<tokenizer>.unfinished: tokenizer.json, shar
 import errno
 import hashlib
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,12 +18,13 @@ from worker.catalog import datasets
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
 from worker.data.lock import locked
 from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
-from worker.data.prepared import UNFINISHED, not_prepared, on_demand, prepared
+from worker.data.prepared import not_prepared, on_demand, prepared
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
 from worker.data.tokenizers import ByteTokenizer, Tokenizer, token_bytes
 from worker.errors import DISK_FULL, CorruptShardError, DataError, StorageFullError
+from worker.files import UNFINISHED, sync
 from worker.records.result import Record
 
 logger = logging.getLogger(__name__)
@@ -196,7 +196,10 @@ def prepare(
     manifest = _manifest(place, tokenizer)
     (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
     (unfinished / PLACE_NAME).unlink()
-    _sync(unfinished)
+    for leftover in unfinished.glob(f"*{UNFINISHED}"):  # of an earlier call that was killed while it wrote a file
+        leftover.unlink()
+    for path in (*unfinished.iterdir(), unfinished):
+        sync(path)
     unfinished.rename(folder)
     logger.info("prepared %s: %d documents, %d bytes", folder, manifest.documents, manifest.size_bytes())
     return manifest
@@ -244,10 +247,3 @@ def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
         shards=place.shards,
         data_hash=hash_shards(place.shards),
     )
-
-
-def _sync(folder: Path) -> None:
-    """Bring every file to the disk before the folder gets its final name."""
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())

@@ -6,16 +6,14 @@ submission, and the worker finds out by itself again when it opens them.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from worker.catalog import datasets, presets
 from worker.data.manifest import MANIFEST_NAME, Manifest, read_manifest
+from worker.data.remote_datasets import has_weights, remote_manifest
 from worker.data.weights import no_weights, own_weights_folder
 from worker.errors import CorruptShardError, RemoteFolderError
+from worker.files import UNFINISHED
 from worker.spec.run import Workload
-
-UNFINISHED: Final = ".unfinished"
-"""Behind a folder's name while it is being prepared."""
 
 
 def prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptShardError]]:
@@ -71,8 +69,6 @@ def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -
     if not datasets.OWN_NAME.fullmatch(name) or own_weights_folder(name, dataset_folder).is_dir():
         return
     if dataset_url is not None:
-        from worker.data.remote_datasets import has_weights
-
         try:
             if has_weights(name, dataset_url):
                 return
@@ -86,8 +82,6 @@ def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -
 def _elsewhere(name: str, dataset_url: str | None) -> Manifest | None:
     if dataset_url is None:
         return None
-    from worker.data.remote_datasets import remote_manifest
-
     return remote_manifest(name, dataset_url)
 
 

@@ -8,7 +8,6 @@ Files are named by their content, so that what is there already is never copied 
 Runs only read there; `adapm-bench data prepare` and `data push` write.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from worker.catalog import datasets
 from worker.data import manifest
 from worker.data.lock import locked
 from worker.data.manifest import Sha256
-from worker.data.prepared import UNFINISHED
 from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
+from worker.files import UNFINISHED, file_sha256
 from worker.records.result import Record
 from worker.remote.folder import ANSWERS, RemoteFolder, patiently
 from worker.spec.run import DataSpec
@@ -81,11 +80,11 @@ def fetch(remote: RemoteFolder, folder: Path, obey: Callable[[], None] = lambda:
     unfinished.mkdir(parents=True, exist_ok=True)
     for name, sha256 in contents.sha256.items():
         path = unfinished / name
-        if path.exists() and sha256_of(path) == sha256:
+        if path.exists() and file_sha256(path) == sha256:
             continue
         obey()
         remote.fetch(object_name(name, sha256), path, obey)
-        if (found := sha256_of(path)) != sha256:
+        if (found := file_sha256(path)) != sha256:
             path.unlink()
             raise CorruptShardError(
                 f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {found}. Delete it there, and "
@@ -200,7 +199,7 @@ def hash_weights(folder: Path) -> WeightsManifest:
     paths = {path for pattern in FILES for path in folder.glob(pattern)}
     if not any(path.suffix == ".safetensors" for path in paths):
         raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")
-    return WeightsManifest(sha256={path.name: sha256_of(path) for path in sorted(paths)})
+    return WeightsManifest(sha256={path.name: file_sha256(path) for path in sorted(paths)})
 
 
 def parse_weights_manifest(content: bytes, where: str) -> WeightsManifest:
@@ -212,9 +211,3 @@ def parse_weights_manifest(content: bytes, where: str) -> WeightsManifest:
             f"the manifest of the weights at {where} cannot be understood: {error}. "
             "Delete that folder, and copy them again with `adapm-bench data push`."
         ) from error
-
-
-def sha256_of(path: Path) -> str:
-    """Of a file's content. Raises `OSError`."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

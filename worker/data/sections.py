@@ -5,7 +5,6 @@ written down. Sections begin at places that depend on the documents alone, so an
 same shards as an undisturbed one.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from worker.data.manifest import Recipe, ShardEntry
 from worker.data.shards import verify_shard, write_shard
 from worker.data.tokenizers import Tokenizer, Tokens, token_bytes, token_dtype
 from worker.errors import CorruptShardError
+from worker.files import write_atomically
 from worker.records.result import Record
 
 PLACE_NAME: Final = "unfinished.json"
@@ -73,12 +73,7 @@ def read_place(folder: Path, recipe: Recipe) -> Place | None:
 
 def write_place(folder: Path, place: Place) -> None:
     """Write the place durably; the file is the old or the new one, never a part."""
-    temporary = folder / f"{PLACE_NAME}.new"
-    with temporary.open("w") as file:
-        file.write(place.model_dump_json())
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / PLACE_NAME)
+    write_atomically(folder / PLACE_NAME, place.model_dump_json(), durable=True)
 
 
 class Sections:

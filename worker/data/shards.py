@@ -17,6 +17,7 @@ from worker.data.documents import Split
 from worker.data.manifest import Manifest, ShardEntry, read_manifest, way_out
 from worker.data.tokenizers import Tokens, token_dtype
 from worker.errors import CorruptShardError
+from worker.files import file_sha256
 
 HASH_ON_OPEN_BYTES: Final = 256 * 2**20
 """Up to here every opening checks the hashes too (2 GB/s measured: 0.03 s for python-stdlib); above, the sizes."""
@@ -84,12 +85,6 @@ def verify_shard(folder: Path, shard: ShardEntry, token_bytes: int, *, with_hash
         raise CorruptShardError(
             f"the shard {path} has SHA-256 {found}; the manifest says {shard.sha256}. {way_out(folder)}"
         )
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_shard(

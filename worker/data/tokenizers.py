@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from worker.catalog import datasets
 from worker.data.documents import Source, Split
 from worker.errors import DataError, HubError
+from worker.files import replacing
 
 # From text to token ids: every document ends with the end-of-text token.
 
@@ -149,9 +150,8 @@ def train(source: Source, vocabulary_size: int, validation_percent: int, path: P
         show_progress=False,
     )
     tokenizer.train_from_iterator(_training_texts(source, validation_percent), trainer)
-    temporary = path.with_suffix(".new")
-    tokenizer.save(str(temporary))
-    temporary.replace(path)
+    with replacing(path) as unfinished:
+        tokenizer.save(str(unfinished))
 
 
 def _training_texts(source: Source, validation_percent: int) -> Iterator[str]:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from worker.data.manifest import Manifest, way_out
-from worker.data.shards import file_sha256, verify_shard
+from worker.data.shards import verify_shard
 from worker.data.tokenizers import TOKENIZER_FILE
 from worker.errors import CorruptShardError
+from worker.files import file_sha256
 
 
 def verify_folder(folder: Path, manifest: Manifest) -> list[str]:

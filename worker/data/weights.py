@@ -13,6 +13,7 @@ from typing import Any, Final
 from worker.catalog.datasets import OWN_NAME
 from worker.catalog.presets import PUBLISHED_WEIGHTS, PublishedWeights
 from worker.errors import HubError, WeightsError
+from worker.files import file_sha256
 
 OWN_FOLDER: Final = "weights"
 """Beside the prepared datasets."""
@@ -95,8 +96,7 @@ def _hash(folder: Path) -> str:
         )
     total = hashlib.sha256()
     for path in files:
-        with path.open("rb") as file:
-            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        total.update(f"{path.name} {file_sha256(path)}\n".encode())
     return total.hexdigest()
 
 

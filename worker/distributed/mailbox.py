@@ -8,12 +8,12 @@
 Files, because they outlive a process that is killed, and because an exchange that failed cannot be used to say why.
 """
 
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from worker.errors import CrewFaultError, CrewMemoryError
+from worker.files import write_atomically
 from worker.records.protocol import FailureKind
 from worker.records.result import Record
 from worker.termination import Termination
@@ -75,9 +75,7 @@ class CrewFolder:
 
     def _write(self, name: str, text: str) -> None:
         """All at once: a reader sees the whole text or no file."""
-        unfinished = self.path / f".{name}.{os.getpid()}"
-        unfinished.write_text(text)
-        unfinished.replace(self.path / name)
+        write_atomically(self.path / name, text)
 
 
 class LeaveNote(Termination):

@@ -8,7 +8,6 @@ leaves them in memory.
 """
 
 import logging
-import os
 import re
 import threading
 import time
@@ -23,6 +22,7 @@ from pydantic import ValidationError
 
 from worker.backoff import backoff
 from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
+from worker.files import write_atomically
 from worker.records.protocol import PointsBatch
 from worker.records.result import Observation, Point, Record
 from worker.reporting.client import POINTS, Verb
@@ -45,13 +45,7 @@ class Spool:
         """Keep a batch. Written at once or not at all; not synced, since a process that dies leaves the system up."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"a{self._attempt:04d}-{sequence:09d}.json"
-        unfinished = path.with_suffix(".unfinished")
-        try:
-            unfinished.write_bytes(body)
-            os.replace(unfinished, path)
-        except OSError:
-            unfinished.unlink(missing_ok=True)  # on a full disk it would take room that a later one needs
-            raise
+        write_atomically(path, body)
         return path
 
     def inherited(self) -> list[Path]:

@@ -8,13 +8,13 @@ Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
 """
 
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from worker.files import write_atomically
 from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
 from worker.records.result import Observation, Point, Record, Result
 from worker.spec.run import RunSpec
@@ -320,7 +320,7 @@ class FileReporter:
 
     def _end(self, name: str, text: str) -> None:
         self._close()
-        _write(self.folder / name, text + "\n")
+        write_atomically(self.folder / name, text + "\n")
 
     def _append(self, name: str, record: Record) -> None:
         if name not in self._files:
@@ -359,11 +359,4 @@ def _read_lines(path: Path, kind: type[Reported]) -> list[Reported]:
 
 
 def _write_lines(path: Path, records: Iterable[Record]) -> None:
-    _write(path, "".join(f"{record.model_dump_json()}\n" for record in records))
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file at once: a reader sees the old text or the new one."""
-    unfinished = path.with_suffix(path.suffix + ".unfinished")
-    unfinished.write_text(text)
-    os.replace(unfinished, path)
+    write_atomically(path, "".join(f"{record.model_dump_json()}\n" for record in records))

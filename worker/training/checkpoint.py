@@ -17,6 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from worker.errors import CheckpointError
+from worker.files import UNFINISHED, file_sha256, replacing, write_atomically
 from worker.records.protocol import CheckpointNotice
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ BEST: Final = "best"
 """How the files of the checkpoint with the lowest validation loss begin."""
 LARGEST_SHARE: Final = 0.02
 """Checkpoints may take this share of the time between them, however large the model is."""
-_UNFINISHED: Final = ".unfinished"
 
 State = dict[str, Any]
 
@@ -58,12 +58,16 @@ class CheckpointStore:
 
     def _write(self, path: Path, step: int, state: State, val_loss: float | None) -> CheckpointNotice:
         self.folder.mkdir(parents=True, exist_ok=True)
-        digest = _write_atomically(path, lambda file: torch.save({**state, "spec_hash": self._spec_hash}, file))
+        # A worker that has lost its lease without knowing may write the same step: never into the same file.
+        with replacing(path, durable=True) as unfinished, unfinished.open("wb") as file:
+            hashing = _HashingFile(file)
+            torch.save({**state, "spec_hash": self._spec_hash}, hashing)
+        digest = hashing.digest.hexdigest()
         size_bytes = path.stat().st_size
         notice = CheckpointNotice(
             step=step, path=str(path), size_bytes=size_bytes, sha256=digest, val_loss=val_loss, attempt=self._attempt
         )
-        _write_atomically(path.with_suffix(".json"), lambda file: file.write(notice.model_dump_json().encode()))
+        write_atomically(path.with_suffix(".json"), notice.model_dump_json(), durable=True)
         return notice
 
     def newest(self, notice: CheckpointNotice | None = None) -> State | None:
@@ -73,7 +77,7 @@ class CheckpointStore:
         A damaged one is passed over, which `passed_over` tells. Raises `CheckpointError` where the folder belongs to
         another spec.
         """
-        for leftover in self.folder.glob(f"*{_UNFINISHED}"):
+        for leftover in self.folder.glob(f"*{UNFINISHED}"):
             leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; a crew looks together
         candidates = {candidate.rank(): candidate for candidate in self._notices()}
         if notice is not None:
@@ -107,15 +111,15 @@ class CheckpointStore:
         """Take in a checkpoint that `fetch` copies from elsewhere; False, and nothing here, where it is damaged."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{notice.step:09d}.pt"
-        unfinished = path.with_suffix(f"{path.suffix}.{os.getpid()}{_UNFINISHED}")
+        fetched = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
         try:
-            if not fetch(unfinished) or not _is_good(notice.model_copy(update={"path": str(unfinished)})):
+            if not fetch(fetched) or not _is_good(notice.model_copy(update={"path": str(fetched)})):
                 return False
-            unfinished.replace(path)
+            fetched.replace(path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            fetched.unlink(missing_ok=True)
         here = notice.model_copy(update={"path": str(path)})
-        _write_atomically(path.with_suffix(".json"), lambda file: file.write(here.model_dump_json().encode()))
+        write_atomically(path.with_suffix(".json"), here.model_dump_json(), durable=True)
         return True
 
     def _own(self, state: State) -> State:
@@ -166,10 +170,6 @@ class _Writable(Protocol):
     def write(self, data: bytes, /) -> int: ...
 
 
-class _Write(Protocol):
-    def __call__(self, file: Any, /) -> object: ...
-
-
 class _HashingFile:
     """A file that hashes what is written to it, so that a checkpoint is read neither back nor held in memory."""
 
@@ -183,32 +183,6 @@ class _HashingFile:
     def flush(self) -> None: ...
 
 
-def _write_atomically(path: Path, write: _Write) -> str:
-    """Write through a temporary file that reaches the disk before it gets its name; returns the SHA-256."""
-    # A worker that has lost its lease without knowing may write the same step: never into the same file.
-    unfinished = path.with_suffix(f"{path.suffix}.{os.getpid()}{_UNFINISHED}")
-    try:
-        with unfinished.open("wb") as file:
-            hashing = _HashingFile(file)
-            write(hashing)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-    return hashing.digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _is_good(notice: CheckpointNotice) -> bool:
     """Whether its state is what was written."""
     return _fault(notice) is None
@@ -217,8 +191,7 @@ def _is_good(notice: CheckpointNotice) -> bool:
 def _fault(notice: CheckpointNotice) -> str | None:
     """What its state is instead of what was written, also as a warning; None where it is that."""
     try:
-        with Path(notice.path).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = file_sha256(Path(notice.path))
     except OSError as error:
         logger.warning("passed over the checkpoint %s: %s", notice.path, error)
         return f"it cannot be read ({error.strerror})"

@@ -50,7 +50,7 @@ def ls(json: Json = False) -> None:
     """List the datasets, and what is prepared in the data folder."""
     from api.cli.tables.comparison import text_table
     from worker.catalog import datasets
-    from worker.data.prepared import UNFINISHED
+    from worker.files import UNFINISHED
 
     folder = environment_settings().datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
@@ -107,8 +107,8 @@ def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
     from worker.data.conversation_store import TOKEN_DTYPE, read_conversation_manifest
     from worker.data.documents import Split
     from worker.data.manifest import CONVERSATIONS_NAME
-    from worker.data.prepared import UNFINISHED
     from worker.errors import CorruptShardError
+    from worker.files import UNFINISHED
 
     found: list[dict[str, Any]] = []
     for path in sorted(each.parent for each in folder.glob(f"*/{CONVERSATIONS_NAME}")):

@@ -1,0 +1,80 @@
+"""Files that appear whole or not at all, however the process that writes them ends (torch-free).
+
+write_atomically(path, content)    a reader sees the old content or the new one
+replacing(path)                    the same for a library that writes to a path of its own
+create_once(path, content)         whoever comes second leaves the first one's file
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+UNFINISHED: Final = ".unfinished"
+"""How the names of files and folders end while they are being made."""
+
+
+def write_atomically(path: Path, content: bytes | str, *, durable: bool = False) -> None:
+    """Write the file; text as UTF-8. Arguments and errors are those of `replacing`."""
+    with replacing(path, durable=durable) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Yield a path to write to, which gets the name `path` when the block ends; an error leaves no trace of it.
+
+    Several may write at once: each has a file of its own. One that is killed leaves it behind, named
+    `<name>.<random>.unfinished`.
+
+    Args:
+        path: Replaced where it is there already; its folder must exist.
+        durable: Whether content and name are on the disk afterwards, so that they outlive a loss of power, and not
+            the process alone.
+
+    Raises:
+        OSError: as the writing does; the disk may be full.
+    """
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    try:
+        yield unfinished
+        if durable:
+            sync(unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)  # on a full disk it would take room that a later one needs
+    if durable:
+        sync(path.parent)
+
+
+def create_once(path: Path, content: str, *, mode: int) -> None:
+    """Write the file durably, with those rights from its first moment on; one that is there already stays."""
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's content, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,80 @@
+"""The parts of a workload that every task has: data, budget, schedule, evaluation, execution (torch-free)."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from worker.catalog import datasets as data_catalog
+from worker.schema import Count, CountOrZero, Flag, Spec, left_out_at, one_of
+
+Precision = Literal["fp32", "bf16"]
+
+
+class DataSpec(Spec):
+    """Which tokens, cut into which sequences."""
+
+    dataset: str = "python-stdlib"
+    """A name of the catalog, or `own/<name>` as `adapm-bench data prepare` was told."""
+    tokenizer: str = "byte"
+    """A name of the catalog, `bpe-<vocabulary>`, or `own/<name>`."""
+    data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Refuse to train on any other tokens; null takes what is prepared. Every result says what it was."""
+    sequence_length_tokens: Count = 128
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, value: str) -> str:
+        known = data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("dataset", value, data_catalog.dataset_names())
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _known_tokenizer(cls, value: str) -> str:
+        known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if known else one_of("tokenizer", value, data_catalog.tokenizer_names())
+
+
+class Budget(Spec):
+    """How much is trained: the whole budget is always run, unless the loss stops being a number."""
+
+    steps: Count
+    batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 8
+    """Sequences in one optimizer step, over all devices and micro-batches."""
+
+
+class Schedule(Spec):
+    """Linear warm-up to the optimizer's learning rate, then down from it."""
+
+    shape: Literal["cosine", "phases"] = "cosine"
+    """`cosine`: to a fraction of the rate; `phases`: T steps in phases of T / log2(T), each at a quarter of the rate of
+    the one before (the schedule of AdaPM's theorem 1)."""
+    warmup_steps: CountOrZero = 0
+    final_lr_ratio: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.1
+    """Where the cosine ends."""
+
+
+class Evaluation(Spec):
+    """Validation on the same held-out sequences for every run."""
+
+    every_steps: Count = 100
+    """Validation loss is also taken before the first step and after the last one."""
+    sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
+
+
+class Execution(Spec):
+    """How a step is computed: what it costs, not what is trained; losses move by rounding only."""
+
+    micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
+    """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
+    auto the most that the memory holds, found by trial steps."""
+    retry_out_of_memory: Flag = left_out_at(True)
+    """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
+    false takes the first refusal for the result."""
+    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
+    """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
+    activation_checkpointing: Flag = False
+    """Keep each layer's input only and compute the rest again in the backward pass."""
+    compile: Flag = False
+    """`torch.compile` the model."""
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
