@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.records import Page
 from api.routes.context import BenchDependency, ExperimentIdPath, problems
-from dashboards.files.figures import MEDIA_TYPES, AnyName, FigureFiles, FileForm, write
+from dashboards.figures.registry import FigureName
+from dashboards.files.figures import MEDIA_TYPES, FigureFiles, FileForm, write
 from dashboards.palette import ThemeName
 from dashboards.reports.bibliography import bibtex, references
 from dashboards.reports.report import report
@@ -62,7 +63,7 @@ def figure_names(
 )
 def figure(
     experiment_id: ExperimentIdPath,
-    name: AnyName,
+    name: FigureName,
     form: FileForm,
     request: Request,
     files: Files,

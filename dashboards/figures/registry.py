@@ -1,182 +1,191 @@
-"""The figures of an experiment's page by name: reads the series that a figure needs and hands them to `figures`."""
+"""All figures in one table: what each is called, where it stands, how it is drawn.
 
-import time
-from collections.abc import Iterator, Sequence
-from typing import Literal, assert_never
+    a name in an address ─► its entry of the table ─► `entry.draw(…)` ─► a Plotly figure
 
-from dashboards.data.grouping import chosen, grouped
-from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures import outcomes, sweep, tradeoffs
+Pages, files of figures, reports, REST and, through REST, `adapm-bench export --figures` read it. A new figure of an
+experiment is one entry here and its name in the type that addresses are checked against.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, ParamSpec
+
+from dashboards.figures import laws, outcomes, sweep, tradeoffs
 from dashboards.figures.base import Figure
-from dashboards.figures.compare import numbered_style
-from dashboards.figures.curves import Curve, loss_curves
-from dashboards.figures.timeline import attempts_timeline
-from dashboards.palette import Style, ThemeName, style, variant
-from dashboards.text.words import candidate_title, loss_title
-from dashboards.view_state import ViewState
-from orchestrator.errors import NotFoundError
-from orchestrator.records import CandidateRow, RunRecord
-from orchestrator.sweeps.report import sweep_spec
+from dashboards.figures.compare import overlay
+from dashboards.figures.experiment import (
+    ExperimentView,
+    experiment_attempts,
+    experiment_curves,
+    experiment_trials,
+    sweep_report,
+)
+from dashboards.figures.planner import planner_figure
+from dashboards.figures.run import meters, probe_heatmap
+from dashboards.figures.study import study_figure
+from dashboards.palette import Style, ThemeName
+from orchestrator.analysis.laws.records import FitReport
 
-FigureName = Literal[
+ComparisonFigure = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
 ]
-"""`pareto` is what `loss-memory` was called once, so that old addresses still lead to it."""
+LawFigure = Literal["law", "residuals"]
+SweepFigure = Literal["objective", "parallel", "importance"]
+FigureName = ComparisonFigure | LawFigure | SweepFigure
+"""The figures of experiments, as addresses name them."""
+ProfileFigure = Literal["tokens", "device_hours"]
+Page = Literal["comparison", "scaling", "sweep", "profiles", "run", "compare", "memory", "study"]
+P = ParamSpec("P")
 
 
-def figure(
-    reader: Reader, snapshot: Snapshot, name: FigureName, view: ViewState, theme: ThemeName, *, narrow: bool = False
-) -> Figure:
-    """The figure of that name as Plotly takes it."""
-    match name:
-        case "curves":
-            curves = tuple(_curves(reader, snapshot, view))
-            return loss_curves(
-                curves,
-                view,
-                _budget(snapshot, view),
-                theme,
-                title=loss_title(snapshot.comparison),
-                flops_per_token=flops_per_token(snapshot.runs),
-            )
-        case "learning-rates":
-            return outcomes.learning_rates(
-                snapshot.comparison, snapshot.runs, snapshot.styles, view, theme, narrow=narrow
-            )
-        case "memory":
-            return outcomes.state_memory(snapshot.comparison, snapshot.styles, view, theme)
-        case "breakdown":
-            title = "bytes of tensors at the highest moment of a step"
-            return tradeoffs.memory_breakdown(
-                snapshot.comparison, snapshot.runs, snapshot.styles, view, theme, title=title
-            )
-        case "loss-memory" | "pareto" | "loss-hours":
-            price: tradeoffs.Price = "hours" if name == "loss-hours" else "memory"
-            title = f"final {snapshot.comparison.loss_name}"
-            return tradeoffs.loss_by_price(
-                snapshot.comparison, snapshot.styles, view, theme, price, title=title, narrow=narrow
-            )
-        case "timeline":
-            stints = [one for one in reader.bench.stints(snapshot.experiment.id) if one.candidate not in view.hidden]
-            return attempts_timeline(stints, snapshot.titles, snapshot.styles, time.time(), theme)
-        case _:
-            assert_never(name)
+@dataclass(frozen=True, kw_only=True)
+class FigureEntry(Generic[P]):
+    """One figure."""
+
+    name: str
+    """As addresses and files name it."""
+    title: str
+    """What a file of it is headed with; words in braces depend on what is drawn."""
+    page: Page
+    """Where it stands: the page of a kind of experiment, or another one."""
+    draw: Callable[P, Figure]
+    caption: str = ""
+    """The sentence below it in a report; figures without one are not in reports."""
+    is_listed: bool = True
+    """False for a former name, so that old addresses still lead to the figure."""
+    needs_importance: bool = False
+    """Whether it waits for a sweep's importances, which may take seconds."""
 
 
-def best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
-    """The candidate's best learning rate; before its first result, the one whose run has come furthest."""
-    if row.best_lr is not None:
-        return row.best_lr
-    mine = [run for run in runs if run.candidate == row.candidate]
-    return max(mine, key=lambda run: run.step).lr if mine else None
+LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
+    name="loss-memory",
+    title="Loss and optimizer state",
+    page="comparison",
+    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the "
+    "dotted line on both axes.",
+    draw=lambda view: _loss_by_price(view, "memory"),
+)
+COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
+    FigureEntry(
+        name="curves",
+        title="Loss curves",
+        page="comparison",
+        caption="Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % "
+        "of the steps; bands reach from the lowest to the highest seed.",
+        draw=experiment_curves,
+    ),
+    FigureEntry(
+        name="learning-rates",
+        title="Learning-rate sensitivity",
+        page="comparison",
+        caption="Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "
+        "diverged. After tuning first, hollow marks are of the tuning seeds and the full mark of the compared ones.",
+        draw=lambda view: outcomes.learning_rates(
+            view.snapshot.comparison,
+            view.snapshot.runs,
+            view.snapshot.styles,
+            view.state,
+            view.theme,
+            narrow=view.narrow,
+        ),
+    ),
+    FigureEntry(
+        name="memory",
+        title="Optimizer state",
+        page="comparison",
+        caption="Bytes of the real tensors of the optimizer's state, and their share of the baseline's.",
+        draw=lambda view: outcomes.state_memory(view.snapshot.comparison, view.snapshot.styles, view.state, view.theme),
+    ),
+    LOSS_MEMORY,
+    replace(LOSS_MEMORY, name="pareto", is_listed=False),
+    FigureEntry(
+        name="loss-hours",
+        title="Loss and device-hours",
+        page="comparison",
+        draw=lambda view: _loss_by_price(view, "hours"),
+    ),
+    FigureEntry(
+        name="breakdown",
+        title="What the peak memory is made of",
+        page="comparison",
+        draw=lambda view: tradeoffs.memory_breakdown(
+            view.snapshot.comparison,
+            view.snapshot.runs,
+            view.snapshot.styles,
+            view.state,
+            view.theme,
+            title="bytes of tensors at the highest moment of a step",
+        ),
+    ),
+    FigureEntry(name="timeline", title="Attempts over time", page="comparison", draw=experiment_attempts),
+)
+SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
+    FigureEntry(
+        name="objective",
+        title="Objective over trials",
+        page="sweep",
+        caption="Final loss of each trial in order; the line is the best so far. Hollow marks ended early.",
+        draw=lambda view: sweep.objective(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
+    ),
+    FigureEntry(
+        name="parallel",
+        title="Hyperparameters of all trials",
+        page="sweep",
+        caption="A line a trial of the optimizer with the best loss, over its hyperparameters.",
+        draw=experiment_trials,
+    ),
+    FigureEntry(
+        name="importance",
+        title="Importance of hyperparameters",
+        page="sweep",
+        caption="Share of the difference between good trials and others that lies in one hyperparameter (PED-ANOVA).",
+        draw=lambda view: sweep.importance(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
+        needs_importance=True,
+    ),
+)
+LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Sequence[str]]], ...] = (
+    FigureEntry(
+        name="law",
+        title="Scaling law",
+        page="scaling",
+        caption="Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; "
+        "bands: its 95 % bootstrap interval. Hollow marks were never trained.",
+        draw=laws.law,
+    ),
+    FigureEntry(
+        name="residuals",
+        title="Residuals of the law",
+        page="scaling",
+        caption="How far the mean at each size lies above its law.",
+        draw=laws.residuals,
+    ),
+)
+PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page="profiles", draw=laws.profile_curves)
+SERIES = FigureEntry(name="series", title="Series", page="run", draw=outcomes.run_series)
+METERS = FigureEntry(name="meters", title="Everything else", page="run", draw=meters)
+PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
+OVERLAY = FigureEntry(name="overlay", title="{runs} runs beside each other: {metric}", page="compare", draw=overlay)
+PLAN = FigureEntry(name="plan", title="What training {model} keeps", page="memory", draw=planner_figure)
+STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
+
+FIGURES: tuple[FigureEntry[Any], ...] = (
+    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, OVERLAY, PLAN, STUDY,
+)  # fmt: skip
+"""Every figure that there is."""
+BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES)}
+"""The figures of experiments that are drawn from a snapshot, by name."""
+BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
+"""Those that are drawn from fitted laws."""
 
 
-def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
-    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
-    and each whose runs have it; points of the others are not read."""
-    grouping = chosen(snapshot.experiment.spec, view.group)
-    shown = list(_shown(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates)))
-    if grouping is None:
-        for row, lr, is_best in shown:
-            runs = _runs(snapshot, row, lr, is_best=is_best)
-            yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
-        return
-    every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
-    groups = grouped(every, grouping)
-    several = len({group.owner for group in groups}) > 1
-    for group in groups:
-        name = title = f"{grouping.title} {group.value}"
-        look = numbered_style(group.value_place)
-        if several:  # each in its own colour, its values told apart by dash and mark
-            is_candidate = grouping.within == "candidate"
-            own = snapshot.styles[group.owner] if is_candidate else style(group.owner)
-            owner = snapshot.titles[group.owner] if is_candidate else candidate_title(group.owner, group.owner)
-            look = variant(own, group.value_place)
-            title = title if group.owner == group.value else f"{owner} · {title}"
-            name = group.owner if is_candidate else title
-        yield _curve(reader, name, title, None, look, group.runs, is_best=True)
+def listed(page: str) -> tuple[FigureEntry[Any], ...]:
+    """The figures of a page, in their order."""
+    return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 
 
-def _shown(snapshot: Snapshot, view: ViewState, *, all_rates: bool) -> Iterator[tuple[CandidateRow, float, bool]]:
-    """(candidate, learning rate, is it its best one) of every curve that is shown."""
-    for row in snapshot.comparison.rows:
-        best = best_rate(row, snapshot.runs)
-        rates = sorted({run.lr for run in snapshot.runs if run.candidate == row.candidate})
-        for lr in rates:
-            if row.candidate not in view.hidden and (all_rates or lr == best):
-                yield row, lr, lr == best
-
-
-def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> list[RunRecord]:
-    # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
-    final = row.final.run_ids if is_best and row.final else None
-    mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
-    return [run for run in mine if final is None or run.id in final]
-
-
-def _curve(
-    reader: Reader,
-    name: str,
-    title: str,
-    lr: float | None,
-    style: Style,
-    runs: Sequence[RunRecord],
-    *,
-    is_best: bool,
-) -> Curve:
-    seeds = reader.series(runs, marks=not is_best)
-    return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
-
-
-def flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:
-    """The model's FLOPs a token, of any ended run: they are equal in all runs of an experiment."""
-    return next((run.result.flops_per_token for run in runs if run.result and run.result.flops_per_token), None)
-
-
-def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
-    """The x value at which every run ends; how many seconds or hours that will be is not known."""
-    workload = snapshot.experiment.spec.workload
-    match view.x:
-        case "steps":
-            return workload.budget.steps
-        case "tokens":
-            return workload.tokens()
-        case "flops":
-            return workload.tokens() * (flops_per_token(snapshot.runs) or 0.0) or None
-        case "seconds" | "hours":
-            return None
-        case _:
-            assert_never(view.x)
-
-
-SweepFigureName = Literal["objective", "parallel", "importance"]
-SWEEP_FIGURES: tuple[SweepFigureName, ...] = ("objective", "parallel", "importance")
-
-
-def sweep_figure(snapshot: Snapshot, name: str, candidate: str | None, theme: ThemeName) -> Figure:
-    """A figure of a sweep. Raises `NotFoundError` for one that such an experiment does not have."""
-    report = snapshot.sweep
-    known = next((each for each in SWEEP_FIGURES if each == name), None)
-    if report is None or known is None:
-        raise NotFoundError(
-            f"experiment {snapshot.experiment.id} is a {snapshot.experiment.kind} without a figure {name}"
-        )
-    match known:
-        case "objective":
-            return sweep.objective(report, snapshot.styles, theme)
-        case "parallel":
-            spec = sweep_spec(snapshot.experiment)
-            drawn = drawn_candidate(snapshot, candidate)
-            searched = next(each for each in spec.candidates if each.name() == drawn)
-            return sweep.parallel(report, searched, snapshot.styles[drawn], theme)
-        case "importance":
-            return sweep.importance(report, snapshot.styles, theme)
-        case _:
-            assert_never(known)
-
-
-def drawn_candidate(snapshot: Snapshot, wanted: str | None) -> str:
-    """Whose parallel coordinates are drawn: spaces differ, so it is one candidate's at a time; the best one's first."""
-    assert snapshot.sweep is not None
-    names = [finding.candidate for finding in snapshot.sweep.findings]
-    return wanted if wanted in names else names[0]
+def _loss_by_price(view: ExperimentView, price: tradeoffs.Price) -> Figure:
+    comparison = view.snapshot.comparison
+    title = f"final {comparison.loss_name}"
+    return tradeoffs.loss_by_price(
+        comparison, view.snapshot.styles, view.state, view.theme, price, title=title, narrow=view.narrow
+    )

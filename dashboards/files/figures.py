@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args
 from dashboards.assets import plotly_script
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.data.reader import Reader
-from dashboards.figures import laws, registry
 from dashboards.figures.base import Figure
-from dashboards.figures.registry import SWEEP_FIGURES, FigureName, SweepFigureName, sweep_figure
+from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, listed
 from dashboards.files.publication import spreadsheet_safe
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.files.vector import FigureError, VectorFormat, vector
@@ -25,13 +25,9 @@ from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.bench import Bench
 
-LawName = Literal["law", "residuals"]
-AnyName = FigureName | LawName | SweepFigureName
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
 FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
 MEDIA_TYPES: dict[FileForm, str] = {
@@ -42,25 +38,6 @@ MEDIA_TYPES: dict[FileForm, str] = {
     "csv": "text/csv; charset=utf-8",
     "json": "application/json",
 }
-TITLES: dict[str, str] = {
-    "curves": "Loss curves",
-    "learning-rates": "Learning-rate sensitivity",
-    "memory": "Optimizer state",
-    "pareto": "Loss and optimizer state",
-    "loss-memory": "Loss and optimizer state",
-    "loss-hours": "Loss and device-hours",
-    "breakdown": "What the peak memory is made of",
-    "timeline": "Attempts over time",
-    "law": "Scaling law",
-    "residuals": "Residuals of the law",
-    "objective": "Objective over trials",
-    "parallel": "Hyperparameters of all trials",
-    "importance": "Importance of hyperparameters",
-}
-COMPARISON_FIGURES: tuple[FigureName, ...] = (
-    "curves", "learning-rates", "memory", "loss-memory", "loss-hours", "breakdown", "timeline",
-)  # fmt: skip
-LAW_FIGURES: tuple[LawName, ...] = ("law", "residuals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,31 +62,28 @@ class FigureFiles:
         `NotFoundError` for a cell that it has not."""
         if cell:
             one_comparison(experiment, (), cell)
-        if isinstance(experiment.spec, SweepSpec):
-            return SWEEP_FIGURES
-        return LAW_FIGURES if isinstance(experiment.spec, ScalingSpec) and not cell else COMPARISON_FIGURES
+        return tuple(entry.name for entry in listed("comparison" if cell else experiment.kind))
 
-    def picture(self, experiment_id: str, name: AnyName, view: ViewState, theme: ThemeName = "light") -> Picture:
+    def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
         """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
         experiment = self.bench.experiment(experiment_id)
-        if name == "law" or name == "residuals":
-            if not isinstance(experiment.spec, ScalingSpec):
-                raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
-            report = self.laws.fit([experiment], None, default_targets([experiment]))
-            draw = laws.law if name == "law" else laws.residuals
-            figure, of = draw(report, candidate_styles([experiment]), theme, view.hidden), experiment.name
-        elif isinstance(experiment.spec, SweepSpec) is not (name in SWEEP_FIGURES):
-            raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {self._listed(experiment)}")
-        elif name == "objective" or name == "parallel" or name == "importance":
-            snapshot = self.reader.snapshot(experiment_id)
-            figure, of = sweep_figure(snapshot, name, None, theme), experiment.name
-        else:
+        by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
+        if by_snapshot is not None and by_snapshot.page in _pages(experiment.kind):
             snapshot = self.reader.snapshot(experiment_id, view.cell)
-            figure, of = registry.figure(self.reader, snapshot, name, view, theme), snapshot.experiment.name
-        return Picture(name=name, title=f"{TITLES[name]} · {of}", figure=figure)
+            drawn = ExperimentView(reader=self.reader, snapshot=snapshot, state=view, theme=theme)
+            title = f"{by_snapshot.title} · {snapshot.experiment.name}"
+            return Picture(name=name, title=title, figure=by_snapshot.draw(drawn))
+        if by_law is not None and by_law.page in _pages(experiment.kind):
+            report = self.laws.fit([experiment], None, default_targets([experiment]))
+            figure = by_law.draw(report, candidate_styles([experiment]), theme, view.hidden)
+            return Picture(name=name, title=f"{by_law.title} · {experiment.name}", figure=figure)
+        known = ", ".join(self.names(experiment))
+        raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {known}")
 
-    def _listed(self, experiment: ExperimentRecord) -> str:
-        return ", ".join(self.names(experiment))
+
+def _pages(kind: str) -> tuple[str, ...]:
+    """The pages whose figures such an experiment has: a cell of a scaling experiment is a comparison."""
+    return (kind, "comparison") if kind == "scaling" else (kind,)
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:

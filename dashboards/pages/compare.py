@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse
 from dashboards.data.reader import Reader
 from dashboards.figures import compare
 from dashboards.figures.compare import METRICS, X_TITLES, CompareView
+from dashboards.figures.registry import OVERLAY
 from dashboards.files.figures import FileForm
 from dashboards.pages.answers import figure_answer
 from dashboards.pages.curation import lost_experiment
@@ -53,8 +54,8 @@ def compare_pages(reader: Reader) -> APIRouter:
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
         runs, _ = _runs(reader, view)
-        figure = compare.overlay(runs, [reader.own_series(run) for run in runs], view, theme)
-        title = f"{len(runs)} runs beside each other: {compare.metric_title(runs, view.metric)}"
+        figure = OVERLAY.draw(runs, [reader.own_series(run) for run in runs], view, theme)
+        title = OVERLAY.title.format(runs=len(runs), metric=compare.metric_title(runs, view.metric))
         return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
 
     return router

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
-from dashboards.figures.planner import bars, blocks, planner_figure
+from dashboards.figures.planner import bars, blocks
+from dashboards.figures.registry import PLAN
 from dashboards.files.figures import FileForm
 from dashboards.pages.alerts import concerns, dispatcher
 from dashboards.pages.answers import figure_answer
@@ -76,8 +77,8 @@ def watch_pages(reader: Reader) -> APIRouter:
             raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
         if found is None:
             raise NotFoundError(f"{model} is still being counted with these options; ask again in some seconds")
-        drawn = planner_figure(found, theme)
-        return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=f"What training {model} keeps")
+        drawn = PLAN.draw(found, theme)
+        return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=PLAN.title.format(model=model))
 
     return router
 

@@ -2,16 +2,16 @@
 
 /                                        experiments, newest first
 /experiments/{id}                        leaderboard, figures, runs
-/experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file (figure_answers.py)
+/experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file 
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
-/studies, /studies/{name}                what the paper claims, and what was measured (study_pages.py)
+/studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
-/queue, /memory                          what is going on; what optimizers would keep (watching.py)
+/queue, /memory                          what is going on; what optimizers would keep
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
 /new                                     the submit form, and the same as YAML
-/deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo (curation_pages.py)
+/deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
 """
@@ -28,9 +28,10 @@ from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader
-from dashboards.figures import registry, tradeoffs
-from dashboards.figures.registry import FigureName, SweepFigureName, sweep_figure
-from dashboards.files.figures import TITLES, FileForm
+from dashboards.figures import tradeoffs
+from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
+from dashboards.files.figures import FileForm
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.alerts import concerns
 from dashboards.pages.answers import figure_answer, table_file
@@ -38,7 +39,7 @@ from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, lost_page, undoable
 from dashboards.pages.queue import watch_pages
 from dashboards.pages.run import run_pages
-from dashboards.pages.scaling import FitFigure, FitPages
+from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, found
 from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
@@ -142,7 +143,7 @@ class FigureHandlers:
     def experiment(
         self,
         experiment_id: str,
-        name: FigureName | FitFigure | SweepFigureName,
+        name: FigureName,
         form: FileForm,
         request: Request,
         theme: ThemeName = "light",
@@ -151,17 +152,27 @@ class FigureHandlers:
     ) -> Response:
         """A figure of an experiment, as the view in the query asks for it."""
         view = ViewState.parse(request.query_params.multi_items())
-        if name == "law" or name == "residuals":
-            return self._laws.scaling_figure(self._reader.bench.experiment(experiment_id), name, form, request, theme)
-        snapshot = self._reader.snapshot(experiment_id, view.cell, soon=name != "importance")
+        if (by_law := BY_LAW.get(name)) is not None:
+            return self._laws.figure([self._reader.bench.experiment(experiment_id)], by_law, form, request, theme)
+        entry = BY_SNAPSHOT[name]
+        snapshot = self._reader.snapshot(experiment_id, view.cell, soon=not entry.needs_importance)
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        if snapshot.sweep is not None or name == "objective" or name == "parallel" or name == "importance":
-            drawn = sweep_figure(snapshot, name, request.query_params.get("candidate"), theme)
-        else:
-            drawn = registry.figure(self._reader, snapshot, name, view, theme, narrow=narrow)
-        title = f"{TITLES[name]} · {snapshot.experiment.name}"
+        kind = snapshot.experiment.kind
+        if (entry.page == "sweep") is not (kind == "sweep"):
+            raise NotFoundError(f"experiment {experiment_id} is a {kind} without a figure {name}")
+        drawn = entry.draw(
+            ExperimentView(
+                reader=self._reader,
+                snapshot=snapshot,
+                state=view,
+                theme=theme,
+                narrow=narrow,
+                candidate=request.query_params.get("candidate"),
+            )
+        )
+        title = f"{entry.title} · {snapshot.experiment.name}"
         return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
 
     def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:

@@ -1,6 +1,7 @@
 """`/runs/{id}`: one run with everything that is known of it: series, probes, result, attempts, events, log."""
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -8,8 +9,7 @@ from fastapi.responses import HTMLResponse
 from dashboards.data.reader import Reader
 from dashboards.figures import run as run_figures
 from dashboards.figures.base import Figure
-from dashboards.figures.outcomes import run_series
-from dashboards.figures.run import METERS
+from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
 from dashboards.files.figures import FileForm
 from dashboards.pages.alerts import Concern, silence
 from dashboards.pages.answers import figure_answer
@@ -81,16 +81,16 @@ class RunHandlers:
         snapshot = self._reader.snapshot(run.experiment_id, soon=True)
         one = self._reader.own_series(run)
         title = words.loss_title(snapshot.comparison)
-        drawn = run_series(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
-        return _answer(drawn, form, theme, run, "series", "Series", snapshot.version)
+        drawn = SERIES.draw(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
+        return _answer(drawn, form, theme, run, SERIES, snapshot.version)
 
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Every other series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id, soon=True)
-        columns = self._reader.bench.series(run_id, tuple(METERS))
-        drawn = run_figures.meters(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
-        return _answer(drawn, form, theme, run, "meters", "Everything else", snapshot.version)
+        columns = self._reader.bench.series(run_id, tuple(run_figures.METERS))
+        drawn = METERS.draw(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
+        return _answer(drawn, form, theme, run, METERS, snapshot.version)
 
     def probe(
         self,
@@ -105,9 +105,10 @@ class RunHandlers:
         seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
         chosen = run_figures.probed(seen).chosen(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id, soon=True).version
-        drawn = run_figures.probe_heatmap(seen, *chosen, theme)
-        title = f"{chosen[0]}, {chosen[1]}".replace("_", " ").replace("-", " ").capitalize()
-        return _answer(drawn, form, theme, run, "probe", title, version)
+        drawn = PROBE.draw(seen, *chosen, theme)
+        title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
+        words = title.replace("_", " ").replace("-", " ").capitalize()
+        return _answer(drawn, form, theme, run, replace(PROBE, title=words), version)
 
     def _log(self, run_id: str, attempts: tuple[AttemptRecord, ...]) -> str | None:
         """The end of the newest attempt's log; None where it left none here."""
@@ -126,8 +127,8 @@ def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
 
 
 def _answer(
-    figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, name: str, title: str, version: int
+    figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, entry: FigureEntry[Any], version: int
 ) -> Response:
     """A figure of a run, tagged with the version that it shows."""
-    title = f"{title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
-    return figure_answer(figure, form, theme, name=f"{run.id}-{name}", title=title, tag=f'"{version}"')
+    title = f"{entry.title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
+    return figure_answer(figure, form, theme, name=f"{run.id}-{entry.name}", title=title, tag=f'"{version}"')

@@ -8,19 +8,19 @@
 /profiles/figures/{by}.{form}
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
-from dashboards.figures import laws
-from dashboards.files.figures import TITLES, FileForm
+from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
+from dashboards.files.figures import FileForm
 from dashboards.pages.answers import figure_answer
 from dashboards.pages.curation import lost_page
-from dashboards.palette import ThemeName
+from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text import laws as fit_views
 from orchestrator.analysis.laws.fit import FitError
@@ -31,7 +31,6 @@ from orchestrator.records import ExperimentRecord
 
 MOST_EXPERIMENTS = 64
 MOST_TARGETS = 8
-FitFigure = Literal["law", "residuals"]
 
 
 class FitPages:
@@ -83,15 +82,9 @@ class FitPages:
         sentence = fit_views.headline(law["report"]) if law["report"] else law["refusal"]
         return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
 
-    def scaling_figure(
-        self, experiment: ExperimentRecord, name: FitFigure, form: FileForm, request: Request, theme: ThemeName
-    ) -> Response:
-        """A figure of a scaling experiment."""
-        return self._figure([experiment], name, form, request, theme)
-
-    def fits_figure(self, name: FitFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
+    def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure over the experiments that the query names."""
-        return self._figure(self._experiments(request), name, form, request, theme)
+        return self.figure(self._experiments(request), BY_LAW[name], form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
@@ -116,32 +109,32 @@ class FitPages:
         )
 
     def profile_figure(
-        self, by: Literal["tokens", "device_hours"], form: FileForm, request: Request, theme: ThemeName = "light"
+        self, by: ProfileFigure, form: FileForm, request: Request, theme: ThemeName = "light"
     ) -> Response:
         """The profile's curves."""
         experiments = self._experiments(request)
         report = self._reader.bench.profile([each.id for each in experiments])
-        drawn = laws.profile_curves(report, by, candidate_styles(experiments), theme)
-        title = f"Performance profile by {by.replace('_', '-')}"
-        return figure_answer(drawn, form, theme, name=f"profile-{by}", title=title)
+        drawn = PROFILE.draw(report, by, candidate_styles(experiments), theme)
+        title = PROFILE.title.format(by=by.replace("_", "-"))
+        return figure_answer(drawn, form, theme, name=f"{PROFILE.name}-{by}", title=title)
 
-    def _figure(
+    def figure(
         self,
         experiments: Sequence[ExperimentRecord],
-        name: FitFigure,
+        entry: FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Sequence[str]]],
         form: FileForm,
         request: Request,
         theme: ThemeName,
     ) -> Response:
+        """A figure of the law over these experiments."""
         asked = Asked.of(request, experiments)
         try:
             report = self._reader.fit(experiments, asked.form, asked.predict)
         except FitError:
             report = EMPTY
-        draw = laws.law if name == "law" else laws.residuals
         of = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} experiments"
-        drawn = draw(report, candidate_styles(experiments), theme)
-        return figure_answer(drawn, form, theme, name=name, title=f"{TITLES[name]} · {of}")
+        drawn = entry.draw(report, candidate_styles(experiments), theme, ())
+        return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
 
     def _law(
         self, experiments: Sequence[ExperimentRecord], asked: "Asked", form_url: Callable[[str], str]

@@ -8,7 +8,7 @@
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
-from dashboards.figures.study import study_figure
+from dashboards.figures.registry import STUDY
 from dashboards.files.figures import FileForm
 from dashboards.pages.answers import figure_answer
 from dashboards.palette import ThemeName
@@ -48,7 +48,9 @@ def study_pages(bench: Bench) -> APIRouter:
     @router.get("/studies/{name}/figures/{scale}.{form}")
     def figure(name: str, scale: Scale, form: FileForm, theme: ThemeName = "light") -> Response:
         found = studies.one(name)
-        drawn = study_figure(found.scale(scale).best(), found.axis, theme)
-        return figure_answer(drawn, form, theme, name=f"{found.name}-{scale.value}", title=found.title)
+        drawn = STUDY.draw(found.scale(scale).best(), found.axis, theme)
+        return figure_answer(
+            drawn, form, theme, name=f"{found.name}-{scale.value}", title=STUDY.title.format(study=found.title)
+        )
 
     return router

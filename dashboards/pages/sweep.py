@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Snapshot
-from dashboards.figures.registry import drawn_candidate
+from dashboards.figures.experiment import drawn_candidate
 from dashboards.render import page
 from dashboards.text import sweep as sweep_words
 from dashboards.text.sweep import Order, sorted_trials

@@ -9,12 +9,12 @@ allows images from itself and one style sheet by its hash. A new kind of experim
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from dashboards.data.laws import default_targets
-from dashboards.figures.registry import SWEEP_FIGURES
+from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
 from dashboards.files import publication
-from dashboards.files.figures import AnyName, FigureFiles, script_hash
+from dashboards.files.figures import FigureFiles, script_hash
 from dashboards.files.vector import vector
 from dashboards.render import environment
 from dashboards.reports.bibliography import bibtex, references
@@ -31,8 +31,6 @@ from orchestrator.sweeps.records import Value
 
 MOST_RUNS = 1_000
 """Runs that the table at the end lists; the exports have all of them."""
-REPORTED: tuple[AnyName, ...] = ("curves", "learning-rates", "memory", "loss-memory")
-"""Figures of a comparison."""
 MOST_CELLS = 12
 """Leaderboards of a scaling experiment that a report holds; the law's table has all sizes."""
 
@@ -109,7 +107,7 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
 
 def of_a_comparison(subject: Subject) -> tuple[Section, ...]:
     """The leaderboard and its figures."""
-    return (_leaderboard(subject, "", 2), _figures(subject, REPORTED, ""))
+    return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
 
 
 def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
@@ -121,11 +119,11 @@ def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
         return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
     cells = subject.files.bench.cells(subject.experiment.id)
     shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
-    largest = _figures(subject, REPORTED, cells[-1].key)
+    largest = _figures(subject, COMPARISON_FIGURES, cells[-1].key)
     blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
     return (
         Section(title="Scaling law", blocks=blocks),
-        _figures(subject, ("law", "residuals"), ""),
+        _figures(subject, LAW_FIGURES, ""),
         *([Section(title="Predicted, not trained", blocks=(_predictions(law),))] if _any_prediction(law) else []),
         Section(title="Sizes and budgets", blocks=()),
         *shown,
@@ -200,35 +198,17 @@ def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
     return Section(title=title, blocks=(answer, table, verdicts), level=level)
 
 
-def _figures(subject: Subject, names: Sequence[AnyName], cell: str) -> Section:
+def _figures(subject: Subject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
+    """Those of the figures that have a caption."""
     view = ViewState(cell=cell)
-    pictures = [subject.files.picture(subject.experiment.id, name, view) for name in names]
-    blocks = tuple(
-        Image(
-            address=f"data:image/svg+xml;base64,{base64.b64encode(vector(each.figure, 'svg')).decode()}",
-            title=each.title,
-            caption=CAPTIONS[each.name],
-        )
-        for each in pictures
-    )
-    return Section(title="Figures", blocks=blocks)
-
-
-CAPTIONS = {
-    "objective": "Final loss of each trial in order; the line is the best so far. Hollow marks ended early.",
-    "parallel": "A line a trial of the optimizer with the best loss, over its hyperparameters.",
-    "importance": "Share of the difference between good trials and others that lies in one hyperparameter (PED-ANOVA).",
-    "curves": "Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % of "
-    "the steps; bands reach from the lowest to the highest seed.",
-    "learning-rates": "Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "
-    "diverged. After tuning first, hollow marks are of the tuning seeds and the full mark of the compared ones.",
-    "memory": "Bytes of the real tensors of the optimizer's state, and their share of the baseline's.",
-    "loss-memory": "Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the "
-    "dotted line on both axes.",
-    "law": "Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; bands: its "
-    "95 % bootstrap interval. Hollow marks were never trained.",
-    "residuals": "How far the mean at each size lies above its law.",
-}
+    blocks = []
+    for entry in entries:
+        if entry.caption and entry.is_listed:
+            picture = subject.files.picture(subject.experiment.id, entry.name, view)
+            image = base64.b64encode(vector(picture.figure, "svg")).decode()
+            address = f"data:image/svg+xml;base64,{image}"
+            blocks.append(Image(address=address, title=picture.title, caption=entry.caption))
+    return Section(title="Figures", blocks=tuple(blocks))
 
 
 def _coefficients(law: FitReport) -> Table:

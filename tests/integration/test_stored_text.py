@@ -6,13 +6,12 @@ It goes in as names, labels, notes, reasons and keys' labels do, and every answe
 import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from typing import get_args
 
 import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from dashboards.figures.registry import FigureName
+from dashboards.figures.registry import COMPARISON_FIGURES
 from orchestrator.annotations import AnnotationChange
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import Candidate
@@ -161,7 +160,7 @@ PSEUDO_HTML = frozenset({"b", "br", "i", "sub", "sup", "em", "span", "extra"})
 """What Plotly draws; nothing else that looks like a tag may reach it."""
 
 
-@pytest.mark.parametrize("name", [*get_args(FigureName), "series"])
+@pytest.mark.parametrize("name", [*(entry.name for entry in COMPARISON_FIGURES), "series"])
 def test_stored_text_is_no_markup_in_a_figure(hostile, name: str):
     client, experiment_id, cookie = hostile
     place = f"/runs/{experiment_id}-0001" if name == "series" else f"/experiments/{experiment_id}"

@@ -4,7 +4,8 @@ import pytest
 
 from dashboards.data.reader import Reader
 from dashboards.data.series import across_seeds, numbers
-from dashboards.files.figures import COMPARISON_FIGURES, FigureFiles, write
+from dashboards.figures.registry import COMPARISON_FIGURES, listed
+from dashboards.files.figures import FigureFiles, write
 from dashboards.files.vector import FigureError
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
@@ -29,9 +30,9 @@ def test_a_retried_run_is_read_anew(bench, player):
 
 def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(bench):
     experiment, files = bench.submit(DEMO).experiment, FigureFiles(bench)
-    assert files.names(experiment) == COMPARISON_FIGURES
-    for name in (*COMPARISON_FIGURES, "pareto"):
-        assert write(files.picture(experiment.id, name, ViewState()), "svg").startswith(b"<?xml")
+    assert files.names(experiment) == tuple(entry.name for entry in listed("comparison"))
+    for entry in COMPARISON_FIGURES:
+        assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")
 
 
 def test_a_figure_of_another_kind_of_experiment_is_refused(bench):

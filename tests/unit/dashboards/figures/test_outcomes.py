@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards.data.reader import Reader
+from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures import outcomes
-from dashboards.figures.base import bytes_axis
-from dashboards.figures.registry import figure
+from dashboards.figures.base import Figure, bytes_axis
+from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.registry import BY_SNAPSHOT
 from dashboards.figures.tradeoffs import PARTS, STATE, loss_by_price
-from dashboards.palette import HUES, style
+from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
 from orchestrator.kinds.comparison import Tuning
 from orchestrator.records import Interval
@@ -23,6 +24,14 @@ from worker.records.result import Verdict
 def reader(bench) -> Reader:
     """A reader of the played bench."""
     return Reader(bench)
+
+
+def figure(
+    reader: Reader, snapshot: Snapshot, name: str, state: ViewState, theme: ThemeName, *, narrow: bool = False
+) -> Figure:
+    """The figure of that name in the table."""
+    view = ExperimentView(reader=reader, snapshot=snapshot, state=state, theme=theme, narrow=narrow)
+    return BY_SNAPSHOT[name].draw(view)
 
 
 @pytest.mark.parametrize("name", ["curves", "learning-rates", "memory"])

@@ -1,0 +1,161 @@
+"""The figures of an experiment's page that need more than its snapshot: they read series or attempts, and choose."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from dashboards.data.grouping import chosen, grouped
+from dashboards.data.reader import Reader, Snapshot
+from dashboards.figures.base import Figure
+from dashboards.figures.compare import numbered_style
+from dashboards.figures.curves import Curve, loss_curves
+from dashboards.figures.sweep import parallel
+from dashboards.figures.timeline import attempts_timeline
+from dashboards.palette import Style, ThemeName, style, variant
+from dashboards.text.words import candidate_title, loss_title
+from dashboards.view_state import ViewState
+from orchestrator.records import CandidateRow, RunRecord
+from orchestrator.sweeps.records import SweepReport
+from orchestrator.sweeps.report import sweep_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentView:
+    """What a figure of an experiment, or of one cell of it, is drawn from."""
+
+    reader: Reader
+    """Reads series and attempts, for the figures that need more than the snapshot."""
+    snapshot: Snapshot
+    state: ViewState
+    theme: ThemeName
+    narrow: bool = False
+    candidate: str | None = None
+    """Whose parallel coordinates are asked for."""
+
+
+def experiment_curves(view: ExperimentView) -> Figure:
+    """The loss curves of the candidates that the view shows."""
+    snapshot = view.snapshot
+    return loss_curves(
+        tuple(_curves(view.reader, snapshot, view.state)),
+        view.state,
+        _budget(snapshot, view.state),
+        view.theme,
+        title=loss_title(snapshot.comparison),
+        flops_per_token=_flops_per_token(snapshot.runs),
+    )
+
+
+def experiment_attempts(view: ExperimentView) -> Figure:
+    """When the attempts of the candidates that the view shows held their slots."""
+    snapshot = view.snapshot
+    stints = view.reader.bench.stints(snapshot.experiment.id)
+    shown = [one for one in stints if one.candidate not in view.state.hidden]
+    return attempts_timeline(shown, snapshot.titles, snapshot.styles, time.time(), view.theme)
+
+
+def experiment_trials(view: ExperimentView) -> Figure:
+    """The trials of one candidate of a sweep as parallel coordinates."""
+    snapshot = view.snapshot
+    candidate = drawn_candidate(snapshot, view.candidate)
+    searched = next(each for each in sweep_spec(snapshot.experiment).candidates if each.name() == candidate)
+    return parallel(sweep_report(snapshot), searched, snapshot.styles[candidate], view.theme)
+
+
+def sweep_report(snapshot: Snapshot) -> SweepReport:
+    """The report of a sweep's snapshot."""
+    assert snapshot.sweep is not None, f"experiment {snapshot.experiment.id} is no sweep"
+    return snapshot.sweep
+
+
+def drawn_candidate(snapshot: Snapshot, wanted: str | None) -> str:
+    """Whose parallel coordinates are drawn: spaces differ, so it is one candidate's at a time; the best one's first."""
+    names = [finding.candidate for finding in sweep_report(snapshot).findings]
+    return wanted if wanted in names else names[0]
+
+
+def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
+    """The candidate's best learning rate; before its first result, the one whose run has come furthest."""
+    if row.best_lr is not None:
+        return row.best_lr
+    mine = [run for run in runs if run.candidate == row.candidate]
+    return max(mine, key=lambda run: run.step).lr if mine else None
+
+
+def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
+    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
+    and each whose runs have it; points of the others are not read."""
+    grouping = chosen(snapshot.experiment.spec, view.group)
+    shown = list(_shown(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates)))
+    if grouping is None:
+        for row, lr, is_best in shown:
+            runs = _runs(snapshot, row, lr, is_best=is_best)
+            yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
+        return
+    every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
+    groups = grouped(every, grouping)
+    several = len({group.owner for group in groups}) > 1
+    for group in groups:
+        name = title = f"{grouping.title} {group.value}"
+        look = numbered_style(group.value_place)
+        if several:  # each in its own colour, its values told apart by dash and mark
+            is_candidate = grouping.within == "candidate"
+            own = snapshot.styles[group.owner] if is_candidate else style(group.owner)
+            owner = snapshot.titles[group.owner] if is_candidate else candidate_title(group.owner, group.owner)
+            look = variant(own, group.value_place)
+            title = title if group.owner == group.value else f"{owner} · {title}"
+            name = group.owner if is_candidate else title
+        yield _curve(reader, name, title, None, look, group.runs, is_best=True)
+
+
+def _shown(snapshot: Snapshot, view: ViewState, *, all_rates: bool) -> Iterator[tuple[CandidateRow, float, bool]]:
+    """(candidate, learning rate, is it its best one) of every curve that is shown."""
+    for row in snapshot.comparison.rows:
+        best = _best_rate(row, snapshot.runs)
+        rates = sorted({run.lr for run in snapshot.runs if run.candidate == row.candidate})
+        for lr in rates:
+            if row.candidate not in view.hidden and (all_rates or lr == best):
+                yield row, lr, lr == best
+
+
+def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> list[RunRecord]:
+    # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
+    final = row.final.run_ids if is_best and row.final else None
+    mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
+    return [run for run in mine if final is None or run.id in final]
+
+
+def _curve(
+    reader: Reader,
+    name: str,
+    title: str,
+    lr: float | None,
+    style: Style,
+    runs: Sequence[RunRecord],
+    *,
+    is_best: bool,
+) -> Curve:
+    seeds = reader.series(runs, marks=not is_best)
+    return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
+
+
+def _flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:
+    """The model's FLOPs a token, of any ended run: they are equal in all runs of an experiment."""
+    return next((run.result.flops_per_token for run in runs if run.result and run.result.flops_per_token), None)
+
+
+def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
+    """The x value at which every run ends; how many seconds or hours that will be is not known."""
+    workload = snapshot.experiment.spec.workload
+    match view.x:
+        case "steps":
+            return workload.budget.steps
+        case "tokens":
+            return workload.tokens()
+        case "flops":
+            return workload.tokens() * (_flops_per_token(snapshot.runs) or 0.0) or None
+        case "seconds" | "hours":
+            return None
+        case _:
+            assert_never(view.x)
