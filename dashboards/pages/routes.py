@@ -2,7 +2,7 @@
 
 /                                        experiments, newest first
 /experiments/{id}                        leaderboard, figures, runs
-/experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file 
+/experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs/{id}                               one run
 /studies, /studies/{name}                what the paper claims, and what was measured
