@@ -130,7 +130,6 @@ class Dispatcher:
         """Whether the newest claim took less than there was room for."""
         self._term: int | None = None
         """The term that we lead in; None while another one leads."""
-        self._renewed_at = -RENEW_SECONDS
 
     def run(self, stop: threading.Event) -> None:
         """Tick until `stop` is set. What goes wrong, a database that is away for a while or anything else, is told and
@@ -174,11 +173,7 @@ class Dispatcher:
 
     def _lead(self) -> bool:
         """Whether we lead; takes over, or steps back, where that has changed."""
-        now = time.monotonic()
-        if now - self._renewed_at < RENEW_SECONDS:
-            return self._term is not None
-        term = self._leadership.hold()
-        self._renewed_at = now
+        term = self._leadership.keep(RENEW_SECONDS)
         if term != self._term:
             if self._term is not None:
                 self._step_back()

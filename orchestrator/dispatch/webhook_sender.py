@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 import httpx2
 import structlog
 
-from orchestrator.errors import OrchestratorError
 from orchestrator.records import AnyExperiment
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
@@ -84,8 +83,7 @@ class WebhookSender:
         self._key = key
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="webhooks", daemon=True)
-        self._renewed_at = self._tidied_at = float("-inf")
-        self._leads = False
+        self._tidied_at = float("-inf")
         self._posting: dict[str, _Posting] = {}
         """By webhook."""
         self._failed: set[str] = set()
@@ -99,10 +97,7 @@ class WebhookSender:
         """Finish what is being posted, then stop; the rest is posted after the next start."""
         self._stop.set()
         self._thread.join(DRAIN_SECONDS)
-        try:
-            self._leadership.resign()
-        except OrchestratorError as error:
-            log.warning("another sender has to wait for this one's lease to run out", error=str(error))
+        self._leadership.resign()
 
     def tick(self) -> bool:
         """One look, and the end of all that it posts; whether anything was there to do."""
@@ -138,7 +133,7 @@ class WebhookSender:
 
     def _find(self) -> tuple[int, tuple[DueMessage, ...]]:
         """How many ends were looked at, and the messages that may be posted now."""
-        if not self._lead():
+        if self._leadership.keep(RENEW_SECONDS) is None:
             return 0, ()
         if time.monotonic() - self._tidied_at >= TIDY_SECONDS:
             self._messages.tidy(self._look_up)
@@ -146,13 +141,6 @@ class WebhookSender:
         written = self._messages.write(self._look_up)
         full = len(self._posting) >= AT_ONCE
         return written, () if full else self._messages.due(MOST_WEBHOOKS, tuple(self._posting))
-
-    def _lead(self) -> bool:
-        now = time.monotonic()
-        if now - self._renewed_at >= RENEW_SECONDS:
-            self._leads = self._leadership.hold() is not None
-            self._renewed_at = now
-        return self._leads
 
     def _begin(self, line: "_Line", message: DueMessage) -> bool:
         """Begin to post a message; False where there is no room for it, or its webhook's last one is on its way."""

@@ -14,7 +14,6 @@ import json
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -81,8 +80,6 @@ class Exporter:
         """`holder` names this exporter among those on the database, as in `Leadership`."""
         self._outbox = Outbox(database)
         self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
-        self._renewed_at = -RENEW_SECONDS
-        self._leads = False
         self._bench = bench
         self._uri = uri
         self._artifacts_folder = artifacts_folder
@@ -105,7 +102,7 @@ class Exporter:
             stopping = self._stop.is_set()
             told, failed = self._deliver_some()
             if stopping and (failed or not told):
-                self._resign()
+                self._leadership.resign()
                 return
             # Nothing is gained by trying a thousand entries while MLflow is away.
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS) if failed else POLL_SECONDS
@@ -141,21 +138,11 @@ class Exporter:
 
     def _lead(self) -> bool:
         """Whether this exporter delivers; renews its lease, or looks whether it is free, every few seconds."""
-        now = time.monotonic()
-        if now - self._renewed_at >= RENEW_SECONDS:
-            self._leads = self._leadership.hold() is not None
-            self._renewed_at = now
-        return self._leads
+        return self._leadership.keep(RENEW_SECONDS) is not None
 
     def _require_lead(self) -> None:
         if not self._lead():
             raise NotOursError
-
-    def _resign(self) -> None:
-        try:
-            self._leadership.resign()
-        except OrchestratorError as error:
-            log.warning("another exporter has to wait for this one's lease to run out", error=str(error))
 
     def _put_back(self, entry: OutboxEntry, error: Exception) -> None:
         try:

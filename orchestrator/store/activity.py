@@ -1,4 +1,4 @@
-"""What is going on, read in a few statements. Nothing here writes."""
+"""What is going on: where a waiting run stands, and all that is at work, waits or has failed. Nothing here writes."""
 
 import math
 from typing import Any
@@ -15,10 +15,12 @@ from orchestrator.store.ids import known_id
 from orchestrator.store.reads import require_run
 from orchestrator.store.tables import QUEUE_ORDER, attempts, experiments, is_claimable, is_kept, leaders, runs
 
-# Where a waiting run stands in the queue, and when it may start. Nothing here writes.
-
 RECENT_RUNS = 50
 """Runs whose durations make the estimate: enough to be steady, few enough to follow a change of workload."""
+DAY_SECONDS = 86_400
+MOST_AT_WORK = 500
+FAILURES = 12
+RUN_FIELDS = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus")
 
 
 def standing(database: Database, connection: Connection, run_id: str) -> Standing:
@@ -63,12 +65,6 @@ def seconds_between_starts(connection: Connection, now: float) -> float | None:
     at_work = connection.execute(sa.select(sa.func.count()).select_from(runs).where(runs.c.status.in_(LIVE)))
     number = int(at_work.scalar_one())
     return None if mean is None or not number else float(mean) / number
-
-
-DAY_SECONDS = 86_400
-MOST_AT_WORK = 500
-FAILURES = 12
-RUN_FIELDS = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus")
 
 
 def activity(database: Database, connection: Connection, *, waiting: int) -> Activity:

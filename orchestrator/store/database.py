@@ -141,16 +141,16 @@ class Database:
         """Seconds since 1970 on the database's clock, now: ask after a lock was waited for, not before."""
         return float(connection.execute(self._clock).scalar_one())
 
-    def migrate(self, revision: str = "head") -> None:
-        """Bring the schema to `revision`; does nothing where it is there already. Raises `StoreError`."""
-        if revision == "head" and self._is_newest():
+    def migrate(self) -> None:
+        """Bring the schema to this version's; does nothing where it is there already. Raises `StoreError`."""
+        if self._is_newest():
             return
         from orchestrator.store import migrations  # alembic is slow to import and needed only here
 
         with self.writing() as connection:
             if not self._sqlite:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-            migrations.migrate(connection, revision)
+            migrations.migrate(connection)
 
     def _is_newest(self) -> bool:
         """Whether the schema is that of the newest migration: nearly every start finds it so, and needs no alembic."""
@@ -185,7 +185,7 @@ def plain_text(text: str | None) -> str | None:
 
 
 def newest_migration() -> str:
-    """The revision that the name of the last migration's file tells: `r0014_webhooks.py` is 0014."""
+    """The revision that the name of the last migration's file tells: `r0017_first_release.py` is 0017."""
     names = sorted(path.name for path in (Path(__file__).parent / "migrations" / "versions").glob("r*.py"))
     return names[-1].partition("_")[0].removeprefix("r")
 

@@ -7,13 +7,19 @@ the same run in MLflow twice. What keeps a run of ours from being doubled does n
 row, and a result needs the newest attempt's token.
 """
 
+import time
+
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.activity import DISPATCHER as DISPATCHER
+from orchestrator.activity import DISPATCHER
+from orchestrator.errors import OrchestratorError
 from orchestrator.store.database import Database
 from orchestrator.store.tables import leaders
+
+log = structlog.get_logger(__name__)
 
 LEADER_TTL_SECONDS = 10.0
 """A standby takes over within this long of the leader's death; three renewals may be late before that."""
@@ -30,6 +36,16 @@ class Leadership:
         self._holder = holder
         self._ttl_seconds = ttl_seconds
         self._role = role
+        self._term: int | None = None
+        self._renewed_at = float("-inf")
+
+    def keep(self, every_seconds: float) -> int | None:
+        """As `hold`, which is asked once in so many seconds; in between its last answer holds. For one thread."""
+        now = time.monotonic()
+        if now - self._renewed_at >= every_seconds:
+            self._term = self.hold()
+            self._renewed_at = now
+        return self._term
 
     def hold(self) -> int | None:
         """Take or renew the lease: the term that we lead in, or None while another one leads.
@@ -41,10 +57,15 @@ class Leadership:
             return self._renew(connection) or self._take_over(connection) or self._begin(connection)
 
     def resign(self) -> None:
-        """Let the next one lead at once."""
+        """Let the next one lead at once; where the database is away, it has to wait for the lease to run out."""
         query = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.holder == self._holder)
-        with self._database.writing(durable=False) as connection:
-            connection.execute(query.values(expires_at=0.0))
+        try:
+            with self._database.writing(durable=False) as connection:
+                connection.execute(query.values(expires_at=0.0))
+        except OrchestratorError as error:
+            log.warning(
+                "the next leader has to wait for this one's lease to run out", role=self._role, error=str(error)
+            )
 
     def _renew(self, connection: Connection) -> int | None:
         mine = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.holder == self._holder)

@@ -5,6 +5,8 @@
 
 A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would be many rows: a worker that reports
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
+
+What the probes of a run saw, its observations, are one compressed row for each (attempt, step, probe).
 """
 
 import json
@@ -28,20 +30,29 @@ from orchestrator.store import integrity
 from orchestrator.store.tables import attempts, chunks, observations
 from worker.records.result import Observation
 
-# The bytes of a chunk: what some hundred points take in the database, each field compressed by itself.
-#
-#     {"points": 1000, "columns": {"step": 1620, "train_loss": 5310, …}}\n   the length of each frame, in order
-#     zstd(float64 …) zstd(float64 …) …                                     a column that is null throughout is left out
-#
-# A chart reads two fields of a dozen: so only those are decompressed, and a field that no worker reports costs
-# nothing.
+log = structlog.get_logger(__name__)
 
+FULL_POINTS = 1_000
+"""A chunk of so many points is not merged any more: reading is then bound by points, not by rows."""
+MERGE_BATCHES = 32
+"""Small chunks are merged so often: at most 31 are left to read, and a point is rewritten a few times, not always."""
+
+MOST_RUNS = 500
+"""Asked for by one statement."""
+ROWS_AT_ONCE = 64
+"""Chunks in memory while many runs are read, a chunk being some 100 kB at most."""
 COMPRESSION_LEVEL = 3
 """zstd's default: of the levels up to 9 none made float64 losses more than a few percent smaller."""
 
 
 def encode(columns: Columns) -> bytes:
-    """The chunk of some rows."""
+    """The bytes of some rows: each field compressed by itself.
+
+        {"points": 1000, "columns": {"step": 1620, "train_loss": 5310, …}}   a line: the length of each frame, in order
+        zstd(float64 …) zstd(float64 …) …                                    a column of nothing but nulls is left out
+
+    A chart reads two fields of a dozen: only those are decompressed.
+    """
     compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
     frames = {
         name: compress(column.astype("<f8", copy=False).tobytes())
@@ -73,19 +84,6 @@ def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]
     for name, length in lengths.items():
         yield name, slice(offset, offset + length)
         offset += length
-
-
-log = structlog.get_logger(__name__)
-
-FULL_POINTS = 1_000
-"""A chunk of so many points is not merged any more: reading is then bound by points, not by rows."""
-MERGE_BATCHES = 32
-"""Small chunks are merged so often: at most 31 are left to read, and a point is rewritten a few times, not always."""
-
-MOST_RUNS = 500
-"""Asked for by one statement."""
-ROWS_AT_ONCE = 64
-"""Chunks in memory while many runs are read, a chunk being some 100 kB at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,25 +210,6 @@ def chunk_fault(row: Any, fields: Sequence[str]) -> str | None:
     return None
 
 
-_OF_RUNS = (
-    sa.select(chunks)
-    .where(chunks.c.run_id.in_(sa.bindparam("ids", expanding=True)))
-    .order_by(chunks.c.run_id, chunks.c.attempt, chunks.c.sequence)
-)
-_INSERT = sa.insert(chunks)
-_TAKE = (
-    sa.update(attempts)
-    .where(
-        attempts.c.run_id == sa.bindparam("this"),
-        attempts.c.attempt == sa.bindparam("this_attempt"),
-    )
-    .values(last_batch=sa.bindparam("number"))
-)
-
-
-# Observations: what the probes of a run saw, one compressed row for each (attempt, step, probe).
-
-
 def append_observations(connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation]) -> None:
     """Add what a batch brought; what the attempt brought before stays as it is."""
     rows = [
@@ -271,3 +250,21 @@ def _observations(rows: Iterable[sa.Row[Any]]) -> Iterator[Observation]:
             log.warning("an observation is left out", run=row.run_id, step=row.step, probe=row.probe, error=str(error))
         else:  # not validated again: what is stored was validated when it came in
             yield Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks)
+
+
+# The statements, built once.
+
+_OF_RUNS = (
+    sa.select(chunks)
+    .where(chunks.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(chunks.c.run_id, chunks.c.attempt, chunks.c.sequence)
+)
+_INSERT = sa.insert(chunks)
+_TAKE = (
+    sa.update(attempts)
+    .where(
+        attempts.c.run_id == sa.bindparam("this"),
+        attempts.c.attempt == sa.bindparam("this_attempt"),
+    )
+    .values(last_batch=sa.bindparam("number"))
+)

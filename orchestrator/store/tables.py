@@ -68,9 +68,8 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
-    Column(
-        "growing", sa.Boolean, nullable=False, server_default=sa.false()
-    ),  # whether `follow_up_runs.py` may add runs
+    # Whether `follow_up_runs.py` may add runs.
+    Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
     # What people do with it after its submission; see `annotations.py` and `orchestrator/store/admin/deletion.py`.
@@ -141,9 +140,7 @@ runs = Table(
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),
     Column("limit_reached", _words(Limit, "limit_reached", checked=False), nullable=True),  # what it was stopped for
-    Column(
-        "micro_batch_sequences", sa.Integer, nullable=True
-    ),  # instead of the specification's; `orchestrator/store/queue/memory_retry.py`
+    Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; see `completion.py`
     Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
     Column("step", sa.BigInteger, nullable=False, server_default="0"),

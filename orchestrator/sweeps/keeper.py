@@ -71,7 +71,6 @@ class SweepKeeper:
         self._database, self._leadership = database, leadership
         self._command, self._order, self._log_folder = list(command), order, log_folder
         self._drivers: dict[ExperimentId, _Driver] = {}
-        self._leads, self._renewed_at = False, -RENEW_SECONDS
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweep-keeper", daemon=True)
 
@@ -85,10 +84,7 @@ class SweepKeeper:
         self._thread.join()
         for driver in self._drivers.values():
             _end(driver)
-        try:
-            self._leadership.resign()
-        except OrchestratorError as error:
-            log.warning("another keeper has to wait for this one's lease to run out", error=str(error))
+        self._leadership.resign()
 
     def _run(self) -> None:
         while not self._stop.wait(TICK_SECONDS):
@@ -99,26 +95,21 @@ class SweepKeeper:
 
     def tick(self) -> None:
         """One look: drivers for the sweeps that need one, none for the others."""
-        if not self._lead():
-            self._end_all_but(())
+        if self._leadership.keep(RENEW_SECONDS) is None:
+            for sweep_id in tuple(self._drivers):
+                _end(self._drivers[sweep_id])
+                del self._drivers[sweep_id]
             return
         wanted = live_sweeps(self._database)[:MOST_DRIVERS]
         self._end_all_but(wanted)
         for sweep_id in wanted:
             self._see_to(sweep_id, self._drivers.setdefault(sweep_id, _Driver()))
 
-    def _lead(self) -> bool:
-        now = time.monotonic()
-        if now - self._renewed_at >= RENEW_SECONDS:
-            self._leads = self._leadership.hold() is not None
-            self._renewed_at = now
-        return self._leads
-
     def _end_all_but(self, wanted: Sequence[ExperimentId]) -> None:
         """A driver whose sweep has closed gets its time to leave by itself: it still waits for trials that end."""
         for sweep_id in self._drivers.keys() - set(wanted):
             driver = self._drivers[sweep_id]
-            if driver.process is None or driver.process.poll() is not None or not self._leads:
+            if driver.process is None or driver.process.poll() is not None:
                 _end(driver)
                 del self._drivers[sweep_id]
 

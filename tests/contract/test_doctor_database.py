@@ -10,11 +10,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from api.cli.doctor import database as doctor_database
 from api.cli.doctor.finding import Check
 from api.cli.doctor.machine import Mount, file_system, shared_by_network
 from orchestrator.settings import Settings
+from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
 from tests.factories.stores import PostgresqlServer
@@ -88,13 +90,22 @@ def at_most(file_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_schemas_of_yesterday_and_of_tomorrow(file: Path) -> None:
-    with closing(Database(f"sqlite:///{file}")) as database:
-        database.migrate("0006")
-        broken(look(f"sqlite:///{file}"), "schema", "0006, behind", "adapm-bench db upgrade")
-        with database.writing() as connection:
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        broken(look(f"sqlite:///{file}"), "schema", "9999, which this version does not know", "newer adapm-bench")
+@pytest.mark.parametrize(
+    ("revision", "found", "way_out"),
+    [
+        ("0016", "0016, of a version before the first release", "use the adapm-bench that made it, or a new data"),
+        ("9999", "9999, which this version does not know", "newer adapm-bench"),
+    ],
+)
+def test_schemas_that_this_version_does_not_know(file: Path, revision: str, found: str, way_out: str) -> None:
+    with closing(Database(f"sqlite:///{file}")) as database, database.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+    broken(look(f"sqlite:///{file}"), "schema", found, way_out)
+
+
+def test_a_schema_of_yesterday_is_to_be_upgraded(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "revision", lambda _: (newest_revision(), "9999"))
+    broken(look(f"sqlite:///{file}"), "schema", f"{newest_revision()}, behind this version's 9999", "db upgrade")
 
 
 def test_a_database_without_tables(tmp_path: Path) -> None:

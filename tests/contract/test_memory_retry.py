@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
-from orchestrator.store.queue.memory_retry import halved
+from orchestrator.store.queue.completion import halved
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import Failure, FailureKind

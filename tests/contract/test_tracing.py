@@ -117,8 +117,10 @@ def test_without_an_endpoint_nothing_is_recorded(store: Store, monkeypatch: pyte
 
 def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
-    script = "import sys, api.processes.api, worker.attempt; from worker import tracing; tracing.configure('x'); "
-    script += "assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]"
+    script = "import sys, api.processes.api, worker.attempt; from worker.reporting import tracing; "
+    script += (
+        "tracing.configure('x'); assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]"
+    )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
 
 

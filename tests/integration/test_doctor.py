@@ -245,8 +245,8 @@ def test_a_real_cluster_answers_whoever_has_its_token(service_url: str, service_
 def asked_with(token: Path, address: str) -> Check:
     """What the doctor finds with that token."""
     ask = (
-        "import ray, sys; from api import doctor_services; "
-        "print(doctor_services.cluster(sys.argv[1], ray.__version__).model_dump_json())"
+        "import ray, sys; from api.cli.doctor import services; "
+        "print(services.cluster(sys.argv[1], ray.__version__).model_dump_json())"
     )
     environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     command = [sys.executable, "-c", ask, address]

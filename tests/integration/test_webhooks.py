@@ -266,7 +266,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
         posting.tick()
         assert posting.tick() is False, "not before its pause is over"
         database.clock_offset_seconds += pause + 0.1
-        posting._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
+        posting._leadership._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
     (waiting,) = service.bench.webhooks.deliveries(made.webhook.id)
     assert (waiting.tries, waiting.state, waiting.last_error) == (
         3,

@@ -137,11 +137,10 @@ def schema(store: "Database") -> Check:
         return good(name, f"{current}, the newest")
     if current is None:
         return broken(name, "the database has no tables yet", "adapm-bench db upgrade")
-    if current in migrations.known_revisions():
-        way = "adapm-bench db backup FILE, then adapm-bench db upgrade; `adapm-bench up` does the second by itself"
-        return broken(name, f"{current}, behind this version's {newest}", way)
-    found = f"{current}, which this version does not know; its newest is {newest}"
-    return broken(name, found, "install the newer adapm-bench that made it, or go back to a backup from before")
+    if (unknown := migrations.unknown_schema(current)) is not None:
+        return broken(name, *unknown)
+    way = "adapm-bench db backup FILE, then adapm-bench db upgrade; `adapm-bench up` does the second by itself"
+    return broken(name, f"{current}, behind this version's {newest}", way)
 
 
 def clock(store: "Database") -> Check:

@@ -42,7 +42,11 @@ def revision(database: Database) -> tuple[str | None, str]:
 def faults(database: Database) -> tuple[str, ...]:
     """What is wrong with the database, a sentence each; nothing where it is sound. Every row of every table is read.
     Raises `StoreError`."""
+    from orchestrator.store import migrations  # alembic is slow to import and needed only here
+
     current, newest = revision(database)
+    if current is not None and (unknown := migrations.unknown_schema(current)) is not None:
+        return ("the schema is {}: {}".format(*unknown),)
     if current != newest:
         return (f"the schema is {current or 'missing'}, not {newest}; `adapm-bench db upgrade` brings it there",)
     with database.reading() as connection:

@@ -1,4 +1,4 @@
-"""The schema's history (Alembic): `migrate` brings a database to a revision, inside the caller's transaction."""
+"""The schema's history (Alembic). There is no way back but a backup."""
 
 from pathlib import Path
 
@@ -6,29 +6,20 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import StoreError
 
 
-def migrate(connection: Connection, revision: str) -> None:
-    """Upgrade or downgrade to `revision` (`head`, `base` or an id). Raises `StoreError` for a newer database."""
+def migrate(connection: Connection) -> None:
+    """Bring the schema to this version's, inside the caller's transaction. Raises `StoreError` for one that this
+    version does not know."""
+    current = current_revision(connection)
+    if current is not None and (unknown := unknown_schema(current)) is not None:
+        raise StoreError("the database has the schema {}: {}".format(*unknown))
     config = _config()
     config.attributes["connection"] = connection
-    current = current_revision(connection)
-    if current is not None and current not in _known(config):
-        raise StoreError(
-            f"the database has the schema {current!r} of another version of adapm-bench, which this version does not "
-            "know; start the version that made it, or use another database"
-        )
-    try:
-        if revision == "base" or (current is not None and revision in _below(config, current)):
-            command.downgrade(config, revision)
-        else:
-            command.upgrade(config, revision)
-    except CommandError as error:
-        raise StoreError(f"the database cannot be brought to the schema {revision!r}: {error}") from error
+    command.upgrade(config, "head")
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -43,22 +34,19 @@ def newest_revision() -> str:
     return newest
 
 
-def known_revisions() -> frozenset[str]:
-    """Every revision that this version of the code has a way to and from."""
-    return _known(_config())
+def unknown_schema(current: str) -> tuple[str, str] | None:
+    """What is wrong with a database of this revision, and the way out; None where this version has a way from it."""
+    known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
+    if current in known:
+        return None
+    if current < min(known):
+        found = f"{current}, of a version before the first release, which has no way to this version's {max(known)}"
+        return found, "use the adapm-bench that made it, or a new data folder or database"
+    found = f"{current}, which this version does not know; its newest is {max(known)}"
+    return found, "install the newer adapm-bench that made it, or go back to a backup from before"
 
 
 def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     return config
-
-
-def _known(config: Config) -> frozenset[str]:
-    return frozenset(script.revision for script in ScriptDirectory.from_config(config).walk_revisions())
-
-
-def _below(config: Config, current: str) -> frozenset[str]:
-    """The revisions that lie before `current`."""
-    scripts = ScriptDirectory.from_config(config).iterate_revisions(current, "base")
-    return frozenset(script.revision for script in scripts) - {current}

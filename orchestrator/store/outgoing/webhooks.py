@@ -1,5 +1,4 @@
-"""`Webhooks`: which URLs are told of ended experiments. What is told to them is in
-`messages.py`."""
+"""`Webhooks`: which URLs are told of ended experiments. What is told to them is in `messages.py`."""
 
 import hashlib
 import secrets

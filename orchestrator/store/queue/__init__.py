@@ -1,2 +1,1 @@
-"""The durable queue: claims, leases, and how attempts end. Every change of a run's state goes through
-`transitions.py`."""
+"""The durable queue: claims, leases, how attempts end. Every change of a run's state goes through `transitions.py`."""

@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, LeaseLostError, OrchestratorError
+from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import series
+from orchestrator.store import integrity, series
 from orchestrator.store.database import Database
-from orchestrator.store.integrity import checksum
-from orchestrator.store.queue import memory_retry
 from orchestrator.store.queue.lease_check import COMMANDS, Held, hold
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import checkpoints, events, results
+from orchestrator.store.tables import checkpoints, events, results, run_specs
 from orchestrator.store.transitions import AttemptEnd, after_loss, end_attempts, move
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
+from worker.spec.run import RunSpec
 
 ROOM_SECONDS = 30.0
 """Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
@@ -103,9 +102,9 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
 
     def lose(connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
         if failure.kind is FailureKind.OUT_OF_MEMORY:
-            smaller = memory_retry.smaller(connection, held.run, held.now)
-            if smaller is not None:
-                return smaller
+            again = smaller(connection, held.run, held.now)
+            if again is not None:
+                return again
         if failure.kind is FailureKind.STORAGE_FULL:
             waiting = after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
             return replace(waiting, available_at=held.now + ROOM_SECONDS)
@@ -137,6 +136,36 @@ def end_together(
         ]
         _write(connection, list(accepted.values()))
         return answers
+
+
+def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
+    """A live, locked run whose attempt ran out of memory, as it goes on; None where that is no way for it.
+
+    Its next attempt takes half the micro-batch and twice the accumulation: what is trained stays the same, and so the
+    run does. Each try is an attempt of its own, and not held against the run. It ends at micro-batches of one sequence:
+    then the worker's verdict is the result.
+    """
+    if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):
+        return None  # it was asked to stop
+    row = connection.execute(sa.select(*integrity.stored_columns(run_specs)).where(run_specs.c.run_id == run.id)).one()
+    try:
+        spec = integrity.run_spec(row.spec, row.checksum)
+    except DamagedError:
+        return None  # the next claim tells it
+    less = halved(spec, run.micro_batch_sequences)
+    if less is None:
+        return None
+    reason = f"out of memory; the next attempt takes micro-batches of {less} {'sequence' if less == 1 else 'sequences'}"
+    return replace(run, status=RunStatus.RETRY_WAIT, reason=reason, micro_batch_sequences=less, available_at=now)
+
+
+def halved(spec: RunSpec, cut_down_to: int | None) -> int | None:
+    """Half the micro-batch of the last attempt, rounded up; None where it is not to be cut, or is one sequence."""
+    asked = spec.workload.execution
+    if not asked.retry_out_of_memory or asked.micro_batch_sequences == "auto":
+        return None
+    now = cut_down_to or asked.micro_batch_sequences or spec.share_sequences()
+    return (now + 1) // 2 if now > 1 else None
 
 
 # Helpers, in the order of their use
@@ -212,7 +241,7 @@ def _result_row(held: Held, result: Result) -> dict[str, object]:
         "verdict": result.verdict,
         "final_val_loss": result.final_val_loss,
         "result": content,
-        "checksum": checksum(content),
+        "checksum": integrity.checksum(content),
     }
 
 

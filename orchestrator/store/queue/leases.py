@@ -117,7 +117,7 @@ class Leases:
             connection.execute(sa.insert(checkpoints).values(row))
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
-        """→ SUCCEEDED with its one result; see `endings.finish`."""
+        """→ SUCCEEDED with its one result; see `completion.finish`."""
         self._end(completion.finish(run_id, attempt, token, result))
 
     def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
@@ -125,7 +125,7 @@ class Leases:
         self._end(completion.stopped(run_id, attempt, token, stopped))
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
-        """The attempt broke down; see `endings.fail`."""
+        """The attempt broke down; see `completion.fail`."""
         self._end(completion.fail(run_id, attempt, token, failure))
 
     # Helpers, in the order of their use

@@ -1,5 +1,4 @@
-"""`Queue`: the dispatcher's and the user's side of the durable queue; the worker's side is
-`leases.py`.
+"""`Queue`: the dispatcher's and the user's side of the durable queue; the worker's side is `leases.py`.
 
     submit ─► claim ─► (the worker: hello, heartbeat, …, finish) ─► ended
                  └──── release (the process is dead) | reap (nobody heard of it in time) ─► retry_wait, queued or failed
@@ -36,7 +35,7 @@ from orchestrator.store import follow_up_runs, integrity, submission
 from orchestrator.store.admin import limits, quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue import memory_retry, run_actions
+from orchestrator.store.queue import completion, run_actions
 from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
 from orchestrator.store.queue.lease_check import token_hash
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
@@ -86,11 +85,11 @@ class Queue:
             return [answer for each in submittals for answer in self.submit([each])]
 
     def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
-        """Cancel, pause, resume or retry a run; see `wishes.wish_run`."""
+        """Cancel, pause, resume or retry a run; see `run_actions.wish_run`."""
         return run_actions.wish_run(self._database, self._policy, run_id, wish)
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
-        """Cancel, pause, resume or retry what can be of an experiment; see `wishes.wish_experiment`."""
+        """Cancel, pause, resume or retry what can be of an experiment; see `run_actions.wish_experiment`."""
         if wish in follow_up_runs.HEEDED:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
                 follow_up_runs.heed(connection, experiment_id, wish, self._database.read_clock(connection))
@@ -165,7 +164,7 @@ class Queue:
             message = message or f"attempt {attempt} was {outcome}"
             if node_died and _nodes_lost(connection, run, message) + 1 >= MOST_NODES_LOST:
                 outcome = AttemptOutcome.LOST
-            smaller = memory_retry.smaller(connection, run, now) if out_of_memory else None
+            smaller = completion.smaller(connection, run, now) if out_of_memory else None
             self._lose(connection, [run], outcome, message, now, after=smaller)
             return True
 
