@@ -70,10 +70,10 @@ def ensure_conversations(
     tokenizer: str,
     dataset_folder: Path,
     data_hash: str | None = None,
-    obey: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> ConversationDataset:
     """Open `<dataset_folder>/<dataset>-<tokenizer>`, preparing it first where it is missing; one worker prepares, the
-    others wait, and call `obey` meanwhile.
+    others wait, and call `check_stop` meanwhile.
 
     Raises `DataError` for a dataset that cannot be read, is empty, or has another hash than `data_hash`,
     `CorruptShardError` for damaged files.
@@ -81,7 +81,7 @@ def ensure_conversations(
     folder = dataset_folder / datasets.folder_name(dataset, tokenizer)
     if not folder.exists():
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f"{folder.name}.lock"), logger.info, obey):
+        with locked(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
             if not folder.exists():  # another worker may have prepared it while we waited
                 prepare_conversations(SOURCES[dataset](), dataset, tokenizer, folder)
     opened = open_conversations(folder)

@@ -43,35 +43,37 @@ class Contents:
     """File name → hash, without the manifest."""
 
 
-def fetch_missing(data: DataSpec, dataset_folder: Path, url: str, obey: Callable[[], None] = lambda: None) -> None:
+def fetch_missing(
+    data: DataSpec, dataset_folder: Path, url: str, check_stop: Callable[[], None] = lambda: None
+) -> None:
     """Have the data of a run in `dataset_folder` if they are there or in the remote folder; one process fetches, others
-    of this machine that want the same wait. `obey` is called while anything is fetched or waited for, and ends it by
-    raising.
+    of this machine that want the same wait. `check_stop` is called while anything is fetched or waited for, and ends
+    it by raising.
 
     Raises `RemoteFolderError` where it stays unreachable, `CorruptShardError` where it is damaged.
     """
-    _have(dataset_folder / datasets.folder_name(data.dataset, data.tokenizer), url, obey)
+    _have(dataset_folder / datasets.folder_name(data.dataset, data.tokenizer), url, check_stop)
 
 
-def fetch_weights(name: str, dataset_folder: Path, url: str, obey: Callable[[], None] = lambda: None) -> None:
+def fetch_weights(name: str, dataset_folder: Path, url: str, check_stop: Callable[[], None] = lambda: None) -> None:
     """Have own weights in `dataset_folder`, as `fetch_missing`; of others nothing is kept there."""
     if datasets.OWN_NAME.fullmatch(name):
-        _have(own_weights_folder(name, dataset_folder), f"{url}/{OWN_FOLDER}", obey)
+        _have(own_weights_folder(name, dataset_folder), f"{url}/{OWN_FOLDER}", check_stop)
 
 
-def _have(folder: Path, url: str, obey: Callable[[], None]) -> None:
+def _have(folder: Path, url: str, check_stop: Callable[[], None]) -> None:
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{folder.name}.lock"), logger.info, obey):
+    with locked(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
         if not folder.exists():  # another run may have fetched it while we waited
-            patiently(lambda: fetch(RemoteFolder(url).below(folder.name), folder, obey), obey)
+            patiently(lambda: fetch(RemoteFolder(url).below(folder.name), folder, check_stop), check_stop)
 
 
-def fetch(remote: RemoteFolder, folder: Path, obey: Callable[[], None] = lambda: None) -> bool:
+def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = lambda: None) -> bool:
     """Fetch prepared data into `folder`, which appears complete or not at all; False where there are none.
 
-    What an earlier call had fetched is kept, if it is what it should be. `obey` as in `fetch_missing`.
+    What an earlier call had fetched is kept, if it is what it should be. `check_stop` as in `fetch_missing`.
     """
     contents = there(remote)
     if contents is None:
@@ -82,8 +84,8 @@ def fetch(remote: RemoteFolder, folder: Path, obey: Callable[[], None] = lambda:
         path = unfinished / name
         if path.exists() and file_sha256(path) == sha256:
             continue
-        obey()
-        remote.fetch(object_name(name, sha256), path, obey)
+        check_stop()
+        remote.fetch(object_name(name, sha256), path, check_stop)
         if (found := file_sha256(path)) != sha256:
             path.unlink()
             raise CorruptShardError(
