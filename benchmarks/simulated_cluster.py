@@ -284,7 +284,7 @@ class IdleActor:
         """As the real one."""
         return os.getpid()
 
-    def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, crew: None) -> str:
+    def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, group: None) -> str:
         """Say hello and finish to the database at that URL."""
         database = Database(service_url)
         bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))

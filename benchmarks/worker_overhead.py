@@ -45,7 +45,7 @@ from worker.tasks.pretrain import Pretraining
 from worker.termination import Termination
 from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
 from worker.training.device import synchronize, using_device
-from worker.training.loop import Surroundings, Training
+from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
 from worker.training.progress import Progress
 from worker.training.step import Stepper
@@ -177,7 +177,7 @@ def _training(spec: RunSpec, dataset: TokenDataset, folder: Path, device: torch.
     optimizer = build(spec.optimizer.name, model, lr=spec.optimizer.lr, options={})
     batch = spec.workload.budget.batch_sequences
     stepper = Stepper(Pretraining(model, dataset, spec), optimizer, spec.workload, device, batch)
-    around = Surroundings(
+    around = TrainingContext(
         device=device,
         reporter=FileReporter(folder),
         checkpoints=CheckpointStore(folder / CHECKPOINT_FOLDER, spec.content_hash()),

@@ -37,7 +37,7 @@ from worker.reporting.reporter import LoggedReporter, Reporter
 from worker.termination import Termination
 
 if TYPE_CHECKING:
-    from worker.distributed.process_group import Crew
+    from worker.distributed.process_group import ProcessGroup
 
 logger = logging.getLogger(__name__)
 
@@ -68,19 +68,19 @@ def execute(
     attempt: int,
     token: str,
     *,
-    crew: "Crew | None" = None,
+    group: "ProcessGroup | None" = None,
     clock: DeviceClock | None = None,
 ) -> str:
     """Carry out an attempt; returns an `Outcome`'s value and raises nothing that training code can raise.
 
-    `crew` is this process's place where several train together, and it leads them; `clock` began when the device was
+    `group` is this process's place where several train together, as rank 0; `clock` began when the device was
     taken, by default now.
     """
     clock = clock or DeviceClock()
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log a line a heartbeat
     try:
         with ServiceClient(service_url, run_id, attempt, token) as service:
-            return _attempt(service, clock, crew).value
+            return _attempt(service, clock, group).value
     except LeaseLostError as error:
         logger.warning("run %s, attempt %d: %s", run_id, attempt, error)
         return Outcome.LEASE_LOST.value
@@ -92,13 +92,13 @@ def execute(
         return Outcome.REFUSED.value
 
 
-def _attempt(service: ServiceClient, clock: DeviceClock, crew: "Crew | None") -> Outcome:
+def _attempt(service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | None") -> Outcome:
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
     log = log_path(Path(assignment.run_folder), assignment.attempt)
     with copied_at_the_end(assignment), logged_to(log), traced(assignment):
-        return _carry_out(assignment, service, clock, crew)
+        return _carry_out(assignment, service, clock, group)
 
 
 @contextmanager
@@ -118,7 +118,9 @@ def traced(assignment: Assignment) -> Iterator[None]:
         tracing.stop()
 
 
-def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceClock, crew: "Crew | None") -> Outcome:
+def _carry_out(
+    assignment: Assignment, service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | None"
+) -> Outcome:
     logger.info("run %s, attempt %d: begins in process %d", assignment.run_id, assignment.attempt, os.getpid())
     with HttpReporter(
         service,
@@ -131,7 +133,7 @@ def _carry_out(assignment: Assignment, service: ServiceClient, clock: DeviceCloc
     ) as told:
         reporter = LoggedReporter(told, assignment.spec)
         try:
-            _run(assignment, reporter, clock, crew)
+            _run(assignment, reporter, clock, group)
         except (LeaseLostError, ServiceUnavailableError):
             raise  # nobody is there to be told
         except RunStoppedError as stop:
@@ -157,13 +159,13 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
         shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
 
-def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, crew: "Crew | None") -> None:
+def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: "ProcessGroup | None") -> None:
     termination = Termination()
-    if crew is not None and crew.folder is not None:
-        from worker.distributed.mailbox import LeaveNote
+    if group is not None and group.mailbox is not None:
+        from worker.distributed.mailbox import StopFile
 
-        crew.folder.begin()  # heartbeats come from here now
-        termination = LeaveNote(crew.folder)
+        group.mailbox.begin()  # heartbeats come from here now
+        termination = StopFile(group.mailbox)
     with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
         from worker.run import Folders, run
 
@@ -177,7 +179,7 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, crew: "
         micro_batch_sequences=assignment.micro_batch_sequences,
         retried_smaller=True,
         keep_best=assignment.keep_best,
-        crew=crew,
+        group=group,
     )
 
 

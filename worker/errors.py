@@ -76,13 +76,13 @@ class TracingError(WorkerError):
     """Traces are asked for that cannot be exported."""
 
 
-class CrewLostError(WorkerError):
+class RankLostError(WorkerError):
     """Another process that trains the same run is gone: it was killed, or its machine is out of reach."""
 
     kind = FailureKind.INFRASTRUCTURE
 
 
-class CrewFaultError(WorkerError):
+class RankFaultError(WorkerError):
     """Another process that trains the same run broke down, and left word why."""
 
     def __init__(self, message: str, kind: FailureKind) -> None:
@@ -90,7 +90,7 @@ class CrewFaultError(WorkerError):
         self.kind = kind
 
 
-class CrewMemoryError(MemoryError):
+class RankMemoryError(MemoryError):
     """Another process that trains the same run ran out of memory: the verdict is that of the run."""
 
 

@@ -19,7 +19,7 @@ from optim.plan.rules import rule_of
 from optim.state import state_bytes
 from worker.data.remote_datasets import fetch_missing, fetch_weights
 from worker.data.weights import InitialWeights, find_weights
-from worker.distributed.process_group import Crew
+from worker.distributed.process_group import ProcessGroup
 from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
@@ -38,18 +38,16 @@ from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
 from worker.training.checkpoint_transfer import CheckpointUploads, bring
 from worker.training.device import is_out_of_memory, using_device
-from worker.training.loop import Surroundings, Training
+from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
-from worker.training.micro_batch import Rehearsal
+from worker.training.micro_batch import TrialSteps
 from worker.training.progress import Progress, finite
 from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
-# What a crew was measured to take: every process tells its figures, and the result has one for all of them.
-
 
 class Measured(Record):
-    """Of one process, or of all."""
+    """What one rank was measured to take, or all of them: every rank tells its figures, the result has one for all."""
 
     peak_memory: PeakMemory
     energy_joules: float | None
@@ -121,7 +119,7 @@ def run(
     micro_batch_sequences: int | None = None,
     retried_smaller: bool = False,
     keep_best: bool = False,
-    crew: Crew | None = None,
+    group: ProcessGroup | None = None,
 ) -> Result:
     """Train one run to its result, which is also given to the reporter.
 
@@ -138,7 +136,7 @@ def run(
         micro_batch_sequences: Instead of the spec's.
         keep_best: Whether the checkpoint with the lowest validation loss is kept.
         retried_smaller: Whether the caller makes another attempt with half the micro-batch, in a fresh process.
-        crew: This process's place among those that train the run together; by default it is alone. All but the first
+        group: This process's place among those that train the run together; by default it is alone. All but the first
             get a reporter that nobody listens to.
 
     Raises:
@@ -148,21 +146,21 @@ def run(
         OutOfMemoryError: the micro-batch did not fit, and half of it is to be tried.
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
-    clock, termination, crew = clock or DeviceClock(), termination or Termination(), crew or Crew()
-    with termination, _copying(folders, reporter, termination, crew) as copied:
-        surrounded = partial(
-            Surroundings,
+    clock, termination, group = clock or DeviceClock(), termination or Termination(), group or ProcessGroup()
+    with termination, _copying(folders, reporter, termination, group) as copied:
+        make_context = partial(
+            TrainingContext,
             reporter=reporter,
             checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash(), folders.attempt),
             checkpoint_seconds=checkpoint_seconds,
             clock=clock,
             termination=termination,
             keep_best=keep_best,
-            crew=crew,
+            group=group,
             copied=copied,
         )
-        obey = partial(_leave_if_told, reporter, termination, clock, checkpoint)
-        training = partial(_trained, spec, folders, surrounded, crew, obey)
+        check_stop = partial(_leave_if_told, reporter, termination, clock, checkpoint)
+        training = partial(_trained, spec, folders, make_context, group, check_stop)
         result = training(checkpoint, micro_batch_sequences, retried_smaller=retried_smaller)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
@@ -170,10 +168,10 @@ def run(
 
 @contextmanager
 def _copying(
-    folders: Folders, reporter: Reporter, termination: Termination, crew: Crew
+    folders: Folders, reporter: Reporter, termination: Termination, group: ProcessGroup
 ) -> Iterator[Callable[[CheckpointNotice], None] | None]:
     """Within, what has checkpoints copied to the remote folder; None where there is none, or another does it."""
-    if folders.remote_checkpoints is None or not crew.leads:
+    if folders.remote_checkpoints is None or not group.is_rank_zero:
         yield None
         return
     must_leave = partial(_must_leave, reporter, termination)
@@ -186,46 +184,46 @@ def _copying(
 def _trained(
     spec: RunSpec,
     folders: Folders,
-    surrounded: Callable[..., Surroundings],
-    crew: Crew,
-    obey: Callable[[], None],
+    make_context: Callable[..., TrainingContext],
+    group: ProcessGroup,
+    check_stop: Callable[[], None],
     checkpoint: CheckpointNotice | None,
     micro_batch_sequences: int | None,
     *,
     retried_smaller: bool,
 ) -> Result:
     """The result; once there is one, nothing of the run is on the device any more, whatever is still waited for."""
-    with using_device(spec.resources, crew) as device:
+    with using_device(spec.resources, group) as device:
         seed_everything(spec.seed)
-        data, weights = _materials(spec, folders, obey)
-        around = surrounded(
+        data, weights = _materials(spec, folders, check_stop)
+        context = make_context(
             device=device,
             memory=MemoryMeter(device),
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
             initial_weights_sha256=weights.sha256 if weights else None,
         )
-        _bring_checkpoint(folders, around, obey)
-        execution = _Execution(spec, data, weights, around, micro_batch_sequences)
+        _bring_checkpoint(folders, context, check_stop)
+        execution = _Execution(spec, data, weights, context, micro_batch_sequences)
         return execution.carried_out(checkpoint, retried_smaller=retried_smaller)
 
 
-def _bring_checkpoint(folders: Folders, around: Surroundings, obey: Callable[[], None]) -> None:
-    """Have the newest checkpoint that counts on this machine's disk, where the crew then looks for it together."""
-    if around.crew.leads:
-        around.checkpoints.drop_overtaken(folders.counted_steps)
+def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:
+    """Have the newest checkpoint that counts on this machine's disk, where all ranks then look for it together."""
+    if context.group.is_rank_zero:
+        context.checkpoints.drop_overtaken(folders.counted_steps)
         if folders.remote_checkpoints is not None:
-            bring(folders.remote_checkpoints, around.checkpoints, folders.counted_steps, obey)
-    around.crew.word_of_the_first(0)
+            bring(folders.remote_checkpoints, context.checkpoints, folders.counted_steps, check_stop)
+    context.group.broadcast(0)
 
 
-def _materials(spec: RunSpec, folders: Folders, obey: Callable[[], None]) -> tuple[Data, InitialWeights | None]:
+def _materials(spec: RunSpec, folders: Folders, check_stop: Callable[[], None]) -> tuple[Data, InitialWeights | None]:
     """What is trained on, and the weights that it begins with where they are not drawn."""
     source, here = spec.workload.initial_weights, folders.dataset_folder
     if folders.dataset_url is not None:
-        fetch_missing(spec.workload.data, here, folders.dataset_url, obey)
+        fetch_missing(spec.workload.data, here, folders.dataset_url, check_stop)
         if source is not None:
-            fetch_weights(source, here, folders.dataset_url, obey)
-    data = TASKS[spec.workload.task.kind].data(spec, here, obey)
+            fetch_weights(source, here, folders.dataset_url, check_stop)
+    data = TASKS[spec.workload.task.kind].data(spec, here, check_stop)
     return data, find_weights(source, here) if source else None
 
 
@@ -251,9 +249,9 @@ def _must_leave(reporter: Reporter, termination: Termination) -> bool:
         return True
 
 
-def _lack_of_memory(error: Exception, crew: Crew) -> str:
-    """The sentence of an out-of-memory error, of this process or of another of its crew; raises what else it was."""
-    reason = crew.broken_by(error)
+def _lack_of_memory(error: Exception, group: ProcessGroup) -> str:
+    """The sentence of an out-of-memory error, of this process or of another rank; raises what else it was."""
+    reason = group.cause_of(error)
     if is_compiler_fault(reason):
         first_line = str(reason).partition("\n")[0]
         raise DeviceError(
@@ -275,12 +273,12 @@ class _Execution:
         spec: RunSpec,
         data: Data,
         weights: InitialWeights | None,
-        around: Surroundings,
+        context: TrainingContext,
         micro_batch_sequences: int | None,
     ) -> None:
         self._out_of_memory: str | None = None
         self._cut_down_to = micro_batch_sequences
-        self._spec, self._data, self._weights, self._around = spec, data, weights, around
+        self._spec, self._data, self._weights, self._context = spec, data, weights, context
         self._entry, task = TASKS[spec.workload.task.kind], spec.workload.task
         self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
         self._stepper: Stepper | None = None
@@ -289,41 +287,41 @@ class _Execution:
 
     def carried_out(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
         """The result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
-        with self._around.cap.applied():
+        with self._context.cap.applied():
             self._try(checkpoint, retried_smaller)
         return self._result()
 
     def _try(self, checkpoint: CheckpointNotice | None, retried_smaller: bool) -> None:
-        crew = self._around.crew
+        group = self._context.group
         try:
             self._train(checkpoint)
-            crew.ended_together = True
+            group.ended_together = True
         except (RunStoppedError, TerminatedError):
-            crew.ended_together = True  # all processes were told to stop before the same step
+            group.ended_together = True  # all processes were told to stop before the same step
             raise
         except (RuntimeError, MemoryError) as error:
-            if not crew.leads:
+            if not group.is_rank_zero:
                 raise
-            self._out_of_memory = _lack_of_memory(error, crew)
+            self._out_of_memory = _lack_of_memory(error, group)
             if retried_smaller and self._may_be_smaller():
                 raise OutOfMemoryError(self._memory_fault()) from None
 
     def _train(self, checkpoint: CheckpointNotice | None) -> None:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""
         self._progress.micro_batch_sequences = self._micro_batch(checkpoint)
-        self._around.memory.restart()
+        self._context.memory.restart()
         self._stepper = self._build()
-        training = Training(self._stepper, self._spec.workload, self._progress, self._around)
+        training = Training(self._stepper, self._spec.workload, self._progress, self._context)
         self._resumed_from_step = training.resume(checkpoint)
         # The checkpoint may be of an attempt with a larger one.
         self._progress.micro_batch_sequences = self._stepper.micro_batch_sequences
         training.train()
-        crew = self._around.crew
-        everybody = crew.all_say(self._measure().model_dump_json())
+        group = self._context.group
+        everybody = group.all_gather(self._measure().model_dump_json())
         self._measured = together([Measured.model_validate_json(each) for each in everybody])
 
     def _measure(self) -> Measured:
-        memory = self._around.memory
+        memory = self._context.memory
         return Measured(peak_memory=memory.peak(), energy_joules=memory.energy_joules(), nvml_note=memory.note())
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
@@ -333,21 +331,21 @@ class _Execution:
         workload = self._spec.workload
         asked = workload.execution.micro_batch_sequences
         if asked != "auto":
-            return asked or workload.budget.batch_sequences // self._around.crew.size
-        state = self._around.checkpoints.newest(checkpoint)
+            return asked or workload.budget.batch_sequences // self._context.group.size
+        state = self._context.checkpoints.newest(checkpoint)
         if state is not None:
             return int(state["progress"]["micro_batch_sequences"])
-        rehearsal = Rehearsal(self._build, self._around.cap)
-        return rehearsal.largest_micro_batch(workload.budget.batch_sequences)
+        trials = TrialSteps(self._build, self._context.cap)
+        return trials.largest_micro_batch(workload.budget.batch_sequences)
 
     def _build(self) -> Stepper:
         """Model, task and optimizer, fresh from the spec and on the device."""
-        spec, device = self._spec, self._around.device
+        spec, device = self._spec, self._context.device
         model = self._entry.model(spec, self._data, self._weights)
         torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
         if isinstance(model, PreTrainedModel):
             prepare(model, spec.workload.execution)
-        task = self._entry.task(model, self._data, spec, self._around.crew)
+        task = self._entry.task(model, self._data, spec, self._context.group)
         chosen = spec.optimizer
         try:
             rules = [rule_of(text) for text in chosen.rules]
@@ -355,7 +353,7 @@ class _Execution:
         except OptimError as error:
             raise OptimizerError(f"{chosen.name} cannot train {spec.workload.model}: {error}") from error
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
-        return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences, self._around.crew)
+        return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences, self._context.group)
 
     def _may_be_smaller(self) -> bool:
         """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
@@ -375,7 +373,7 @@ class _Execution:
 
     def _result(self) -> Result:
         """The record of what was trained and measured up to now."""
-        progress, around = self._progress, self._around
+        progress, context = self._progress, self._context
         verdict, reason = self._verdict()
         parameters, parameter_bytes = parameter_counts(self._model())
         measured = self._measured or self._measure()
@@ -399,15 +397,15 @@ class _Execution:
             backward_seconds_median=progress.median("backward_seconds"),
             optimizer_seconds_median=progress.median("optimizer_seconds"),
             **self._speed(),
-            device_seconds=around.clock.seconds(),
-            productive_seconds=around.crew.size * progress.productive_seconds(),
+            device_seconds=context.clock.seconds(),
+            productive_seconds=context.group.size * progress.productive_seconds(),
             energy_joules=measured.energy_joules,
             nvml_note=measured.nvml_note,
             spec_hash=self._spec.content_hash(),
             data_hash=self._data.data_hash,
             initial_weights_sha256=self._weights.sha256 if self._weights else None,
-            environment=describe_environment(around.device),
-            processes=around.crew.size,
+            environment=describe_environment(context.device),
+            processes=context.group.size,
             resumed_from_step=self._resumed_from_step,
         )
 
@@ -419,12 +417,12 @@ class _Execution:
         length = workload.data.sequence_length_tokens
         flops = flops_per_token(self._model(), length) if workload.task.only_passes else None
         achieved = flops * tokens_per_second if flops and tokens_per_second else None
-        peak = device_peak(self._around.device, workload.precision)
+        peak = device_peak(self._context.device, workload.precision)
         return {
             "tokens_per_second": tokens_per_second,
             "flops_per_token": flops,
             "flops_per_second": achieved,
-            "model_flops_utilization": achieved / (peak * self._around.crew.size) if achieved and peak else None,
+            "model_flops_utilization": achieved / (peak * self._context.group.size) if achieved and peak else None,
         }
 
     def _tokens_per_step(self) -> int:

@@ -295,7 +295,7 @@ def _about_micro_batches(
             f"Measured with different micro-batches (sequences of {each}): memory and times do not compare; "
             "losses do, but for rounding."
         )
-    share = spec.workload.budget.batch_sequences // spec.resources.crew_size()
+    share = spec.workload.budget.batch_sequences // spec.resources.process_count()
     asked = spec.workload.execution.micro_batch_sequences or share
     if len(sizes) == 1 and asked not in ("auto", *sizes):
         yield f"All runs took micro-batches of {_listed(sizes)} instead of {asked}, for which memory did not suffice."

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.store.queue.capacity import CrewShape
+    from orchestrator.store.queue.capacity import ProcessGroupShape
     from worker.warm_start import PreparedProcess
 
 NEVER_STARTED = "never started"
@@ -39,13 +39,19 @@ class AttemptActor:
         return os.getpid()
 
     def execute(
-        self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, crew: "CrewShape | None" = None
+        self,
+        service_url: str,
+        run_id: str,
+        attempt: int,
+        token: str,
+        gpus: int,
+        group: "ProcessGroupShape | None" = None,
     ) -> str:
-        """Train, alone or with a crew, report to the service, and return one word for the log."""
-        if crew is not None:
+        """Train, alone or with a group, report to the service, and return one word for the log."""
+        if group is not None:
             from orchestrator.dispatch.distributed_runner import execute_together
 
-            self._word = execute_together(service_url, run_id, attempt, token, crew)
+            self._word = execute_together(service_url, run_id, attempt, token, group)
             return self._word
         _show_devices(gpus)
         from worker.meters.clock import DeviceClock

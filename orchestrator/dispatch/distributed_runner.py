@@ -7,7 +7,7 @@
 Ray Train places the processes on the actor's node, joins them in a process group (gloo on CPUs, nccl on GPUs) and ends
 all of them when one dies. It retries nothing: the queue's table does. The actor says hello and keeps the lease while
 the processes start, which takes longer than one process; from rank 0's own hello on only that one gives signs of life.
-What counts in the end is the word that rank 0 left in the crew's folder, whatever Ray Train makes of the processes.
+What counts in the end is the outcome that rank 0 left in the mailbox, whatever Ray Train makes of the processes.
 """
 
 import os
@@ -25,9 +25,9 @@ from typing import Any
 
 import structlog
 
-from orchestrator.store.queue.capacity import CrewShape
+from orchestrator.store.queue.capacity import ProcessGroupShape
 from worker.attempt import Outcome
-from worker.distributed.mailbox import CrewFolder
+from worker.distributed.mailbox import RankMailbox
 from worker.errors import LeaseLostError, ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Heartbeat
@@ -53,11 +53,11 @@ RAY_TRAIN = {
 }
 
 
-def execute_together(service_url: str, run_id: str, attempt: int, token: str, shape: CrewShape) -> str:
-    """Carry out an attempt with so many processes; returns its word, as `worker.attempt.execute` does."""
-    clock, folder = time.time(), CrewFolder(Path(tempfile.mkdtemp(prefix="adapm-bench-crew-")))
-    # From here on SIGTERM is a wish: rank 0 hears of it before its next step.
-    former = signal.signal(signal.SIGTERM, _leaving(folder))
+def execute_together(service_url: str, run_id: str, attempt: int, token: str, shape: ProcessGroupShape) -> str:
+    """Carry out an attempt with so many processes; returns its outcome, as `worker.attempt.execute` does."""
+    clock, mailbox = time.time(), RankMailbox(Path(tempfile.mkdtemp(prefix="adapm-bench-ranks-")))
+    # From here on SIGTERM is a request: rank 0 hears of it before its next step.
+    former = signal.signal(signal.SIGTERM, _stop_handler(mailbox))
     try:
         with ServiceClient(service_url, run_id, attempt, token) as service:
             assignment = service.hello()
@@ -65,12 +65,12 @@ def execute_together(service_url: str, run_id: str, attempt: int, token: str, sh
                 service_url=service_url,
                 assignment=assignment.model_dump_json(),
                 token=token,
-                folder=str(folder.path),
+                folder=str(mailbox.path),
                 started_at=clock,
             )
-            with _holding(service, assignment, folder, DeviceClock(devices=shape.processes)):
+            with _holding(service, assignment, mailbox, DeviceClock(devices=shape.processes)):
                 fault = _train(errand, shape)
-        return folder.word() or _last_words(folder, fault)
+        return mailbox.outcome() or _last_words(mailbox, fault)
     except LeaseLostError as error:
         log.warning("the lease is gone", run=run_id, error=str(error))
         return Outcome.LEASE_LOST.value
@@ -79,7 +79,7 @@ def execute_together(service_url: str, run_id: str, attempt: int, token: str, sh
         return Outcome.UNREACHABLE.value
     finally:
         signal.signal(signal.SIGTERM, former)
-        shutil.rmtree(folder.path, ignore_errors=True)
+        shutil.rmtree(mailbox.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +95,14 @@ class _Errand:
     """When the devices were taken: seconds since 1970, since the processes share no other clock."""
 
 
-def _leaving(folder: CrewFolder) -> Any:
+def _stop_handler(mailbox: RankMailbox) -> Any:
     def leave(number: int, frame: FrameType | None) -> None:
-        folder.leave()
+        mailbox.request_stop()
 
     return leave
 
 
-def _train(errand: _Errand, shape: CrewShape) -> str | None:
+def _train(errand: _Errand, shape: ProcessGroupShape) -> str | None:
     """Have the processes train to their end; a sentence where that did not go well."""
     os.environ.update(RAY_TRAIN)
     import ray
@@ -122,7 +122,7 @@ def _train(errand: _Errand, shape: CrewShape) -> str | None:
             label_selector={NODE_LABEL: ray.get_runtime_context().get_node_id()},
         ),
         run_config=RunConfig(
-            name="crew",
+            name="ranks",
             storage_path=errand.folder,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0, max_preemption_failures=0),
             callbacks=[_patience(errand.folder)],
@@ -140,11 +140,11 @@ def _patience(folder: str) -> Any:
     from ray.train import UserCallback
 
     class Patience(UserCallback):  # type: ignore[misc]  # Ray publishes no types
-        """Waits for the word of rank 0, unless that is the one that died."""
+        """Waits for the outcome by rank 0, unless that is the one that died."""
 
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
             deadline = time.monotonic() + LAST_WORD_SECONDS
-            while 0 not in worker_exceptions and CrewFolder(Path(folder)).word() is None:
+            while 0 not in worker_exceptions and RankMailbox(Path(folder)).outcome() is None:
                 if time.monotonic() > deadline:
                     return
                 time.sleep(LOOK_SECONDS)
@@ -157,33 +157,35 @@ def _take_part(config: dict[str, Any]) -> None:
     import ray.train
     import ray.train.torch
 
-    from worker.distributed.process_group import Crew
+    from worker.distributed.process_group import ProcessGroup
     from worker.rank_attempt import follow, lead
 
     errand: _Errand = config["errand"]
     context, device = ray.train.get_context(), ray.train.torch.get_device()
-    crew = Crew(
+    group = ProcessGroup(
         rank=context.get_world_rank(),
         size=context.get_world_size(),
         local_gpu=device.index or 0,
-        folder=CrewFolder(Path(errand.folder)),
+        mailbox=RankMailbox(Path(errand.folder)),
     )
     assignment = Assignment.model_validate_json(errand.assignment)
-    if crew.leads:
-        clock = DeviceClock(devices=crew.size, started_before_seconds=max(0.0, time.time() - errand.started_at))
-        lead(errand.service_url, assignment, errand.token, crew, clock)
+    if group.is_rank_zero:
+        clock = DeviceClock(devices=group.size, started_before_seconds=max(0.0, time.time() - errand.started_at))
+        lead(errand.service_url, assignment, errand.token, group, clock)
     else:
-        follow(assignment, crew)
+        follow(assignment, group)
 
 
 @contextmanager
-def _holding(service: ServiceClient, assignment: Assignment, folder: CrewFolder, clock: DeviceClock) -> Iterator[None]:
+def _holding(
+    service: ServiceClient, assignment: Assignment, mailbox: RankMailbox, clock: DeviceClock
+) -> Iterator[None]:
     """Give signs of life until rank 0 does."""
     over = threading.Event()
 
     def beat() -> None:
         step = assignment.checkpoint.step if assignment.checkpoint else 0
-        while not over.wait(assignment.heartbeat_seconds) and not folder.has_begun():
+        while not over.wait(assignment.heartbeat_seconds) and not mailbox.has_begun():
             try:
                 service.heartbeat(Heartbeat(step=step, device_seconds=clock.seconds()))
             except ServiceUnavailableError as error:
@@ -201,8 +203,8 @@ def _holding(service: ServiceClient, assignment: Assignment, folder: CrewFolder,
         heart.join()
 
 
-def _last_words(folder: CrewFolder, fault: str | None) -> str:
+def _last_words(mailbox: RankMailbox, fault: str | None) -> str:
     """What is known where rank 0 has left no word: it was killed, or could not be started."""
-    if (left := folder.fault()) is not None:
+    if (left := mailbox.fault()) is not None:
         return f"lost: {left.as_error()}"
     return f"lost: a process of the run was killed or crashed, or did not start: {fault or 'nothing is known'}"[:500]

@@ -23,7 +23,7 @@ from orchestrator.dispatch.ray_session import RaySession, close_session, open_se
 from orchestrator.dispatch.warm_actors import Shape, WarmActors, end_actor, new_actor
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
-from orchestrator.store.queue.capacity import CrewShape, Node, NodeId
+from orchestrator.store.queue.capacity import Node, NodeId, ProcessGroupShape
 
 log = structlog.get_logger(__name__)
 
@@ -150,12 +150,12 @@ class RayRunner:
         """Call a warm actor, or create one and call it; both return at once. The name of a warm, detached one."""
         wants = lease.spec.resources
         shape = Shape(cpus=wants.cpus, gpus=wants.gpus)
-        if wants.crew_size() > 1:
+        if wants.process_count() > 1:
             self._warm.leave(node)
-            # The actor of a crew only launches and waits: its processes take the room that was set aside.
+            # The actor of a distributed run only launches and waits: its processes take the room that was set aside.
             actor = self._new_actor(lease, node, Shape(cpus=0, gpus=0))
-            crew = CrewShape(processes=wants.crew_size(), cpus=wants.cpus, gpu=wants.gpus > 0)
-            self._call(lease, node, actor, crew)
+            group = ProcessGroupShape(processes=wants.process_count(), cpus=wants.cpus, gpu=wants.gpus > 0)
+            self._call(lease, node, actor, group)
         elif warm := self._warm.take(node, shape):
             self._call(lease, node, warm.actor)
             return warm.name if self._detached else None
@@ -217,7 +217,7 @@ class RayRunner:
         name = _actor_name(lease.run_id, lease.attempt)
         return new_actor(name, node, shape, detached=self._detached, soft=True)
 
-    def _call(self, lease: Lease, node: NodeId, actor: Any, crew: CrewShape | None = None) -> None:
+    def _call(self, lease: Lease, node: NodeId, actor: Any, group: ProcessGroupShape | None = None) -> None:
         gpus = lease.spec.resources.gpus
         self._started[lease.run_id, lease.attempt] = _Started(
             run_id=lease.run_id,
@@ -225,7 +225,7 @@ class RayRunner:
             node=node,
             actor=actor,
             process_id=actor.process_id.remote(),
-            outcome=actor.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, gpus, crew),
+            outcome=actor.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, gpus, group),
         )
 
     def _take_over(self, name: str, live: LiveAttempt) -> None:

@@ -33,11 +33,8 @@ RANK_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STATE_DTYPES = ("float32", "bfloat16")
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
-SOURCES = (
-    "footprint/count.py", "footprint/process.py", "footprint/published.py", "records/footprint.py", "models/build.py",
-    "catalog/presets.py",
-)  # fmt: skip
-"""Of `worker`; of `optim` all."""
+SOURCES = ("optim", "worker/footprint", "worker/models", "worker/records/footprint.py", "worker/catalog/presets.py")
+"""The code that a count depends on: folders with all that is in them, and files."""
 RETRY_SECONDS = 60.0
 """A count that came to nothing is tried again when somebody asks after so long: memory may have been short."""
 
@@ -144,10 +141,10 @@ class Footprints:
 def code_digest() -> str:
     """SHA-256 over the code that counts, and the versions of the libraries that it counts with."""
     digest = hashlib.sha256()
-    sources = [(files("worker") / name) for name in SOURCES]
-    sources += sorted(Path(str(files("optim"))).rglob("*.py"))
-    for source in sources:
-        digest.update(source.read_bytes())
+    packages = Path(str(files("worker"))).parent
+    for source in map(packages.joinpath, SOURCES):
+        for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
+            digest.update(file.read_bytes())
     digest.update("\n".join(f"{name} {_version(name)}" for name in LIBRARIES).encode())
     return digest.hexdigest()
 

@@ -313,7 +313,7 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
         "model": spec.workload.model,
         "cpus": spec.resources.total_cpus(),
         "gpus": spec.resources.gpus,
-        "processes": spec.resources.crew_size(),
+        "processes": spec.resources.process_count(),
         "steps_total": spec.workload.budget.steps,
         "created_at": now,
         "available_at": now,

@@ -150,7 +150,7 @@ def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> 
     assert store.bench.experiment_version(experiment.id) > before[1]
 
 
-def test_a_crew_gets_through_its_steps_with_all_of_its_processes(store: Store) -> None:
+def test_a_distributed_run_gets_through_its_steps_with_all_of_its_processes(store: Store) -> None:
     """Two processes that have each taken 5 s for 5 of 10 steps take 5 s more."""
     experiment = store.bench.submit(comparison_spec(seeds=(1,), gpus=2)).experiment
     (lease,) = store.claim(cpus=2, gpus=2, limit=1)

@@ -1,4 +1,4 @@
-"""Crews of processes over gloo, without Ray: each runs a function of the test's with its place in the crew."""
+"""Process groups over gloo, without Ray: each runs a function of the test's with its place in the group."""
 
 import multiprocessing
 import time
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from worker.distributed.mailbox import CrewFolder
-from worker.distributed.process_group import Crew
+from worker.distributed.mailbox import RankMailbox
+from worker.distributed.process_group import ProcessGroup
 
 Part = Callable[..., object]
-"""Called in each process with its `Crew` and the other arguments."""
+"""Called in each process with its `ProcessGroup` and the other arguments."""
 
 
 def started(part: Part, folder: Path, *arguments: object, size: int = 2) -> list[BaseProcess]:
-    """Start the processes; `folder` is the crew's own and new."""
+    """Start the processes; `folder` is the group's own and new."""
     folder.mkdir(parents=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["worker.rank_attempt", "optim.catalog.factories"])
@@ -41,5 +41,5 @@ def exit_codes(processes: list[BaseProcess], patience_seconds: float = 240.0) ->
 
 def _join(part: Part, rank: int, size: int, folder: str, arguments: tuple[object, ...]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
-    part(Crew(rank=rank, size=size, folder=CrewFolder(Path(folder))), *arguments)
+    part(ProcessGroup(rank=rank, size=size, mailbox=RankMailbox(Path(folder))), *arguments)
     dist.destroy_process_group()

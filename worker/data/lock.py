@@ -15,16 +15,16 @@ SAY_SECONDS: Final = 60.0
 
 
 @contextmanager
-def locked(path: Path, on_wait: Callable[[str], None], obey: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock at `path`; where another process has it, say so through `on_wait` and wait for its end. `obey` is
-    called meanwhile, and raises where there is no use in waiting any longer."""
+def locked(path: Path, on_wait: Callable[[str], None], check_stop: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock at `path`; where another process has it, say so through `on_wait` and wait for its end.
+    `check_stop` is called meanwhile, and raises where there is no use in waiting any longer."""
     with path.open("a+") as file:
         started = say_next = time.monotonic()
         while not _taken(file):
             if (now := time.monotonic()) >= say_next:
                 on_wait(_sentence(file, path.stem, now - started))
                 say_next = now + SAY_SECONDS
-            obey()
+            check_stop()
             time.sleep(LOOK_SECONDS)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

@@ -17,7 +17,7 @@ from pydantic import Field
 from worker.catalog import datasets
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
 from worker.data.lock import locked
-from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
+from worker.data.manifest import MANIFEST_NAME, TOKENIZER_FILE, Manifest, Recipe, hash_shards
 from worker.data.prepared import not_prepared, on_demand, prepared
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
@@ -53,10 +53,10 @@ def ensure_dataset(
     tokenizer: str,
     dataset_folder: Path,
     data_hash: str | None = None,
-    obey: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> TokenDataset:
     """Open `<dataset>-<tokenizer>` in `dataset_folder`; what needs no download is prepared first where it is missing.
-    `obey` is called meanwhile, and ends that by raising.
+    `check_stop` is called meanwhile, and ends that by raising.
 
     Raises `DataError` for unknown, missing or empty datasets and for another hash than `data_hash`,
     `CorruptShardError` for damaged shards.
@@ -67,7 +67,7 @@ def ensure_dataset(
         if not on_demand(dataset, tokenizer):
             raise DataError(not_prepared(dataset, tokenizer, dataset_folder))
         order = Order(dataset=dataset, tokenizer=tokenizer)
-        prepare_once(source_of(dataset), order, dataset_folder, lambda reached: obey(), obey=obey)
+        prepare_once(source_of(dataset), order, dataset_folder, lambda reached: check_stop(), check_stop=check_stop)
     opened = open_dataset(folder)
     recipe = opened.manifest.recipe
     if (recipe.dataset, recipe.tokenizer) != (dataset, tokenizer):
@@ -96,9 +96,10 @@ def prepare_once(
     dataset_folder: Path,
     on_progress: OnProgress = lambda reached: None,
     say: Callable[[str], None] = logger.info,
-    obey: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> Manifest:
-    """Prepare what is ordered, unless it is there already; wait where another process is at it, `say` so, and `obey`.
+    """Prepare what is ordered, unless it is there already; wait where another process is at it, `say` so,
+    and `check_stop`.
 
     Raises `DataError` for sources and tokenizers that cannot be read, and where the same name stands for other data.
     """
@@ -107,9 +108,9 @@ def prepare_once(
     folder = dataset_folder / datasets.folder_name(order.dataset, order.tokenizer)
     with _explained(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f"{folder.name}.lock"), say, obey):
+        with locked(folder.with_name(f"{folder.name}.lock"), say, check_stop):
             if folder.exists():
-                return _same(read_manifest(folder), recipe, folder)
+                return _same(Manifest.read(folder), recipe, folder)
             _refuse_other_files(recipe, dataset_folder)
             return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
 
@@ -211,7 +212,7 @@ def _tokenizer(
     """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
         return ByteTokenizer()
-    from worker.data.tokenizers import TOKENIZER_FILE, BpeTokenizer, tokenizer_file, train
+    from worker.data.tokenizers import BpeTokenizer, tokenizer_file, train
 
     path = folder / TOKENIZER_FILE
     size = datasets.trained_size(recipe.tokenizer)

@@ -1,9 +1,9 @@
-"""What the processes of a crew leave for each other and for whoever started them: small files in a folder of one node.
+"""What ranks leave for each other and for whoever started them: small files in a folder of one node.
 
     begun         rank 0 has taken up the attempt
-    leave         whoever started them wants them to leave, as SIGTERM does
+    stop          whoever started them wants them to stop, as SIGTERM does
     fault-1.json  process 1 broke down alone, and why
-    word          how the attempt ended, by rank 0
+    outcome       how the attempt ended, by rank 0
 
 Files, because they outlive a process that is killed, and because an exchange that failed cannot be used to say why.
 """
@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from worker.errors import CrewFaultError, CrewMemoryError
+from worker.errors import RankFaultError, RankMemoryError
 from worker.files import write_atomically
 from worker.records.protocol import FailureKind
 from worker.records.result import Record
 from worker.termination import Termination
 
 
-class CrewFault(Record):
+class RankFault(Record):
     """Why one process broke down."""
 
     rank: int
@@ -30,11 +30,11 @@ class CrewFault(Record):
     def as_error(self) -> Exception:
         """What the others raise in their turn."""
         said = f"process {self.rank} of the run: {self.message}"
-        return CrewMemoryError(said) if self.out_of_memory else CrewFaultError(said, self.kind)
+        return RankMemoryError(said) if self.out_of_memory else RankFaultError(said, self.kind)
 
 
-class CrewFolder:
-    """The folder of one attempt."""
+class RankMailbox:
+    """The folder of one attempt, by which its ranks and whoever started them write to each other."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,30 +47,30 @@ class CrewFolder:
         """Whether it does."""
         return (self.path / "begun").exists()
 
-    def leave(self) -> None:
-        """Ask the crew to write a checkpoint and to leave."""
-        self._write("leave", "")
+    def request_stop(self) -> None:
+        """Ask all ranks to write a checkpoint and to leave."""
+        self._write("stop", "")
 
-    def shall_leave(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether it was asked to."""
-        return (self.path / "leave").exists()
+        return (self.path / "stop").exists()
 
-    def report(self, fault: CrewFault) -> None:
+    def report_fault(self, fault: RankFault) -> None:
         """Say why this process breaks down."""
         self._write(f"fault-{fault.rank}.json", fault.model_dump_json())
 
-    def fault(self) -> CrewFault | None:
+    def fault(self) -> RankFault | None:
         """The fault of the lowest rank that left one."""
         found = sorted(self.path.glob("fault-*.json"))
-        return CrewFault.model_validate_json(found[0].read_bytes()) if found else None
+        return RankFault.model_validate_json(found[0].read_bytes()) if found else None
 
-    def end(self, word: str) -> None:
+    def report_outcome(self, outcome: str) -> None:
         """Say how the attempt ended."""
-        self._write("word", word)
+        self._write("outcome", outcome)
 
-    def word(self) -> str | None:
+    def outcome(self) -> str | None:
         """How it did; None while nobody has said."""
-        path = self.path / "word"
+        path = self.path / "outcome"
         return path.read_text() if path.exists() else None
 
     def _write(self, name: str, text: str) -> None:
@@ -78,17 +78,17 @@ class CrewFolder:
         write_atomically(self.path / name, text)
 
 
-class LeaveNote(Termination):
-    """The note in the folder as a wish to leave: a training outside of the main thread hears no signals."""
+class StopFile(Termination):
+    """The file `stop` as a request to leave: a training outside of the main thread hears no signals."""
 
-    def __init__(self, folder: CrewFolder) -> None:
+    def __init__(self, mailbox: RankMailbox) -> None:
         super().__init__()
-        self._folder = folder
+        self._mailbox = mailbox
 
     @property
     def requested(self) -> bool:
-        """Whether the note is there."""
-        return self._folder.shall_leave()
+        """Whether the file is there."""
+        return self._mailbox.is_stop_requested()
 
     def __enter__(self) -> Self:
         return self

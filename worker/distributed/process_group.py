@@ -1,11 +1,11 @@
-"""The crew: the processes that train one run together, a device each. They share every batch and take every step alike.
+"""The processes that train one run together, a device each. They share every batch and take every step alike.
 
-    Crew(rank, size, folder)    joined to the others by torch's default process group, which whoever starts them makes
-    ALONE                       a crew of one, which talks to nobody
+    ProcessGroup(rank, size, mailbox)    joined to the others by torch's default process group, made by their starter
+    ALONE                                a group of one, which talks to nobody
 
-The first of them (rank 0) leads: it alone holds the lease, reports and writes checkpoints, and at the border between
-two steps it says what all do next. So nobody has to be asked whether all agree: they hear one word. Where one process
-breaks down alone, it writes why into the crew's folder and ends; the others' next exchange fails, and they look there.
+Rank 0 alone holds the lease, reports and writes checkpoints, and between two steps it broadcasts what all do next, so
+that nobody has to be asked whether all agree. Where one process breaks down alone, it writes why into the mailbox and
+ends; the others' next exchange fails, and they look there.
 """
 
 import re
@@ -17,46 +17,46 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from worker.distributed.mailbox import CrewFolder
-from worker.errors import CrewLostError
+from worker.distributed.mailbox import RankMailbox
+from worker.errors import RankLostError
 
 
 @dataclass(kw_only=True)
-class Crew:
+class ProcessGroup:
     """One process's place in it."""
 
     rank: int = 0
     size: int = 1
     local_gpu: int = 0
     """Which of the GPUs that this process sees is its own."""
-    folder: CrewFolder | None = None
-    """Where processes leave word for each other; None in a crew of one."""
+    mailbox: RankMailbox | None = None
+    """Where processes leave word for each other; None in a group of one."""
     ended_together: bool = False
     """Whether this process left its training where all do; else the others wait for it, and only the end of its
     connections tells them."""
 
     @property
-    def leads(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this process reports for all."""
         return self.rank == 0
 
-    def rows(self, count: int) -> slice:
+    def shard(self, count: int) -> slice:
         """This process's share of so many rows: in order, and as even as can be."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def total(self, value: Tensor) -> Tensor:
+    def all_reduce_sum(self, value: Tensor) -> Tensor:
         """The sum over all processes, the same to the bit in each."""
         if self.size > 1:
             dist.all_reduce(value)
         return value
 
-    def sum_of(self, values: Sequence[float], device: torch.device) -> float:
+    def sum_over_ranks(self, values: Sequence[float], device: torch.device) -> float:
         """The sum of all values of all processes; alone it is Python's own."""
         if self.size == 1:
             return sum(values)
-        return float(self.total(torch.tensor(sum(values), dtype=torch.float64, device=device)).item())
+        return float(self.all_reduce_sum(torch.tensor(sum(values), dtype=torch.float64, device=device)).item())
 
-    def word_of_the_first(self, word: int) -> int:
+    def broadcast(self, word: int) -> int:
         """What rank 0 says, in every process; what the others say is not heard."""
         if self.size == 1:
             return word
@@ -64,7 +64,7 @@ class Crew:
         dist.broadcast(said, src=0)
         return int(said.item())
 
-    def all_say(self, word: str) -> Sequence[str]:
+    def all_gather(self, word: str) -> Sequence[str]:
         """What every process says, by rank; returns when all have said it."""
         if self.size == 1:
             return [word]
@@ -72,14 +72,14 @@ class Crew:
         dist.all_gather_object(said, word)
         return [str(each) for each in said]
 
-    def broken_by(self, error: BaseException) -> BaseException:
+    def cause_of(self, error: BaseException) -> BaseException:
         """The reason for an error: what another process left word of, or that one is gone, or the error itself."""
-        if self.folder is None:
+        if self.mailbox is None:
             return error
-        if (fault := self.folder.fault()) is not None:
+        if (fault := self.mailbox.fault()) is not None:
             return fault.as_error()
         if is_exchange_fault(error):
-            return CrewLostError(
+            return RankLostError(
                 f"another of the run's {self.size} processes is gone ({_gist(error)}). "
                 "Another attempt goes on from the last checkpoint; the logs of the processes say more."
             )
@@ -91,7 +91,7 @@ class Crew:
         return torch.device("cuda", self.local_gpu) if on_gpu else torch.device("cpu")
 
 
-ALONE = Crew()
+ALONE = ProcessGroup()
 
 
 def _gist(error: BaseException) -> str:

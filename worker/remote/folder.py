@@ -77,11 +77,11 @@ class RemoteFolder:
         files, root = self._opened
         self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
 
-    def fetch(self, name: str, path: Path, obey: Callable[[], None] = lambda: None) -> None:
-        """Copy a file from there to `path`; `obey` is called as its parts arrive, and ends it by raising. Raises
+    def fetch(self, name: str, path: Path, check_stop: Callable[[], None] = lambda: None) -> None:
+        """Copy a file from there to `path`; `check_stop` is called as its parts arrive, and ends it by raising. Raises
         `OSError` where this machine's disk is full."""
         files, root = self._opened
-        parts = _calling(obey)
+        parts = _calling(check_stop)
         self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -139,11 +139,11 @@ def refused(url: str) -> str | None:
 
 
 def patiently(
-    action: Callable[[], Answer], obey: Callable[[], None], patience_seconds: float = PATIENCE_SECONDS
+    action: Callable[[], Answer], check_stop: Callable[[], None], patience_seconds: float = PATIENCE_SECONDS
 ) -> Answer:
     """What `action` returns, tried again while its remote folder is away; then its `RemoteFolderError`.
 
-    `obey` is called meanwhile, and raises where there is no use in waiting any longer.
+    `check_stop` is called meanwhile, and raises where there is no use in waiting any longer.
     """
     deadline = time.monotonic() + patience_seconds
     for pause_seconds in backoff(longest_seconds=30.0):
@@ -156,18 +156,18 @@ def patiently(
             logger.warning("waiting: %s", error)
         until = time.monotonic() + pause_seconds
         while (left := until - time.monotonic()) > 0:
-            obey()
+            check_stop()
             time.sleep(min(left, 0.2))
     raise AssertionError("backoff() never ends")
 
 
-def _calling(obey: Callable[[], None]) -> Any:
+def _calling(check_stop: Callable[[], None]) -> Any:
     """What fsspec tells of every part that has arrived."""
     from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # it publishes no types
 
     class Parts(Callback):  # type: ignore[misc]  # as above
         def relative_update(self, inc: int = 1) -> None:
-            obey()
+            check_stop()
 
     return Parts()
 

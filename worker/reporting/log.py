@@ -24,7 +24,7 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_path(run_folder: Path, attempt: int, rank: int = 0) -> Path:
-    """Where the log of an attempt is; the further processes of a crew have one each beside it."""
+    """Where the log of an attempt is; the further processes of a distributed run have one each beside it."""
     return run_folder / FOLDER / (f"attempt-{attempt}.log" if rank == 0 else f"attempt-{attempt}-process-{rank}.log")
 
 

@@ -27,7 +27,7 @@ LEAVING_SECONDS: Final = 5.0
 
 
 class RemoteLogs:
-    """The logs of one attempt: its own, and those of the further processes of its crew."""
+    """The logs of one attempt: its own, and those of the further processes of its group."""
 
     def __init__(self, url: str, run_folder: Path, attempt: int) -> None:
         """`url` is the run's own folder."""

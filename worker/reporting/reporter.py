@@ -4,7 +4,7 @@ Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
          ◄── FileReporter    a folder: runs without a service
          ◄── HttpReporter    the service (worker/reporting/http.py)
          ◄── LoggedReporter  another one, with what people want to read of it in the log
-         ◄── SilentReporter  nobody: the processes of a crew that do not lead
+         ◄── SilentReporter  nobody: all ranks but the first
 """
 
 import logging
@@ -225,7 +225,7 @@ def _state_mb(result: Result) -> float:
 
 
 class SilentReporter:
-    """Tells nobody anything: the first process of a crew reports for all."""
+    """Tells nobody anything: rank 0 reports for all."""
 
     def begin(self, after_step: int | None) -> None:
         """Nothing."""

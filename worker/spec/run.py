@@ -147,17 +147,17 @@ class Resources(Spec):
             raise_faults(type(self).__name__, [(("processes",), self.processes, allowed)])
         return self
 
-    def crew_size(self) -> int:
+    def process_count(self) -> int:
         """How many processes train the run together."""
         return self.processes or max(1, self.gpus)
 
     def total_cpus(self) -> int:
         """What all processes occupy."""
-        return self.cpus * self.crew_size()
+        return self.cpus * self.process_count()
 
     def misfits(self, workload: Workload) -> list[Fault]:
         """Every field of the workload that so many processes cannot share, located in what holds both."""
-        count = self.crew_size()
+        count = self.process_count()
         if count == 1:
             return []
         asked = f"resources asks for {count} processes"
@@ -194,7 +194,7 @@ class RunSpec(Spec):
 
     def share_sequences(self) -> int:
         """Sequences of each batch that one process trains on."""
-        return self.workload.budget.batch_sequences // self.resources.crew_size()
+        return self.workload.budget.batch_sequences // self.resources.process_count()
 
 
 def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[Fault]:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from worker.data.batches import Batches, validation_sequences
 from worker.data.shards import TokenDataset
-from worker.distributed.process_group import ALONE, Crew
+from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.models.pretrained import PreTrainedModel
 from worker.spec.run import RunSpec
 
@@ -26,14 +26,16 @@ class TokenMicroBatch:
 class Pretraining:
     """Draws batches by (seed, step) and evaluates on sequences that are the same for every run."""
 
-    def __init__(self, model: PreTrainedModel, dataset: TokenDataset, spec: RunSpec, crew: Crew = ALONE) -> None:
+    def __init__(
+        self, model: PreTrainedModel, dataset: TokenDataset, spec: RunSpec, group: ProcessGroup = ALONE
+    ) -> None:
         """`model` is on its device already; raises `DataError` where the data holds no sequence of that length."""
         workload, length = spec.workload, spec.workload.data.sequence_length_tokens
         self.model: torch.nn.Module = model
         self.data_hash = dataset.manifest.data_hash
         sequences = workload.budget.batch_sequences
-        self.batch_sequences, self.tokens_per_step = sequences // crew.size, sequences * length
-        self._device, self._crew, self._rows = model.device, crew, crew.rows(sequences)
+        self.batch_sequences, self.tokens_per_step = sequences // group.size, sequences * length
+        self._device, self._group, self._rows = model.device, group, group.shard(sequences)
         self._batches = Batches(dataset.train, seed=spec.seed, sequences=sequences, length=length)
         self._validation = validation_sequences(
             dataset.validation, sequences=workload.evaluation.sequences, length=length
@@ -52,10 +54,10 @@ class Pretraining:
     def validation_loss(self, micro_batch_sequences: int) -> float:
         """Mean cross-entropy over all validation tokens."""
         self.model.eval()
-        ours = self._validation[self._crew.rows(len(self._validation))]
+        ours = self._validation[self._group.shard(len(self._validation))]
         losses = [self._loss(piece).item() for piece in torch.split(ours, micro_batch_sequences) if len(piece)]
         self.model.train()
-        return self._crew.sum_of(losses, self._device) / self._validation[:, 1:].numel()
+        return self._group.sum_over_ranks(losses, self._device) / self._validation[:, 1:].numel()
 
     def _loss(self, sequences: torch.Tensor) -> torch.Tensor:
         """Summed cross-entropy of sequences, int64 (sequences, length + 1) on the CPU."""

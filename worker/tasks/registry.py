@@ -11,7 +11,7 @@ from worker.data.conversation_store import ConversationDataset, ensure_conversat
 from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
 from worker.data.weights import InitialWeights
-from worker.distributed.process_group import Crew
+from worker.distributed.process_group import ProcessGroup
 from worker.models.build import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.pretrain import Pretraining
@@ -20,7 +20,7 @@ from worker.tasks.remax import ReMax
 from worker.tasks.sft import FineTuning
 from worker.tasks.task import Task
 
-Obey = Callable[[], None]
+CheckStop = Callable[[], None]
 """Called while something is prepared or waited for; raises where the run is to end."""
 
 
@@ -36,26 +36,26 @@ class Data(Protocol):
 class TaskEntry:
     """One kind of task."""
 
-    data: Callable[[RunSpec, Path, Obey], Any]
+    data: Callable[[RunSpec, Path, CheckStop], Any]
     """Opens the data that a spec names in the folder of prepared datasets, or prepares them there: a `Data`."""
     model: Callable[[RunSpec, Any, InitialWeights | None], nn.Module]
     """The model for that data with its initial weights, on the CPU; None draws them."""
-    task: Callable[[Any, Any, RunSpec, Crew], Task[Any]]
-    """Model, on its device already, and data → task, of which this process of the crew has its share."""
+    task: Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]
+    """Model, on its device already, and data → task, of which this rank has its share."""
 
 
-def _text(spec: RunSpec, dataset_folder: Path, obey: Obey) -> TokenDataset:
+def _text(spec: RunSpec, dataset_folder: Path, check_stop: CheckStop) -> TokenDataset:
     data = spec.workload.data
-    return ensure_dataset(data.dataset, data.tokenizer, dataset_folder, data.data_hash, obey)
+    return ensure_dataset(data.dataset, data.tokenizer, dataset_folder, data.data_hash, check_stop)
 
 
-def _conversations(spec: RunSpec, dataset_folder: Path, obey: Obey) -> ConversationDataset:
+def _conversations(spec: RunSpec, dataset_folder: Path, check_stop: CheckStop) -> ConversationDataset:
     data = spec.workload.data
-    return ensure_conversations(data.dataset, data.tokenizer, dataset_folder, data.data_hash, obey)
+    return ensure_conversations(data.dataset, data.tokenizer, dataset_folder, data.data_hash, check_stop)
 
 
-def _problem(spec: RunSpec, dataset_folder: Path, obey: Obey) -> LinearProblem:
-    del dataset_folder, obey  # nothing is stored
+def _problem(spec: RunSpec, dataset_folder: Path, check_stop: CheckStop) -> LinearProblem:
+    del dataset_folder, check_stop  # nothing is stored
     return linear_problem(spec)
 
 
@@ -71,9 +71,11 @@ def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | 
     return LinearModel(data.dimension)
 
 
-def _undivided(task: Callable[[Any, Any, RunSpec], Task[Any]]) -> Callable[[Any, Any, RunSpec, Crew], Task[Any]]:
+def _undivided(
+    task: Callable[[Any, Any, RunSpec], Task[Any]],
+) -> Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]:
     """A task that one process alone trains: its specification refuses several."""
-    return lambda model, data, spec, crew: task(model, data, spec)
+    return lambda model, data, spec, group: task(model, data, spec)
 
 
 TASKS: Final[dict[str, TaskEntry]] = {

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from worker.data.batches import IGNORED, answer_rows, drawn_indices, spread_indices
 from worker.data.conversation_store import ConversationDataset
-from worker.distributed.process_group import ALONE, Crew
+from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.models.pretrained import PreTrainedModel
 from worker.spec.run import RunSpec
 
@@ -28,13 +28,15 @@ class AnswerMicroBatch:
 class FineTuning:
     """Draws conversations by (seed, step) and evaluates on held-out ones that are the same for every run."""
 
-    def __init__(self, model: PreTrainedModel, dataset: ConversationDataset, spec: RunSpec, crew: Crew = ALONE) -> None:
+    def __init__(
+        self, model: PreTrainedModel, dataset: ConversationDataset, spec: RunSpec, group: ProcessGroup = ALONE
+    ) -> None:
         """`model` is on its device already."""
         workload, self._length = spec.workload, spec.workload.data.sequence_length_tokens
         self.model: torch.nn.Module = model
         self.data_hash = dataset.data_hash
-        self._sequences, self._crew = workload.budget.batch_sequences, crew
-        self.batch_sequences = self._sequences // crew.size
+        self._sequences, self._group = workload.budget.batch_sequences, group
+        self.batch_sequences = self._sequences // group.size
         self.tokens_per_step = self._sequences * self._length
         self._device, self._seed, self._conversations = model.device, spec.seed, dataset.train
         held_out = spread_indices(dataset.validation, workload.evaluation.sequences)
@@ -44,7 +46,7 @@ class FineTuning:
         """The batch of `step` in micro-batches; all rows have the same length, so that each costs the same."""
         indices = drawn_indices(self._conversations, seed=self._seed, step=step, count=self._sequences)
         inputs, targets = answer_rows(self._conversations, indices, self._length)
-        counted, rows = int((targets != IGNORED).sum()), self._crew.rows(self._sequences)
+        counted, rows = int((targets != IGNORED).sum()), self._group.shard(self._sequences)
         pieces = _pieces(inputs[rows], targets[rows], micro_batch_sequences)
         return [AnswerMicroBatch(inputs=x, targets=y, batch_answer_tokens=counted) for x, y in pieces]
 
@@ -57,11 +59,11 @@ class FineTuning:
         """Mean cross-entropy over all answer tokens of the held-out conversations; exp() of it is the perplexity."""
         self.model.eval()
         inputs, targets = self._validation
-        rows = self._crew.rows(len(inputs))
+        rows = self._group.shard(len(inputs))
         pieces = _pieces(inputs[rows], targets[rows], micro_batch_sequences)
         losses = [self._loss(x, y).item() for x, y in pieces if len(x)]
         self.model.train()
-        return self._crew.sum_of(losses, self._device) / int((targets != IGNORED).sum())
+        return self._group.sum_over_ranks(losses, self._device) / int((targets != IGNORED).sum())
 
     def _loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Summed cross-entropy of the targets that count."""

@@ -29,13 +29,13 @@ class Task(Protocol[MicroBatch]):
     """Positions that the model is trained on in one step, padding included: what a batch costs."""
     batch_sequences: int
     """Sequences (prompts, examples) of one step's batch that this process trains on: the largest micro-batch there is.
-    In a crew it is an even part of the batch; `tokens_per_step` is about the whole."""
+    With several ranks it is an even part of the batch; `tokens_per_step` is about the whole."""
     data_hash: str
     """SHA-256 over the data that the losses are taken on."""
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[MicroBatch]:
-        """The batch of `step` (from 0), in a crew this process's rows of it, in micro-batches: everything that a step
-        needs besides the weights.
+        """The batch of `step` (from 0), with several ranks this rank's rows of it, in micro-batches: everything that a
+        step needs besides the weights.
 
         Reading, tokenising, padding and (`rlhf`) generating and rewarding happen here and are timed as data. Tensors
         stay on the CPU, so that only the micro-batch at work takes memory on the device.
@@ -55,8 +55,8 @@ class Task(Protocol[MicroBatch]):
         """
 
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """The loss on the held-out sequences, in nats per token, the same sequences for every run; in a crew each
-        process takes its rows, and all get the sum.
+        """The loss on the held-out sequences, in nats per token, the same sequences for every run; with several ranks
+        each takes its rows, and all get the sum.
 
         At most `micro_batch_sequences` sequences at a time, without a graph; leaves the model in training mode.
         """

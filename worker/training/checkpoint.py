@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import IO, Any, Final, Protocol, cast
 
 import torch
 from pydantic import ValidationError
@@ -61,7 +61,7 @@ class CheckpointStore:
         # A worker that has lost its lease without knowing may write the same step: never into the same file.
         with replacing(path, durable=True) as unfinished, unfinished.open("wb") as file:
             hashing = _HashingFile(file)
-            torch.save({**state, "spec_hash": self._spec_hash}, hashing)
+            torch.save({**state, "spec_hash": self._spec_hash}, cast("IO[bytes]", hashing))
         digest = hashing.digest.hexdigest()
         size_bytes = path.stat().st_size
         notice = CheckpointNotice(
@@ -78,7 +78,7 @@ class CheckpointStore:
         another spec.
         """
         for leftover in self.folder.glob(f"*{UNFINISHED}"):
-            leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; a crew looks together
+            leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; all ranks look together
         candidates = {candidate.rank(): candidate for candidate in self._notices()}
         if notice is not None:
             candidates.setdefault(notice.rank(), notice)

@@ -136,11 +136,11 @@ def bring(
     remote: RemoteCheckpoints,
     here: CheckpointStore,
     counted_steps: Mapping[int, int],
-    obey: Callable[[], None],
+    check_stop: Callable[[], None],
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> None:
     """Have the newest good checkpoint that counts here, if there is any: `counted_steps` has the last step of each
-    earlier attempt; `obey` as in `patiently`.
+    earlier attempt; `check_stop` as in `patiently`.
 
     Raises `RemoteFolderError` where the folder stays unreachable and there is nothing here to go on from.
     """
@@ -148,7 +148,7 @@ def bring(
     if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
         return
     try:
-        patiently(lambda: _bring(remote, here, counted_steps, own), obey, patience_seconds)
+        patiently(lambda: _bring(remote, here, counted_steps, own), check_stop, patience_seconds)
     except RemoteFolderError as error:
         if own is None:
             raise

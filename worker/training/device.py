@@ -8,38 +8,38 @@ from typing import Final
 
 import torch
 
-from worker.distributed.process_group import ALONE, Crew
+from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.errors import DeviceError
 from worker.spec.run import Resources
 
 _FILL: Final = "fill_uninitialized_memory"  # a property that torch gives the module when it is imported
 
 
-def choose_device(resources: Resources, crew: Crew = ALONE) -> torch.device:
-    """The CPU, or this process's one GPU; raises `DeviceError` where that, or the rest of the crew, is not there."""
-    if (asked := resources.crew_size()) != crew.size:
+def choose_device(resources: Resources, group: ProcessGroup = ALONE) -> torch.device:
+    """The CPU, or this process's one GPU; raises `DeviceError` where that, or the rest of the group, is not there."""
+    if (asked := resources.process_count()) != group.size:
         raise DeviceError(
-            f"resources asks for {asked} processes, and {crew.size} {'was' if crew.size == 1 else 'were'} started. "
+            f"resources asks for {asked} processes, and {group.size} {'was' if group.size == 1 else 'were'} started. "
             "A service starts them all: `adapm-bench up`, then `adapm-bench submit`."
         )
     if resources.gpus == 0:
         return torch.device("cpu")
-    if not torch.cuda.is_available() or torch.cuda.device_count() <= crew.local_gpu:
+    if not torch.cuda.is_available() or torch.cuda.device_count() <= group.local_gpu:
         there = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA device"
         raise DeviceError(
             f"resources.gpus = {resources.gpus}, but torch sees {there} here. "
             "Ask for 0 GPUs, or run on a machine that has them."
         )
-    return torch.device("cuda", crew.local_gpu)
+    return torch.device("cuda", group.local_gpu)
 
 
 @contextmanager
-def using_device(resources: Resources, crew: Crew = ALONE) -> Iterator[torch.device]:
+def using_device(resources: Resources, group: ProcessGroup = ALONE) -> Iterator[torch.device]:
     """Yield the run's device with its number of threads and deterministic kernels; the old settings return after.
 
     Determinism costs nothing measurable on a CPU (gpt2-tiny: 84 against 85 ms a step).
     """
-    device = choose_device(resources, crew)
+    device = choose_device(resources, group)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses to be deterministic

@@ -1,4 +1,4 @@
-"""A task's loss as a crew takes it: the gradients of its backward passes are those of the whole batch in every process.
+"""A task's loss over all ranks: the gradients of its backward passes are those of the whole batch in every process.
 
     alone            task.training_loss
     several          DDP around it: each process has the share of its own sequences, and the gradients are averaged
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from worker.distributed.process_group import Crew
+from worker.distributed.process_group import ProcessGroup
 from worker.tasks.task import Task
 
 
@@ -35,14 +35,14 @@ class _Loss(nn.Module):
 class SharedLoss:
     """Takes micro-batches of one task."""
 
-    def __init__(self, task: Task[Any], crew: Crew) -> None:
+    def __init__(self, task: Task[Any], group: ProcessGroup) -> None:
         """The model is on its device already; it stays as it is, with its names."""
-        self._task, self._size = task, crew.size
+        self._task, self._size = task, group.size
         # Gradients lie in DDP's own buffers, so that there is no second copy of them, and nothing draws or changes
         # buffers of a model in training that would have to be sent around.
         self._shared = (
             DistributedDataParallel(_Loss(task), gradient_as_bucket_view=True, forward_sync_buffers=False)
-            if crew.size > 1
+            if group.size > 1
             else None
         )
 

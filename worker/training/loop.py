@@ -1,4 +1,4 @@
-"""The training loop, the same for every task and optimizer: obey, step, evaluate, report, keep a checkpoint.
+"""The training loop, the same for every task and optimizer: check_stop, step, evaluate, report, keep a checkpoint.
 
 Everything that a step depends on is in the checkpoint or a function of (seed, step), so a run that was killed and
 resumed gives the same losses to the bit on one device.
@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from optim.train_eval_weights import result_weights
-from worker.distributed.process_group import Crew
+from worker.distributed.process_group import ProcessGroup
 from worker.errors import CheckpointError, RunStoppedError, TerminatedError
 from worker.meters.breakdown import BreakdownMeter
 from worker.meters.clock import DeviceClock
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class TrainingContext:
     """What a training works with but does not own."""
 
     device: torch.device
@@ -51,7 +51,7 @@ class Surroundings:
     cap: MemoryCap
     keep_best: bool = False
     """Whether the checkpoint with the lowest validation loss is kept."""
-    crew: Crew = field(default_factory=Crew)
+    group: ProcessGroup = field(default_factory=ProcessGroup)
     initial_weights_sha256: str | None = None
     """Of the files that training starts from; None where weights are drawn."""
     copied: Callable[[CheckpointNotice], None] | None = None
@@ -64,32 +64,32 @@ second counts. They take longer for it, and are warm-up for every mean of times.
 
 
 _WISHES: Final[tuple[Command | None, ...]] = (*Command, None)
-"""What processes of a crew tell each other by its place; None is to leave."""
+"""What rank 0 tells the others by its place; None is to leave."""
 
 
 class Training:
     """One model under training; `progress` says how far it is."""
 
-    def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, surroundings: Surroundings) -> None:
+    def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, context: TrainingContext) -> None:
         self.progress = progress
         self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
         self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
-        self._workload, self._around = workload, surroundings
-        self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, surroundings.device)
+        self._workload, self._context = workload, context
+        self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, context.device)
         self._recorded = 0
         optimizer, probes = stepper.optimizer, workload.probes
-        observes = probes is not None and surroundings.crew.leads
+        observes = probes is not None and context.group.is_rank_zero
         self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None and observes else None
         self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
-        self._timer = CheckpointTimer(surroundings.checkpoint_seconds)
+        self._timer = CheckpointTimer(context.checkpoint_seconds)
 
     def resume(self, notice: CheckpointNotice | None) -> int:
         """Load the newest good checkpoint, if there is one; returns the step to go on from, 0 for a fresh start.
 
         Raises `CheckpointError` where it comes from other data or other initial weights than there are now.
         """
-        state = self._around.checkpoints.newest(notice)
+        state = self._context.checkpoints.newest(notice)
         if state is not None:
             self._require_same_origin(state["origin"])
             self._task.model.load_state_dict(state["model"])
@@ -99,10 +99,10 @@ class Training:
             if self._probing is not None:
                 self._probing.load_state(state["probes"])
         self._require_same_step()
-        self._around.reporter.begin(None if state is None else self.progress.step)
-        if faults := self._around.checkpoints.passed_over:
+        self._context.reporter.begin(None if state is None else self.progress.step)
+        if faults := self._context.checkpoints.passed_over:
             begun = "began anew" if state is None else f"went on from step {self.progress.step}"
-            self._around.reporter.note(f"{begun}: {'; '.join(faults)}")
+            self._context.reporter.note(f"{begun}: {'; '.join(faults)}")
         return self.progress.step
 
     def train(self) -> None:
@@ -119,27 +119,27 @@ class Training:
             self.advance()
 
     def advance(self) -> None:
-        """One turn of the loop: obey, keep a checkpoint where one is due, take a step and report it."""
-        self._obey()
+        """One turn of the loop: check_stop, keep a checkpoint where one is due, take a step and report it."""
+        self._check_stop()
         if self.progress.stopped_early:
             return
-        if self._around.crew.leads and self._timer.due():
-            self._save_if_possible()  # right after `_obey`: a worker without a lease must not write
+        if self._context.group.is_rank_zero and self._timer.due():
+            self._save_if_possible()  # right after `_check_stop`: a worker without a lease must not write
         point = self._step()
         if point is not None:
-            self._around.reporter.point(point)
+            self._context.reporter.point(point)
             if self._keeps_best() and point.val_loss is not None and self.progress.is_best:
                 self._save_best_if_possible(point.val_loss)
 
     def _keeps_best(self) -> bool:
-        return self._around.keep_best and self._around.crew.leads
+        return self._context.keep_best and self._context.group.is_rank_zero
 
     def _report_start(self) -> None:
         """Evaluate before the first step: the loss that training has to get below."""
         self.progress.add_evaluation(self._validation_loss())
-        rss_bytes = self._around.memory.sample()
+        rss_bytes = self._context.memory.sample()
         val_loss = finite(self.progress.val_loss)
-        self._around.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
+        self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
 
     def _step(self) -> Point | None:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
@@ -167,7 +167,7 @@ class Training:
             forward_seconds=taken.seconds.forward,
             backward_seconds=taken.seconds.backward,
             optimizer_seconds=taken.seconds.optimizer,
-            host_rss_bytes=self._around.memory.sample(),
+            host_rss_bytes=self._context.memory.sample(),
             **(self._figured.figures if self._figured else {}),
         )
 
@@ -178,7 +178,7 @@ class Training:
         with self._probing.watching(step + 1):
             taken = self._take(step)
         for observation in self._probing.taken():
-            self._around.reporter.observe(observation)
+            self._context.reporter.observe(observation)
         return replace(taken, seconds=taken.seconds.without(optimizer_seconds=self._probing.seconds))
 
     def _take(self, step: int) -> StepTaken:
@@ -213,7 +213,7 @@ class Training:
 
     def _hold_against_cap(self, recorded: MemoryBreakdown) -> None:
         try:
-            self._around.cap.check(recorded)
+            self._context.cap.check(recorded)
         except OverMemoryCapError:
             if not self._step_down():
                 raise
@@ -230,20 +230,20 @@ class Training:
         with result_weights(self._optimizer):
             return self._stepper.validation_loss()
 
-    def _obey(self) -> None:
-        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked. A
-        crew does as its first process."""
-        crew = self._around.crew
-        wish = _WISHES[crew.word_of_the_first(_WISHES.index(self._wish()) if crew.leads else 0)]
+    def _check_stop(self) -> None:
+        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked.
+        All ranks do as rank 0."""
+        group = self._context.group
+        wish = _WISHES[group.broadcast(_WISHES.index(self._wish()) if group.is_rank_zero else 0)]
         if wish is Command.CONTINUE:
             return
         if wish is Command.STOP_EARLY:
             self.progress.stopped_early = True
             return
-        is_saved = self._save_if_possible() if crew.leads else True
+        is_saved = self._save_if_possible() if group.is_rank_zero else True
         if wish is not None:
             raise RunStoppedError(
-                Stopped(command=wish, step=self.progress.step, device_seconds=self._around.clock.seconds())
+                Stopped(command=wish, step=self.progress.step, device_seconds=self._context.clock.seconds())
             )
         kept = "a checkpoint of that step was written, the next attempt goes on from it."
         lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
@@ -251,8 +251,8 @@ class Training:
 
     def _wish(self) -> Command | None:
         """What the service wants; None where the system wants the process to leave."""
-        command = self._around.reporter.command()
-        return None if command is Command.CONTINUE and self._around.termination.requested else command
+        command = self._context.reporter.command()
+        return None if command is Command.CONTINUE and self._context.termination.requested else command
 
     def _save_if_possible(self) -> bool:
         """Write a checkpoint of the present step; whether there is one. A full disk must not end a training that is in
@@ -270,8 +270,8 @@ class Training:
     def _save_best_if_possible(self, val_loss: float) -> None:
         """Keep the state that has the lowest validation loss so far; a full disk ends no training here either."""
         try:
-            self._around.reporter.persist()
-            notice = self._around.checkpoints.save_best(self.progress.step, self._state(), val_loss)
+            self._context.reporter.persist()
+            notice = self._context.checkpoints.save_best(self.progress.step, self._state(), val_loss)
         except OSError as error:
             logger.warning("the best checkpoint, of step %d, is not kept: %s", self.progress.step, error)
         else:
@@ -279,34 +279,34 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint of the present step; raises `OSError` on a full disk."""
-        self._around.reporter.persist()  # the points up to here must outlive this process like the state does
-        self._tell(self._around.checkpoints.save(self.progress.step, self._state()))
+        self._context.reporter.persist()  # the points up to here must outlive this process like the state does
+        self._tell(self._context.checkpoints.save(self.progress.step, self._state()))
 
     def _tell(self, notice: CheckpointNotice) -> None:
         """The service first: what it has not heard of is not gone on from elsewhere."""
-        self._around.reporter.checkpoint(notice)
-        if self._around.copied is not None:
-            self._around.copied(notice)
+        self._context.reporter.checkpoint(notice)
+        if self._context.copied is not None:
+            self._context.copied(notice)
 
     def _require_same_step(self) -> None:
-        """All processes of a crew have loaded the same checkpoint, or none."""
-        steps = self._around.crew.all_say(str(self.progress.step))
+        """All ranks have loaded the same checkpoint, or none."""
+        steps = self._context.group.all_gather(str(self.progress.step))
         if len(set(steps)) > 1:
             raise CheckpointError(
                 f"the processes of the run found checkpoints of different steps ({', '.join(steps)}) in "
-                f"{self._around.checkpoints.folder}. All of them need the same folder."
+                f"{self._context.checkpoints.folder}. All of them need the same folder."
             )
 
     def _origin(self) -> dict[str, str | None]:
         """What training is made from beside its specification, which names but does not hold it."""
-        return {"data": self._task.data_hash, "initial weights": self._around.initial_weights_sha256}
+        return {"data": self._task.data_hash, "initial weights": self._context.initial_weights_sha256}
 
     def _require_same_origin(self, before: dict[str, str | None]) -> None:
         now = self._origin()
         different = [f"{name}: {before[name]}, now {now[name]}" for name in now if now[name] != before[name]]
         if different:
             raise CheckpointError(
-                f"the checkpoints in {self._around.checkpoints.folder} come from something else than there is now "
+                f"the checkpoints in {self._context.checkpoints.folder} come from something else than there is now "
                 f"(SHA-256; {'; '.join(different)}). Put back what the run began with, or submit it anew."
             )
 

@@ -69,7 +69,7 @@ def largest(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
     return sizes[fits]
 
 
-class Rehearsal:
+class TrialSteps:
     """Trials on a model, optimizer and task of their own."""
 
     def __init__(self, build: Callable[[], Stepper], cap: MemoryCap) -> None:

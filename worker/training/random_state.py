@@ -1,7 +1,7 @@
 """Every random state of the process, set from a seed and carried through checkpoints.
 
 A run owns its process: it seeds the global generators and does not restore them. Batches and initial weights do not
-depend on them (they are functions of the seed and step alone), but an optimizer or a model may. The processes of a crew
+depend on them (they are functions of the seed and step alone), but an optimizer or a model may. All ranks of a run
 have the same states, so that what an optimizer draws is the same in each; a checkpoint holds those of the first.
 """
 

@@ -2,7 +2,7 @@
 
 draw ──► [forward, backward] for every micro-batch ──► clip ──► optimizer.step() ──► gradients freed
 
-In a crew each process draws its own share of the batch; the last backward pass gives all of them the gradients of the
+With several ranks each draws its own share of the batch; the last backward pass gives all of them the gradients of the
 whole, so that norm, clipping and update are the same in each.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from worker.distributed.process_group import ALONE, Crew
+from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.meters.breakdown import BreakdownMeter
 from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
 from worker.spec.run import Workload
@@ -47,10 +47,10 @@ class Stepper:
         workload: Workload,
         device: torch.device,
         micro_batch_sequences: int,
-        crew: Crew = ALONE,
+        group: ProcessGroup = ALONE,
     ) -> None:
         self.task, self.optimizer, self.device = task, optimizer, device
-        self._crew, self._loss = crew, SharedLoss(task, crew)
+        self._group, self._loss = group, SharedLoss(task, group)
         self.micro_batch_sequences = micro_batch_sequences
         self.updating = False
         """Whether the newest step reached the optimizer."""
@@ -81,7 +81,8 @@ class Stepper:
                 if meter is not None:
                     meter.backward_is_done()
                 # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
-                train_loss, grad_norm = self._crew.total(torch.stack(losses).sum()).item(), self._clip().item()
+                train_loss = self._group.all_reduce_sum(torch.stack(losses).sum()).item()
+                grad_norm = self._clip().item()
                 if math.isfinite(train_loss) and math.isfinite(grad_norm):
                     self.updating = True
                     with clock.phase(Phase.OPTIMIZER):

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
-# How large a crew is: the processes of a run that several devices train.
+# How large a group is: the processes of a run that several devices train.
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrewShape:
+class ProcessGroupShape:
     """How many processes there are, and what each occupies."""
 
     processes: int

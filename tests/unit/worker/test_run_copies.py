@@ -11,7 +11,7 @@ import torch
 
 from tests.factories.specification import made_spec
 from worker import run as story
-from worker.distributed.process_group import Crew
+from worker.distributed.process_group import ProcessGroup
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import RemoteFolder
 from worker.reporting.reporter import MemoryReporter
@@ -28,8 +28,8 @@ def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_ch
     put = RemoteFolder.put
 
     @contextmanager
-    def watched(resources: Resources, crew: Crew) -> Iterator[torch.device]:
-        with using_device(resources, crew) as device:
+    def watched(resources: Resources, group: ProcessGroup) -> Iterator[torch.device]:
+        with using_device(resources, group) as device:
             yield device
         left.set()
 

@@ -61,11 +61,11 @@ def test_who_waits_says_for_whom_and_how_long_and_goes_on_when_it_is_free(
     monkeypatch.setattr("worker.data.lock.SAY_SECONDS", 1.0)
     with held(tmp_path / "x.lock") as holder:
 
-        def obey() -> None:
+        def check_stop() -> None:
             if len(said) == 2 and holder.stdin is not None:
                 holder.stdin.close()
 
-        with locked(tmp_path / "x.lock", said.append, obey):
+        with locked(tmp_path / "x.lock", said.append, check_stop):
             assert (tmp_path / "x.lock").read_text() != f"{holder.pid}\n"
     assert said[0] == f"process {holder.pid} is preparing x or fetches it; waiting for it"
     assert said[1].startswith(f"{said[0]}, for ") and len(said) == 2
@@ -77,9 +77,9 @@ def test_who_is_told_to_leaves_the_wait_of_every_kind_of_data(tmp_path: Path) ->
 
     with held(tmp_path / f"{NAME}.lock"), held(tmp_path / "chats-byte.lock"):
         with pytest.raises(LeavingError):
-            ensure_dataset("python-stdlib", "byte", tmp_path, obey=leave)
+            ensure_dataset("python-stdlib", "byte", tmp_path, check_stop=leave)
         with pytest.raises(LeavingError):
-            ensure_conversations("chats", "byte", tmp_path, obey=leave)
+            ensure_conversations("chats", "byte", tmp_path, check_stop=leave)
         with pytest.raises(LeavingError):
             fetch_missing(DataSpec(), tmp_path, f"file://{tmp_path}/remote", leave)
 

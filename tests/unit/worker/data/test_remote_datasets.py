@@ -51,12 +51,12 @@ def test_what_was_fetched_before_a_kill_is_kept(
     fetched: list[str] = []
     original = RemoteFolder.fetch
 
-    def counted(self: RemoteFolder, name: str, path: Path, obey: Callable[[], None]) -> None:
+    def counted(self: RemoteFolder, name: str, path: Path, check_stop: Callable[[], None]) -> None:
         fetched.append(name)
         if len(fetched) == 2:
             path.write_bytes(b"half of it")
             raise KeyboardInterrupt
-        original(self, name, path, obey)
+        original(self, name, path, check_stop)
 
     monkeypatch.setattr(RemoteFolder, "fetch", counted)
     with pytest.raises(KeyboardInterrupt):

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from worker.distributed.mailbox import CrewFault, CrewFolder, LeaveNote
-from worker.distributed.process_group import ALONE, Crew, is_exchange_fault
-from worker.errors import CrewFaultError, CrewLostError, DataError, HubError, TerminatedError
+from worker.distributed.mailbox import RankFault, RankMailbox, StopFile
+from worker.distributed.process_group import ALONE, ProcessGroup, is_exchange_fault
+from worker.errors import DataError, HubError, RankFaultError, RankLostError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.rank_attempt import attend
 from worker.records.protocol import FailureKind
@@ -20,7 +20,7 @@ GONE = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer 
 
 @pytest.mark.parametrize(("count", "size"), [(8, 2), (8, 1), (7, 3), (2, 4)])
 def test_the_rows_of_all_are_every_row_once_and_in_order(count: int, size: int) -> None:
-    shares = [list(range(count))[Crew(rank=rank, size=size).rows(count)] for rank in range(size)]
+    shares = [list(range(count))[ProcessGroup(rank=rank, size=size).shard(count)] for rank in range(size)]
 
     assert [row for share in shares for row in share] == list(range(count))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
@@ -28,43 +28,47 @@ def test_the_rows_of_all_are_every_row_once_and_in_order(count: int, size: int) 
 
 def test_alone_nothing_is_exchanged() -> None:
     """No process group is there, and none is needed."""
-    assert ALONE.leads
-    assert ALONE.word_of_the_first(2) == 2
-    assert list(ALONE.all_say("here")) == ["here"]
-    assert ALONE.sum_of([0.1, 0.2], torch.device("cpu")) == 0.1 + 0.2
-    assert ALONE.broken_by(GONE) is GONE
+    assert ALONE.is_rank_zero
+    assert ALONE.broadcast(2) == 2
+    assert list(ALONE.all_gather("here")) == ["here"]
+    assert ALONE.sum_over_ranks([0.1, 0.2], torch.device("cpu")) == 0.1 + 0.2
+    assert ALONE.cause_of(GONE) is GONE
 
 
 def test_what_is_left_in_the_folder_is_the_reason(tmp_path: Path) -> None:
     """An exchange that failed without a word means that somebody was killed; other errors are their own reason."""
-    crew, own = Crew(size=3, folder=CrewFolder(tmp_path)), ValueError("no")
+    group, own = ProcessGroup(size=3, mailbox=RankMailbox(tmp_path)), ValueError("no")
 
-    assert crew.broken_by(own) is own
-    lost = crew.broken_by(GONE)
-    assert isinstance(lost, CrewLostError)
+    assert group.cause_of(own) is own
+    lost = group.cause_of(GONE)
+    assert isinstance(lost, RankLostError)
     assert str(lost).startswith("another of the run's 3 processes is gone (Connection closed by peer [127.0.0.1]:4). ")
-    CrewFolder(tmp_path).report(CrewFault(rank=2, kind=FailureKind.PROGRAM, out_of_memory=False, message="a bug"))
-    reason = crew.broken_by(GONE)
-    assert isinstance(reason, CrewFaultError)
+    RankMailbox(tmp_path).report_fault(
+        RankFault(rank=2, kind=FailureKind.PROGRAM, out_of_memory=False, message="a bug")
+    )
+    reason = group.cause_of(GONE)
+    assert isinstance(reason, RankFaultError)
     assert (reason.kind, str(reason)) == (FailureKind.PROGRAM, "process 2 of the run: a bug")
-    CrewFolder(tmp_path).report(CrewFault(rank=1, kind=FailureKind.PROGRAM, out_of_memory=True, message="too much"))
-    assert is_out_of_memory(crew.broken_by(GONE))
+    RankMailbox(tmp_path).report_fault(
+        RankFault(rank=1, kind=FailureKind.PROGRAM, out_of_memory=True, message="too much")
+    )
+    assert is_out_of_memory(group.cause_of(GONE))
 
 
 def test_others_leave_word_of_their_own_faults_alone(tmp_path: Path) -> None:
     """Neither of an order to stop, nor of an exchange that failed because of somebody else."""
-    folder = CrewFolder(tmp_path)
+    folder = RankMailbox(tmp_path)
 
-    def breaking(error: Exception) -> CrewFault | None:
+    def breaking(error: Exception) -> RankFault | None:
         def train() -> None:
             raise error
 
-        attend(folder, Crew(rank=1, size=2, folder=folder), train)
+        attend(folder, ProcessGroup(rank=1, size=2, mailbox=folder), train)
         return folder.fault()
 
     assert breaking(TerminatedError("told to leave")) is None
     assert breaking(GONE) is None
-    assert breaking(HubError("away")) == CrewFault(
+    assert breaking(HubError("away")) == RankFault(
         rank=1, kind=FailureKind.INFRASTRUCTURE, out_of_memory=False, message="away"
     )
     left = breaking(DataError("corrupt"))
@@ -75,15 +79,15 @@ def test_others_leave_word_of_their_own_faults_alone(tmp_path: Path) -> None:
 
 
 def test_the_folder_carries_a_note_to_leave_and_the_last_word(tmp_path: Path) -> None:
-    folder = CrewFolder(tmp_path)
-    with LeaveNote(folder) as note:
+    folder = RankMailbox(tmp_path)
+    with StopFile(folder) as note:
         assert not note.requested
-        folder.leave()
+        folder.request_stop()
         assert note.requested
-    assert (folder.word(), folder.has_begun()) == (None, False)
+    assert (folder.outcome(), folder.has_begun()) == (None, False)
     folder.begin()
-    folder.end("succeeded")
-    assert (folder.word(), folder.has_begun()) == ("succeeded", True)
+    folder.report_outcome("succeeded")
+    assert (folder.outcome(), folder.has_begun()) == ("succeeded", True)
 
 
 def test_peaks_are_the_largest_and_energy_is_the_sum() -> None:

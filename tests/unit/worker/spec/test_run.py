@@ -177,7 +177,7 @@ def test_every_process_has_one_gpu_or_none() -> None:
     assert faults(spec(resources={"gpus": 2, "processes": 3})) == {
         "resources.processes": "must be gpus = 2 or null: every process has one GPU"
     }
-    assert [Resources.model_validate(each).crew_size() for each in ({}, {"gpus": 1}, {"gpus": 4})] == [1, 1, 4]
+    assert [Resources.model_validate(each).process_count() for each in ({}, {"gpus": 1}, {"gpus": 4})] == [1, 1, 4]
     assert Resources(cpus=3, processes=2).total_cpus() == 6
     assert Resources(cpus=3, gpus=2, processes=2).total_cpus() == 6
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.distributed.process_group import Crew
+from worker.distributed.process_group import ProcessGroup
 from worker.errors import DeviceError
 from worker.spec.run import Resources
 from worker.training.device import choose_device, is_out_of_memory, using_device
@@ -35,7 +35,7 @@ def test_a_missing_gpu_is_said_with_the_way_out() -> None:
     with pytest.raises(DeviceError, match=r"no CUDA device here\. Ask for 0"):
         choose_device(Resources(gpus=1))
     with pytest.raises(DeviceError, match=r"resources.gpus = 2, but torch sees no CUDA device"):
-        choose_device(Resources(gpus=2), Crew(rank=1, size=2, local_gpu=1))
+        choose_device(Resources(gpus=2), ProcessGroup(rank=1, size=2, local_gpu=1))
 
 
 @pytest.mark.parametrize("resources", [Resources(gpus=2), Resources(processes=2)])

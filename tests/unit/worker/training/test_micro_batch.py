@@ -19,7 +19,7 @@ from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, RunSpec
 from worker.tasks.registry import TASKS
 from worker.training.memory_cap import GIB, MemoryCap, OverMemoryCapError
-from worker.training.micro_batch import Rehearsal, candidates, largest, smaller
+from worker.training.micro_batch import TrialSteps, candidates, largest, smaller
 from worker.training.random_state import random_state, seed_everything
 
 
@@ -112,7 +112,7 @@ def test_trials_take_real_steps_under_an_exact_cap_and_leave_random_states_alone
     seed_everything(3)
 
     for cap_bytes, expected in ((needed, 2), (needed - 1, 1)):
-        rehearsal = Rehearsal(
+        rehearsal = TrialSteps(
             lambda: made_stepper(dataset_folder, long_spec()), MemoryCap(torch.device("cpu"), cap_bytes / GIB)
         )
         assert rehearsal.largest_micro_batch(8) == expected

@@ -1,4 +1,4 @@
-"""A crew that goes on from storage on another machine: two processes over gloo, and S3."""
+"""A distributed run that goes on from storage on another machine: two processes over gloo, and S3."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ from tests.factories.stepper import executed
 from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker import rank_attempt
 from worker.data.remote_datasets import push
-from worker.distributed.mailbox import LeaveNote
-from worker.distributed.process_group import Crew
+from worker.distributed.mailbox import StopFile
+from worker.distributed.process_group import ProcessGroup
 from worker.errors import WorkerError
 from worker.records.result import Point, Result
 from worker.remote.checkpoints import RemoteCheckpoints, complete
@@ -25,7 +25,7 @@ from worker.run import Folders, run
 from worker.spec.run import Resources
 
 SPEC = executed(made_spec(optimizer="adapm", steps=10), "fp32").model_copy(update={"resources": Resources(processes=2)})
-DATASETS = f"s3://{BUCKET}/crew-datasets"
+DATASETS = f"s3://{BUCKET}/ranks-datasets"
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +35,20 @@ def s3() -> Iterator[S3Server]:
 
 
 class Leaving(FileReporter):
-    """Asks the crew to leave once a step is reached, as SIGTERM does."""
+    """Asks all ranks to leave once a step is reached, as SIGTERM does."""
 
-    def __init__(self, folder: Path, crew: Crew, step: int) -> None:
+    def __init__(self, folder: Path, group: ProcessGroup, step: int) -> None:
         super().__init__(folder)
-        self.crew, self.step = crew, step
+        self.group, self.step = group, step
 
     def point(self, point: Point) -> None:
         super().point(point)
-        if point.step == self.step and self.crew.folder is not None:
-            self.crew.folder.leave()
+        if point.step == self.step and self.group.mailbox is not None:
+            self.group.mailbox.request_stop()
 
 
 def train(
-    crew: Crew,
+    group: ProcessGroup,
     machine: Path,
     variables: dict[str, str],
     attempt: int = 1,
@@ -61,28 +61,28 @@ def train(
         run_folder=machine / "run",
         dataset_folder=machine / "datasets",
         dataset_url=DATASETS,
-        remote_checkpoints=RemoteCheckpoints(f"s3://{BUCKET}/crew/r1", attempt),
+        remote_checkpoints=RemoteCheckpoints(f"s3://{BUCKET}/ranks/r1", attempt),
         attempt=attempt,
         counted_steps=counted or {},
     )
-    assert crew.folder is not None
-    options: dict[str, Any] = {"termination": LeaveNote(crew.folder), "crew": crew}
-    if crew.leads:
+    assert group.mailbox is not None
+    options: dict[str, Any] = {"termination": StopFile(group.mailbox), "group": group}
+    if group.is_rank_zero:
         try:
-            run(SPEC, Leaving(machine / "run", crew, until), folders, checkpoint_seconds=0.0, **options)
+            run(SPEC, Leaving(machine / "run", group, until), folders, checkpoint_seconds=0.0, **options)
         except WorkerError as error:
             (machine / "run" / "error").write_text(f"{type(error).__name__}: {error}")
     else:
-        rank_attempt.attend(crew.folder, crew, lambda: run(SPEC, SilentReporter(), folders, **options))
-    rank_attempt._leave(crew)
+        rank_attempt.attend(group.mailbox, group, lambda: run(SPEC, SilentReporter(), folders, **options))
+    rank_attempt._leave(group)
 
 
 def losses(points: list[Point]) -> list[tuple[float | None, ...]]:
     return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
 
 
-def test_a_crew_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:
-    """Its data and its checkpoint come once for both processes, and the losses are those of a crew left alone."""
+def test_a_distributed_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:
+    """Its data and its checkpoint come once for both processes, and the losses are those of ranks left alone."""
     whole, first, second = tmp_path / "whole", tmp_path / "first", tmp_path / "second"
     prepare_made_dataset(tmp_path / "datasets")
     push(tmp_path / "datasets" / "python-stdlib-byte", DATASETS)
@@ -90,7 +90,7 @@ def test_a_crew_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tm
 
     assert exit_codes(started(train, tmp_path / "b", first, s3.variables, 1, {}, 4)) == [0, 0]
     assert (first / "run" / "error").read_text().startswith("TerminatedError")
-    remote = RemoteCheckpoints(f"s3://{BUCKET}/crew/r1", 2)
+    remote = RemoteCheckpoints(f"s3://{BUCKET}/ranks/r1", 2)
     last = [each for each in complete(remote.folder.sizes(), "step") if each.attempt == 1][-1]
     assert last.step == 4
     shutil.rmtree(first)

@@ -12,9 +12,9 @@ from tests.factories.process_group import exit_codes, started
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker import rank_attempt
-from worker.distributed.mailbox import LeaveNote
-from worker.distributed.process_group import Crew
-from worker.errors import CrewLostError, WorkerError
+from worker.distributed.mailbox import StopFile
+from worker.distributed.process_group import ProcessGroup
+from worker.errors import RankLostError, WorkerError
 from worker.records.protocol import Command
 from worker.records.result import Point, Result, Verdict
 from worker.reporting.reporter import FileReporter, MemoryReporter, SilentReporter, read_points
@@ -51,32 +51,32 @@ class Told(FileReporter):
         super().point(point)
         self.reached = point.step
         if self.what == "leave" and point.step == self.step:
-            (self.folder.parent / "crew" / "leave").touch()
+            (self.folder.parent / "ranks" / "stop").touch()
 
     def command(self) -> Command:
         return Command.CANCEL if self.what == "cancel" and self.reached >= self.step else Command.CONTINUE
 
 
-def train(crew: Crew, spec: RunSpec, folder: Path, datasets: Path, what: str = "", step: int = 0) -> None:
+def train(group: ProcessGroup, spec: RunSpec, folder: Path, datasets: Path, what: str = "", step: int = 0) -> None:
     """What each process does, rank 0 with files for a reporter; its ending is left for the test."""
     folders = Folders(run_folder=folder, dataset_folder=datasets)
-    if what == "kill" and not crew.leads:
+    if what == "kill" and not group.is_rank_zero:
         dying_at(step, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    if what == "starve" and not crew.leads:
+    if what == "starve" and not group.is_rank_zero:
         dying_at(step, starve)
-    assert crew.folder is not None
-    note = LeaveNote(crew.folder)
-    if not crew.leads:
+    assert group.mailbox is not None
+    note = StopFile(group.mailbox)
+    if not group.is_rank_zero:
         rank_attempt.attend(
-            crew.folder, crew, lambda: run(spec, SilentReporter(), folders, termination=note, crew=crew)
+            group.mailbox, group, lambda: run(spec, SilentReporter(), folders, termination=note, group=group)
         )
     else:
         reporter = Told(folder, step, what)
         try:
-            run(spec, reporter, folders, termination=note, checkpoint_seconds=0.0, crew=crew)
+            run(spec, reporter, folders, termination=note, checkpoint_seconds=0.0, group=group)
         except WorkerError as error:
             (folder / "error").write_text(f"{type(error).__name__}: {error}")
-    rank_attempt._leave(crew)
+    rank_attempt._leave(group)
 
 
 def starve() -> None:
@@ -111,7 +111,7 @@ def test_two_processes_have_the_losses_of_one(execution: dict[str, Any], dataset
     folders = Folders(run_folder=tmp_path / "alone", dataset_folder=datasets)
     expected = run(alone(spec_of(**execution)), whole, folders)
 
-    processes = started(train, tmp_path / "crew", spec_of(**execution), tmp_path / "run", datasets)
+    processes = started(train, tmp_path / "ranks", spec_of(**execution), tmp_path / "run", datasets)
     assert exit_codes(processes) == [0, 0]
 
     found, result = read_points(tmp_path / "run"), result_in(tmp_path / "run")
@@ -131,15 +131,15 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
 ) -> None:
     """kill -9 of the one that does not lead: the first one says so, and both go on from its checkpoint, bit for bit."""
     spec = spec_of()
-    assert exit_codes(started(train, tmp_path / "a" / "crew", spec, tmp_path / "whole", datasets)) == [0, 0]
+    assert exit_codes(started(train, tmp_path / "a" / "ranks", spec, tmp_path / "whole", datasets)) == [0, 0]
 
-    killed = started(train, tmp_path / "b" / "crew", spec, tmp_path / "run", datasets, "kill", 6)
+    killed = started(train, tmp_path / "b" / "ranks", spec, tmp_path / "run", datasets, "kill", 6)
     assert exit_codes(killed) == [rank_attempt.BROKEN_OFF, -signal.SIGKILL]
     said = (tmp_path / "run" / "error").read_text()
-    assert said.startswith(CrewLostError.__name__)
+    assert said.startswith(RankLostError.__name__)
     assert "another of the run's 2 processes is gone" in said
 
-    assert exit_codes(started(train, tmp_path / "c" / "crew", spec, tmp_path / "run", datasets)) == [0, 0]
+    assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", datasets)) == [0, 0]
     assert losses(read_points(tmp_path / "run")) == losses(read_points(tmp_path / "whole"))
     assert result_in(tmp_path / "run").resumed_from_step == 6
 
@@ -147,7 +147,7 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
 @pytest.mark.parametrize("wish", ["cancel", "leave"])
 def test_a_wish_reaches_all_processes_before_the_same_step(wish: str, datasets: Path, tmp_path: Path) -> None:
     """The service's command, or the note that stands for SIGTERM: a checkpoint, and both end in order."""
-    processes = started(train, tmp_path / "crew", spec_of(), tmp_path / "run", datasets, wish, 4)
+    processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", datasets, wish, 4)
 
     assert exit_codes(processes) == [0, 0]
     assert len(read_points(tmp_path / "run")) == 5
@@ -158,7 +158,7 @@ def test_a_wish_reaches_all_processes_before_the_same_step(wish: str, datasets: 
 
 def test_memory_that_one_process_lacks_is_the_verdict_of_the_run(datasets: Path, tmp_path: Path) -> None:
     """It leaves word and ends; the first one's exchange fails, and its result says which process it was."""
-    processes = started(train, tmp_path / "crew", spec_of(), tmp_path / "run", datasets, "starve", 3)
+    processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", datasets, "starve", 3)
 
     assert exit_codes(processes) == [rank_attempt.BROKEN_OFF, rank_attempt.BROKEN_OFF]
     result = result_in(tmp_path / "run")
