@@ -15,8 +15,6 @@ from dashboards.data import grouping, tables
 from dashboards.palette import style
 from dashboards.text import costs, formats, laws, words
 
-# The Content-Security-Policy that every page is served under: nothing inline, nothing evaluated, nothing foreign.
-
 EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
 is all that it needs; without this hash its figures lose their cursors and hover layers."""
@@ -34,15 +32,12 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""The value of the header, for every answer that a browser may render."""
-
-
-# Who looks at a page, as far as the page shows it: a name to sign out, and whether there are buttons that change.
+"""The value of the header, for every answer that a browser may render: nothing inline, evaluated or foreign."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """The holder of a key who signed in."""
+    """The holder of a key who signed in, as far as pages show it."""
 
     label: str
     may_change: bool

@@ -129,7 +129,7 @@ def open_ends(
                     {
                         "type": "scatter", "mode": "markers", "name": "", "x": [x], "y": [edge], "cliponaxis": False,
                         "marker": {"size": 9, "symbol": symbol, "color": colour},
-                        "hovertemplate": f"the interval goes on to {end:.4g}<extra></extra>", "showlegend": False,
+                        "hovertemplate": f"interval extends to {end:.4g}<extra></extra>", "showlegend": False,
                     }
                 )  # fmt: skip
     return found

@@ -20,7 +20,7 @@ from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.analysis.targets import profile, time_ratios
 
-NOT_FITTED = "Losses stand here as soon as runs of several sizes have ended."
+NOT_FITTED = "Losses appear here once runs of several sizes have ended."
 MOST_TICKS = 7
 
 
@@ -72,11 +72,11 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
                 "hovertemplate": "%{y:+.2f} % at %{x:.3s}",
             }
         )
-    layout = layout_of(theme, x_title=("parameters", "training tokens")[axis], y_title="measured above fitted, %")
+    layout = layout_of(theme, x_title=("parameters", "training tokens")[axis], y_title="measured relative to fitted, %")
     xs = [value for trace in data for value in trace["x"]]
     _log_axis(layout["xaxis"], xs, _tick)
     layout["yaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted, "zerolinewidth": 1}
-    return figure(data, layout, theme, empty="Residuals stand here once a law is fitted.")
+    return figure(data, layout, theme, empty="Residuals appear here once a law has been fitted.")
 
 
 def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
@@ -99,10 +99,10 @@ def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], 
                 "showlegend": False,
             }
         )
-    layout = layout_of(theme, x_title="tau: times the fastest candidate", y_title="share of workloads")
+    layout = layout_of(theme, x_title="tau: time relative to the fastest candidate", y_title="share of workloads")
     layout["xaxis"]["range"] = [1, report.largest_tau]
     layout["yaxis"] |= {"range": [-0.02, 1.05], "tickformat": ".0%"}
-    return figure(data, layout, theme, empty="No candidate is in every comparison.")
+    return figure(data, layout, theme, empty="No candidate appears in every comparison.")
 
 
 def _curve_traces(fit: CandidateFit, chosen: Style, theme: ThemeName, axis: int) -> list[Any]:

@@ -81,11 +81,11 @@ def learning_rates(
         "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
     }  # fmt: skip
     if tuning_seeds:
-        full, hollow = "full: mean of the compared seeds", f"hollow: {_seed_words(comparison.tuning_seeds)}"
+        full, hollow = "filled: mean of the compared seeds", f"hollow: {_seed_words(comparison.tuning_seeds)}"
         layout["annotations"].append(heading(f"{full}{'<br>' if narrow else '; '}{hollow}", 0.0, 1.01, theme))
         layout["margin"] |= {"t": 44 if narrow else 30}
     ended = any(trace["x"] for trace in data)
-    return figure(data if ended else [], layout, theme, empty="A mark for every finished run will stand here.")
+    return figure(data if ended else [], layout, theme, empty="Finished runs will appear here.")
 
 
 def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName) -> Figure:
@@ -113,7 +113,7 @@ def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: View
     parameters = next((row.parameter_bytes for row in rows if row.parameter_bytes is not None), None)
     if parameters is not None and values and parameters <= 1.3 * max(values):
         _mark_parameters(layout, parameters, theme)
-    return figure([bars] if rows else [], layout, theme, empty="Bytes are measured on each finished run.")
+    return figure([bars] if rows else [], layout, theme, empty="Optimizer state is measured when a run finishes.")
 
 
 def run_series(
@@ -153,7 +153,7 @@ def run_series(
         layout["annotations"].append(heading(title, left, high + 0.01, theme))
     if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
         data = [each | {"mode": "lines+markers"} for each in data]  # a line of one point shows nothing
-    return figure(data if one.steps.size else [], layout, theme, empty="This run has reported no step yet.")
+    return figure(data if one.steps.size else [], layout, theme, empty="This run has not reported a step yet.")
 
 
 def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, style: Style) -> dict[str, Any]:
@@ -182,9 +182,9 @@ def _tuning_line(
 
 
 def _seed_words(seeds: Sequence[int]) -> str:
-    """`tuning seed 0, which chose the rate`."""
+    """`tuning seed 0, used to choose the learning rate`."""
     numbers = ", ".join(map(str, seeds[:FEW_SEEDS])) + (" …" if len(seeds) > FEW_SEEDS else "")
-    return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}, which chose the rate"
+    return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}, used to choose the learning rate"
 
 
 def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = "seed") -> dict[str, Any]:

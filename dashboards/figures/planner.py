@@ -1,4 +1,5 @@
-"""The memory planner's bars as a figure, for files: what the page draws as part of its table."""
+"""The memory planner: what each optimizer keeps as rows of a table and as a figure, and the smallest device that holds
+it. The page draws the bars as part of its table; the figure is for files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +9,6 @@ from dashboards.figures.base import Figure, bytes_axis, figure, layout_of, names
 from dashboards.palette import NEUTRALS, THEMES, ThemeName, style
 from dashboards.text import formats
 from worker.records.footprint import Footprint, OptimizerFootprint
-
-# The memory planner's rows: what each optimizer keeps, as parts of a bar, and the smallest device that holds it.
 
 DEVICES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 """Memory of common GPUs, from small cards to H200 and B200, in 1e9 bytes."""
@@ -72,7 +71,7 @@ def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
     kept: list[tuple[str, list[int], Any]] = [
         ("parameters", [footprint.parameter_bytes] * len(rows), parameters),
         ("gradients", [footprint.gradient_bytes] * len(rows), gradients),
-        ("optimizer state, in its own colour", [bar.one.state_bytes or 0 for bar in rows], own),
+        ("optimizer state, in the optimizer's colour", [bar.one.state_bytes or 0 for bar in rows], own),
     ]
     data = [
         {
@@ -82,7 +81,7 @@ def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
         }
         for name, values, colour in kept
     ]  # fmt: skip
-    layout = layout_of(theme, x_title="bytes that training keeps, before activations", y_title="")
+    layout = layout_of(theme, x_title="bytes during training, without activations", y_title="")
     layout |= {"barmode": "stack", "showlegend": True, "height": 120 + ROW_PIXELS * len(rows)}
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
     layout["margin"] |= {"l": names_margin(bar.one.title for bar in rows), "t": 40}

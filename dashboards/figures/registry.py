@@ -61,8 +61,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
     page="comparison",
-    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. Nobody beats those on the "
-    "dotted line on both axes.",
+    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
     draw=lambda view: _loss_by_price(view, "memory"),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
@@ -78,8 +77,8 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="learning-rates",
         title="Learning-rate sensitivity",
         page="comparison",
-        caption="Final validation loss by learning rate: mean over seeds, one small mark a seed, × where a run "
-        "diverged. After tuning first, hollow marks are of the tuning seeds and the full mark of the compared ones.",
+        caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
+        "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
         draw=lambda view: outcomes.learning_rates(
             view.snapshot.comparison,
             view.snapshot.runs,
@@ -93,7 +92,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="memory",
         title="Optimizer state",
         page="comparison",
-        caption="Bytes of the real tensors of the optimizer's state, and their share of the baseline's.",
+        caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
         draw=lambda view: outcomes.state_memory(view.snapshot.comparison, view.snapshot.styles, view.state, view.theme),
     ),
     LOSS_MEMORY,
@@ -106,7 +105,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     ),
     FigureEntry(
         name="breakdown",
-        title="What the peak memory is made of",
+        title="Peak memory breakdown",
         page="comparison",
         draw=lambda view: tradeoffs.memory_breakdown(
             view.snapshot.comparison,
@@ -114,7 +113,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
             view.snapshot.styles,
             view.state,
             view.theme,
-            title="bytes of tensors at the highest moment of a step",
+            title="peak tensor bytes of a step",
         ),
     ),
     FigureEntry(name="timeline", title="Attempts over time", page="comparison", draw=experiment_attempts),
@@ -124,21 +123,21 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="objective",
         title="Objective over trials",
         page="sweep",
-        caption="Final loss of each trial in order; the line is the best so far. Hollow marks ended early.",
+        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
         draw=lambda view: sweep.objective(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
     ),
     FigureEntry(
         name="parallel",
         title="Hyperparameters of all trials",
         page="sweep",
-        caption="A line a trial of the optimizer with the best loss, over its hyperparameters.",
+        caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
         draw=experiment_trials,
     ),
     FigureEntry(
         name="importance",
         title="Importance of hyperparameters",
         page="sweep",
-        caption="Share of the difference between good trials and others that lies in one hyperparameter (PED-ANOVA).",
+        caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
         draw=lambda view: sweep.importance(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
         needs_importance=True,
     ),
@@ -149,23 +148,23 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
         title="Scaling law",
         page="scaling",
         caption="Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; "
-        "bands: its 95 % bootstrap interval. Hollow marks were never trained.",
+        "bands: its 95 % bootstrap interval. Hollow marks are predictions.",
         draw=laws.law,
     ),
     FigureEntry(
         name="residuals",
         title="Residuals of the law",
         page="scaling",
-        caption="How far the mean at each size lies above its law.",
+        caption="Measured mean loss at each size relative to the fitted law.",
         draw=laws.residuals,
     ),
 )
 PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page="profiles", draw=laws.profile_curves)
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=outcomes.run_series)
-METERS = FigureEntry(name="meters", title="Everything else", page="run", draw=meters)
+METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
-OVERLAY = FigureEntry(name="overlay", title="{runs} runs beside each other: {metric}", page="compare", draw=overlay)
-PLAN = FigureEntry(name="plan", title="What training {model} keeps", page="memory", draw=planner_figure)
+OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
+PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (

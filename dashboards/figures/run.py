@@ -11,14 +11,14 @@ from dashboards.palette import THEMES, Style, ThemeName
 from orchestrator.columns import Columns, spikes
 from worker.records.result import Observation
 
-METERS = {
+METER_TITLES = {
     "data_seconds": "data, ms",
     "forward_seconds": "forward, ms",
     "backward_seconds": "backward, ms",
     "optimizer_seconds": "optimizer, ms",
     "host_rss_bytes": "host, MB",
     "reward": "reward",
-    "kl_nats": "divergence, nats",
+    "kl_nats": "KL divergence, nats",
     "answer_tokens": "answer tokens",
 }
 """Field of a point → what its small plot is called; those that the main figure shows are left out."""
@@ -60,7 +60,7 @@ def probed(observations: Sequence[Observation]) -> Probed:
 def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
     """A small plot for every series that has values, four in a row; two where it is `narrow`."""
     across = NARROW_COLUMNS if narrow else COLUMNS
-    names = [name for name in METERS if np.isfinite(columns.column(name)).any()]
+    names = [name for name in METER_TITLES if np.isfinite(columns.column(name)).any()]
     rows = -(-len(names) // across) or 1
     layout = layout_of(theme, x_title="", y_title="")
     data: list[Any] = []
@@ -71,17 +71,17 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         chosen = columns.rows(spikes(columns, (name,), RANGES))
         known = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
-        drawn = line(known.step, scale * known.column(name), METERS[name], style.colour(theme))
+        drawn = line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme))
         data.append(drawn | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
         domain = [top - (1 - GAP) / rows, top - GAP / 2 / rows]
         layout[f"xaxis{number}"] = axis(theme, "") | {
             "domain": [left + 0.12 / across, left + 0.94 / across], "anchor": f"y{number}", "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{number}"] = axis(theme, "") | {"domain": domain, "anchor": f"x{number}", "nticks": 4}
-        layout["annotations"].append(_title(METERS[name], left + 0.12 / across, top - GAP / 2 / rows, theme))
+        layout["annotations"].append(_title(METER_TITLES[name], left + 0.12 / across, top - GAP / 2 / rows, theme))
     if "yaxis2" in layout and len(names) < 2:
         del layout["yaxis2"]
-    return figure(data, layout, theme, empty="This run has reported nothing else yet.")
+    return figure(data, layout, theme, empty="This run has reported no other metrics yet.")
 
 
 def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str, theme: ThemeName) -> Figure:
@@ -130,7 +130,7 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
     if cells:
         low, high = min(value for _, _, value in cells), max(value for _, _, value in cells)
         layout["annotations"] = [_title(f"dark {low:.3g} to bright {high:.3g}", 0.0, 1.0, theme)]
-    return figure([bars], layout, theme, empty="Nothing was observed yet.")
+    return figure([bars], layout, theme, empty="No observations yet.")
 
 
 def last_observed(observations: Sequence[Observation], probe: str) -> Observation | None:

@@ -36,7 +36,7 @@ def study_figure(finding: Finding | None, axis: str, theme: ThemeName) -> Figure
     layout["showlegend"] = any(each.claimed is not None for each in measures)
     layout["margin"] |= {"l": 24, "t": 34}
     layout["height"] = 110 + ROW_PIXELS * len(measures)
-    return figure(data, layout, theme, empty="A mark for every measured figure will stand here.")
+    return figure(data, layout, theme, empty="Measured values will appear here.")
 
 
 def _name(measure: Measure) -> str:

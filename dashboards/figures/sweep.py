@@ -55,7 +55,7 @@ def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName
     title = LOSS_IN_NATS if report.loss_unit else report.loss_name
     layout = layout_of(theme, x_title="trial", y_title=title)
     layout["xaxis"] |= {"range": [-0.7, report.trials_planned - 0.3], "tickformat": "d"}
-    return figure(data, layout, theme, empty="A mark for every trial will stand here.")
+    return figure(data, layout, theme, empty="Trials will appear here.")
 
 
 def parallel(report: SweepReport, searched: Searched, style: Style, theme: ThemeName) -> Figure:
@@ -82,7 +82,7 @@ def parallel(report: SweepReport, searched: Searched, style: Style, theme: Theme
     layout["dragmode"] = False
     layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": _room_at_the_right(names)}
     layout["annotations"] = [*_scales(ranges, theme), *_loss_scale(len(ranges), scale, theme)]
-    return figure(data, layout, theme, empty="A line for every trial will stand here.")
+    return figure(data, layout, theme, empty="Trials will appear here.")
 
 
 def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
@@ -107,11 +107,8 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15], "tickformat": ".0%"}
     layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
-    few = "Importance needs two hyperparameters and eight trials of an optimizer."
+    few = "Importance requires two hyperparameters and eight trials of an optimizer."
     return figure([data] if bars else [], layout, theme, empty=few)
-
-
-# Helpers, in the order of their use
 
 
 def _top(trials: Sequence[TrialRow]) -> float:

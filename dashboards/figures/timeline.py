@@ -29,7 +29,7 @@ def attempts_timeline(
     broken = [(one, lane) for one, lane in zip(ordered, lanes, strict=True) if one.outcome in BROKEN]
     if broken:
         data.append(_crosses(broken, HUES["red"][0 if theme == "light" else 1]))
-    layout = layout_of(theme, x_title="", y_title="runs at once")
+    layout = layout_of(theme, x_title="", y_title="concurrent runs")
     layout["xaxis"] |= {"type": "date"}
     layout["margin"] |= {"b": 60}  # its numbers have two lines
     layout["yaxis"] |= {
@@ -37,7 +37,7 @@ def attempts_timeline(
         "dtick": max(1, number // 8),
         "tick0": 1,
     }
-    return figure(data, layout, theme, empty="A bar for every attempt will stand here.")
+    return figure(data, layout, theme, empty="Attempts will appear here.")
 
 
 def lanes_of(spans: Sequence[tuple[float, float]]) -> list[int]:
@@ -74,7 +74,7 @@ def _crosses(broken: Sequence[tuple[Stint, int]], colour: str) -> dict[str, Any]
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": "broke or was lost",
+        "name": "failed or lost",
         "x": [1000 * (one.ended_at or one.leased_at) for one, _ in broken],
         "y": [lane + 1 for _, lane in broken],
         "text": [plain((one.message or "")[:120]) for one, _ in broken],

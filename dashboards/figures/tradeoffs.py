@@ -11,11 +11,6 @@ from dashboards.view_state import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.records.result import MemoryBreakdown
 
-# Where the names of marks stand, so that none covers another: decided here, the same for page, file and print.
-#
-# The first in line takes the first of the sides that is free; a mark that finds none goes without, and is named in
-# the figure's legend.
-
 SIDES = ("top right", "bottom right", "top left", "bottom left", "top center", "bottom center")
 """As Plotly calls them, the most readable first."""
 LETTER_PIXELS, LINE_PIXELS = 6.3, 14.0
@@ -51,8 +46,8 @@ class Box:
 
 
 def sides(marks: Sequence[Mark], room: Box) -> list[str | None]:
-    """The side of each mark at which its name stands, within the room; None where every side is taken. Earlier marks
-    choose first."""
+    """The side of each mark at which its name stands, within the room, the same for page, file and print. Earlier marks
+    choose first; None where every side is taken: such a mark is named in the figure's legend."""
     taken = [_around(mark) for mark in marks]
     chosen: list[str | None] = []
     for place, mark in enumerate(marks):
@@ -84,7 +79,7 @@ def _fits(box: Box, room: Box) -> bool:
 
 
 Price = Literal["memory", "hours"]
-STATE = "optimizer state, in its own colour"
+STATE = "optimizer state, in the optimizer's colour"
 PARTS = (
     ("parameters_bytes", "parameters", ""),
     ("gradients_bytes", "gradients", "/"),
@@ -135,7 +130,9 @@ def memory_breakdown(
          "xanchor": "left", "xshift": 6, "font": {"size": 11, "color": THEMES[theme].ink}}
         for row, memory in rows
     ]  # fmt: skip
-    return figure(data if rows else [], layout, theme, empty="Each run's peak is taken apart in its second step.")
+    return figure(
+        data if rows else [], layout, theme, empty="Each run records its memory breakdown in its second step."
+    )
 
 
 def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[CandidateRow, MemoryBreakdown]]:
@@ -158,7 +155,7 @@ def loss_by_price(
     marks are the first to be named where marks crowd."""
     rows = [row for row in comparison.rows if row.candidate not in view.hidden and row.val_loss is not None]
     placed = [(row, cost) for row in rows if (cost := _cost(row, price)) is not None]
-    x_title = "bytes of optimizer state" if price == "memory" else "device-hours a run at the best rate"
+    x_title = "bytes of optimizer state" if price == "memory" else "device-hours per run at the best learning rate"
     layout = layout_of(theme, x_title=x_title, y_title=title)
     if price == "memory":
         layout["xaxis"] |= bytes_axis(1.3 * max((cost for _, cost in placed), default=1.0))
@@ -180,9 +177,7 @@ def loss_by_price(
         layout["showlegend"] = True
         layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
         layout["margin"] |= {"t": 40}
-    return figure(
-        data if placed else [], layout, theme, empty="A mark for every candidate with a result will stand here."
-    )
+    return figure(data if placed else [], layout, theme, empty="Candidates with a result will appear here.")
 
 
 def _part(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from dashboards.text import formats
+from orchestrator.analysis import verdicts
 from orchestrator.records import CandidateRow, Comparison
 
 TableFormat = Literal["latex", "markdown", "csv"]
@@ -123,9 +124,6 @@ def md(text: str) -> str:
     return "".join(f"\\{letter}" if letter in MARKDOWN else letter for letter in flat)
 
 
-# Cells for people
-
-
 def head(comparison: Comparison) -> Cells:
     """The heads of the columns that people read."""
     return (
@@ -188,7 +186,7 @@ def _difference(row: CandidateRow) -> str:
 def _p(row: CandidateRow) -> str:
     if row.difference is None or row.difference.p_value is None:
         return formats.UNKNOWN
-    return formats.p_value(row.difference.p_value).removeprefix("p = ").removeprefix("p ")
+    return verdicts.p_number(row.difference.p_value)
 
 
 def _title_of_baseline(comparison: Comparison) -> str:

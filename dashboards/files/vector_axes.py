@@ -1,7 +1,7 @@
 """The axes of figures as files: where values stand, and what is written beside them.
 
 A scale is linear, logarithmic, of dates (Plotly's milliseconds, matplotlib's days) or of names, which stand one after
-another as they first appear.
+another as they first appear. It also reads colours, dashes, symbols and text without markup out of Plotly's words.
 """
 
 import html
@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dashboards.palette import Theme
-
-# What files of figures read out of Plotly's words: colours, dashes, symbols, text without markup. Pure.
 
 DPI = 96.0
 """CSS pixels an inch: sizes in figures are CSS pixels."""

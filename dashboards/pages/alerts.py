@@ -26,16 +26,16 @@ def concerns(activity: Activity, hindrance: str | None) -> tuple[Concern, ...]:
     """Everything at this moment, what stops everything first."""
     found = [Concern(text=hindrance, tone="bad")] if hindrance else []
     if activity.waiting_total and dispatcher(activity) is None:
-        text = f"{_runs(activity.waiting_total)}, but no dispatcher is at work: adapm-bench up starts one."
+        text = f"{_runs(activity.waiting_total)}, but no dispatcher is running: adapm-bench up starts one."
         found.append(Concern(text=text, tone="bad"))
     unplaceable = [one for one in activity.waiting if one.position is None]
     if unplaceable:
-        text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any machine of the cluster has."
+        text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any node of the cluster has."
         found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
     found += _silences([one for one in activity.at_work if _is_silent(one)])
     if activity.failed_runs:
         number = activity.failed_runs
-        text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; retry, or read why."
+        text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; see why, or retry."
         found.append(Concern(text=text, tone="bad", link="/queue#failures"))
     return tuple(found)
 
@@ -44,7 +44,7 @@ def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
     """A line for each run that says nothing; one line where it is many: then it is not about the runs."""
     if len(silent) > SILENT_EACH:
         longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
-        text = f"{len(silent)} runs have said nothing, the longest for {longest}; their leases will end."
+        text = f"{len(silent)} runs have stopped reporting, the longest for {longest}; their leases will expire."
         return [Concern(text=text, link="/queue#at-work")]
     return [Concern(text=_silence(one), link=f"/runs/{one.run_id}") for one in silent]
 
@@ -60,7 +60,7 @@ def _is_silent(run: RunAtWork) -> bool:
 
 
 def _silence(run: RunAtWork) -> str:
-    return f"Run {run.run_id} has said nothing for {formats.duration(run.silent_seconds)}; its lease will end."
+    return f"Run {run.run_id} has not reported for {formats.duration(run.silent_seconds)}; its lease will expire."
 
 
 def dispatcher(activity: Activity) -> Leader | None:

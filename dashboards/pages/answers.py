@@ -27,9 +27,6 @@ def figure_answer(
     return Response(body, media_type=MEDIA_TYPES[form], headers=headers)
 
 
-# Answers that a browser saves as a file.
-
-
 def table_file(comparison: Comparison, form: TableFormat) -> Response:
     """The comparison's table, named after the experiment's id: names that users chose never reach a header."""
     name = f"comparison-{comparison.experiment_id}.{SUFFIXES[form]}"

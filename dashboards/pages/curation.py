@@ -74,8 +74,8 @@ def undoable(bench: Bench, experiment_id: str | None) -> AnyExperiment | None:
 
 
 CHANGED_SINCE = (
-    "The labels or the note were changed after you opened this page, by somebody else or in another tab of yours. "
-    "Above is what is stored now, below what you wrote: save again to replace it."
+    "The labels or the note have changed since you opened this page, in another tab or by someone else. "
+    "The stored version is above and yours is below; save again to replace it."
 )
 """Who has changed them is known for the note alone, and only where there are keys: that stands beside it."""
 

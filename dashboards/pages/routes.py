@@ -16,7 +16,7 @@
 /static/{name}                           styles, scripts, Plotly.js
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -27,9 +27,9 @@ from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
-from dashboards.data.reader import Reader
+from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures import tradeoffs
-from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.experiment import ExperimentView, drawn_candidate
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.files.figures import FileForm
 from dashboards.files.publication import SUFFIXES
@@ -43,18 +43,21 @@ from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, found
 from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
-from dashboards.pages.sweep import sweep_page
 from dashboards.palette import ThemeName
 from dashboards.render import page
-from dashboards.text import words
+from dashboards.text import sweep, words
+from dashboards.text.sweep import Order, sorted_trials
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.services.bench import Bench
+from orchestrator.sweeps.records import SweepReport
 
 EXPERIMENTS_SHOWN = 50
 BESTS_SHOWN = 4
 """Candidates that the first page shows of an experiment."""
+TRIALS_SHOWN = 500
+"""Rows of a sweep's table; the REST API has them all."""
 
 
 def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
@@ -118,7 +121,7 @@ class PageHandlers:
         except NotFoundError as error:
             return lost_page(self._reader.bench, error)
         if snapshot.sweep is not None:
-            return sweep_page(snapshot, request.query_params, self._reader.bench.hindrance())
+            return self._sweep(snapshot, snapshot.sweep, request.query_params)
         leaders = words.leaders(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
@@ -130,6 +133,21 @@ class PageHandlers:
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),
             breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
+        )
+
+    def _sweep(self, snapshot: Snapshot, report: SweepReport, query: Mapping[str, str]) -> HTMLResponse:
+        """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
+        order = Order.parse(query.get("sort"))
+        return page(
+            "sweep.html",
+            snapshot=snapshot,
+            hindrance=self._reader.bench.hindrance(),
+            report=report,
+            words=sweep,
+            order=order,
+            trials=sorted_trials(report, order)[:TRIALS_SHOWN],
+            trials_shown=TRIALS_SHOWN,
+            drawn=drawn_candidate(snapshot, query.get("candidate")),
         )
 
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
-from dashboards.figures import run as run_figures
 from dashboards.figures.base import Figure
 from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
+from dashboards.figures.run import METER_TITLES, last_observed, probed
 from dashboards.files.figures import FileForm
 from dashboards.pages.alerts import Concern, silence
 from dashboards.pages.answers import figure_answer
@@ -53,7 +53,7 @@ class RunHandlers:
             return lost_page(bench, error)
         attempts = bench.attempts(run_id)
         seen = bench.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
-        found = run_figures.probed(seen)
+        found = probed(seen)
         chosen = found.chosen(probe, quantity)
         return page(
             "run.html",
@@ -72,7 +72,7 @@ class RunHandlers:
             standing=bench.standing(run_id),
             probed=found,
             chosen=chosen,
-            observed=run_figures.last_observed(seen, chosen[0]) if chosen else None,
+            observed=last_observed(seen, chosen[0]) if chosen else None,
         )
 
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
@@ -88,7 +88,7 @@ class RunHandlers:
         """Every other series."""
         run = self._reader.bench.run(run_id)
         snapshot = self._reader.snapshot(run.experiment_id, soon=True)
-        columns = self._reader.bench.series(run_id, tuple(run_figures.METERS))
+        columns = self._reader.bench.series(run_id, tuple(METER_TITLES))
         drawn = METERS.draw(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
         return _answer(drawn, form, theme, run, METERS, snapshot.version)
 
@@ -103,7 +103,7 @@ class RunHandlers:
         """What a probe saw of every block."""
         run = self._reader.bench.run(run_id)
         seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
-        chosen = run_figures.probed(seen).chosen(probe, quantity) or ("", "")
+        chosen = probed(seen).chosen(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id, soon=True).version
         drawn = PROBE.draw(seen, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])

@@ -22,7 +22,7 @@ from dashboards.pages.answers import figure_answer
 from dashboards.pages.curation import lost_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
-from dashboards.text import laws as fit_views
+from dashboards.text.laws import FORM_NAMES, headline, profile_headline
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
@@ -67,7 +67,7 @@ class FitPages:
     def fits(self, request: Request) -> HTMLResponse:
         """The laws over the experiments that the query names; a choice of some where it names none."""
         if not _named(request):
-            return self._choice("Scaling laws", "/fits", "How the loss falls with size or tokens.")
+            return self._choice("Scaling laws", "/fits", "How the loss scales with model size or training tokens.")
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
@@ -77,9 +77,9 @@ class FitPages:
         try:
             law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
         except ConflictError as error:
-            return refused_page(409, "No laws of these", str(error))
+            return refused_page(409, "No scaling law for these experiments", str(error))
         law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
-        sentence = fit_views.headline(law["report"]) if law["report"] else law["refusal"]
+        sentence = headline(law["report"]) if law["report"] else law["refusal"]
         return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
@@ -89,7 +89,11 @@ class FitPages:
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
         if not _named(request):
-            return self._choice("Performance profiles", "/profiles", "Who is within which factor of the best.")
+            return self._choice(
+                "Performance profiles",
+                "/profiles",
+                "How often each optimizer comes within a given factor of the fastest.",
+            )
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
@@ -97,11 +101,11 @@ class FitPages:
         try:
             report = self._reader.bench.profile([each.id for each in experiments])
         except ConflictError as error:
-            return refused_page(409, "No profiles of these", str(error))
+            return refused_page(409, "No performance profile for these experiments", str(error))
         return page(
             "together.html",
             heading="Performance profiles",
-            headline=fit_views.profile_headline(report),
+            headline=profile_headline(report),
             experiments=experiments,
             profile=report,
             styles=candidate_styles(experiments),
@@ -149,7 +153,7 @@ class FitPages:
             "report": report,
             "refusal": refusal[:1].upper() + refusal[1:],
             "styles": candidate_styles(experiments),
-            "forms": fit_views.FORM_NAMES,
+            "forms": FORM_NAMES,
             "form": report.form if report else None,
             "form_url": form_url,
             "query": asked.query(asked.form),
@@ -178,7 +182,7 @@ class Asked:
     def of(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "Asked":
         """Read the query of a URL."""
         query = request.query_params
-        form = next((name for name, _ in fit_views.FORM_NAMES if name == query.get("form")), None)
+        form = next((name for name, _ in FORM_NAMES if name == query.get("form")), None)
         known = tuple(filter(_is_known, query.getlist("predict")))[:MOST_TARGETS]
         return cls(form, known or default_targets(experiments), bool(known))
 

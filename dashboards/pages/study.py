@@ -17,6 +17,7 @@ from dashboards.text.study import answer_tone, cost_words, figure_text, interval
 from orchestrator.errors import NotFoundError
 from orchestrator.services.bench import Bench
 from orchestrator.studies.evidence import Scale
+from orchestrator.studies.findings import Answer
 from orchestrator.studies.reports import Studies
 
 
@@ -27,7 +28,7 @@ def study_pages(bench: Bench) -> APIRouter:
 
     @router.get("/studies")
     def listing() -> HTMLResponse:
-        return page("studies.html", studies=studies.all(), tone=answer_tone)
+        return page("studies.html", studies=studies.all(), tone=answer_tone, Answer=Answer)
 
     @router.get("/studies/{name}")
     def one(name: str) -> HTMLResponse:
@@ -41,6 +42,7 @@ def study_pages(bench: Bench) -> APIRouter:
             study=found,
             cost=cost_words,
             tone=answer_tone,
+            Answer=Answer,
             figure_text=figure_text,
             interval_text=interval_text,
         )

@@ -124,7 +124,7 @@ def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
     return (
         Section(title="Scaling law", blocks=blocks),
         _figures(subject, LAW_FIGURES, ""),
-        *([Section(title="Predicted, not trained", blocks=(_predictions(law),))] if _any_prediction(law) else []),
+        *([Section(title="Predictions", blocks=(_predictions(law),))] if _any_prediction(law) else []),
         Section(title="Sizes and budgets", blocks=()),
         *shown,
         Section(title=f"Figures of {cells[-1].key}", blocks=largest.blocks),
@@ -140,7 +140,7 @@ def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
             (
                 each.title,
                 formats.loss(each.best.objective if each.best else None),
-                _values(each.best.parameters) if each.best else "no trial has run its whole budget and learned",
+                _values(each.best.parameters) if each.best else "no trial completed its budget with a finite loss",
                 *map(str, (each.trials, each.stopped_early, each.diverged, each.out_of_memory)),
             )
             for each in found.findings
@@ -174,9 +174,6 @@ SECTIONS: dict[str, Callable[[Subject], tuple[Section, ...]]] = {
     "sweep": of_a_sweep,
 }
 """The answer of each kind of experiment. Method, runs, provenance and bibliography are the same for all."""
-
-
-# Parts of the answer
 
 
 def _values(parameters: Mapping[str, Value]) -> str:
@@ -220,11 +217,11 @@ def _coefficients(law: FitReport) -> Table:
         count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
         rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
     return Table(
-        head=("Optimizer", *names, "Error", "Largest left out", "Data"),
+        head=("Optimizer", *names, "Error", "Held-out error", "Data"),
         rows=tuple(rows),
         caption=f"{law.formula}, in nats, parameters and tokens; 95 % intervals from {law.draws:,} bootstrap draws. "
-        "Error: root mean square of the log residuals. Largest left out: predicted minus measured loss of the largest "
-        "size by a law that was fitted without it.",
+        "Error: root mean square of the log residuals. Held-out error: predicted minus measured loss of the largest "
+        "size, by a law fitted without it.",
     )
 
 
@@ -242,7 +239,7 @@ def _predictions(law: FitReport) -> Table:
         head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
         rows=tuple(rows),
         caption=f"{laws.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
-        "activations come on top. Intervals are the curve's, not those of one more run.",
+        "activations are not included. Intervals are those of the curve, not of a further run.",
     )
 
 
@@ -284,9 +281,6 @@ def _runs(subject: Subject) -> Section:
     return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
 
 
-# Method
-
-
 def _method(subject: Subject) -> Sentences:
     """How it was measured, from the specification: nothing here is written by hand for one experiment."""
     experiment = subject.experiment
@@ -301,7 +295,7 @@ def _method(subject: Subject) -> Sentences:
          "pairs them."),
         ("Schedule", f"Linear warm-up, then {workload.schedule.shape}"
          + (f" to {workload.schedule.final_lr_ratio:g} of the rate." if workload.schedule.shape == "cosine" else ".")
-         + " The whole budget is run; only the loss after the last step ranks."),
+         + " Every run uses the whole budget; only the loss after the last step is ranked."),
         ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
         ("Tuning", _tuning(experiment)),
         ("Seeds", f"{', '.join(map(str, spec.seeds))} (n = {len(spec.seeds)})."),
@@ -315,23 +309,23 @@ def _tuning(experiment: ExperimentRecord) -> str:
     if isinstance(spec, SweepSpec):
         return f"{spec.algorithm}, {spec.trials_each()} trials of each optimizer, all on seed {spec.seed}."
     grids = "; ".join(f"{each.name()}: {', '.join(map(formats.rate, each.learning_rates))}" for each in spec.candidates)
-    equal = "Grids of different sizes were allowed. " if spec.unequal_grids else "Every optimizer had as many rates. "
+    equal = "Grids of different sizes were allowed. " if spec.unequal_grids else "All grids had the same size. "
     if spec.tuning:
         seeds = ", ".join(map(str, spec.tuning.seeds))
-        how = f"Learning rates were chosen on seeds {seeds}, which are not among those that judge. "
+        how = f"Learning rates were chosen on seeds {seeds}, which are not among the compared ones. "
         if isinstance(spec, ScalingSpec) and (origin := spec.comparison(spec.cells()[-1]).origin_of_rates()):
             how += f"{origin} "
-        how += f"Grids were followed beyond an edge by up to {spec.tuning.extend_grid} rates. "
+        how += f"Grids were extended beyond an edge by up to {spec.tuning.extend_grid} rates. "
     else:
-        how = "Every seed ran at every rate, and each optimizer stands at its best one, chosen on the same seeds. "
+        how = "Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them. "
     return f"{how}{equal}Grids: {grids}."
 
 
 def _statistics(kind: str) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
-        "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval leaves zero out where p < "
-        "0.05, and there alone a difference is called one. A mean over the seeds that survived is not a result."
+        "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
+        "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
     )
     if kind != "scaling":
         return common

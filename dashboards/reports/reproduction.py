@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dashboards.text.study import estimate_words, figure_text, interval_text, measured_words, scale_words
 from orchestrator.studies.evidence import Scale
-from orchestrator.studies.findings import TINY_WORDS, Answer, Measure
+from orchestrator.studies.findings import Answer, Measure
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Study
 
@@ -89,7 +89,7 @@ def _section(entry: Entry) -> Iterator[str]:
 def _finding(stored: StoredFinding, study: Study) -> Iterator[str]:
     finding = stored.finding
     ran = f" On what was run: {finding.measured.value}." if finding.answer is Answer.BEYOND else ""
-    said = finding.sentence.removesuffix(TINY_WORDS).strip()
+    said = finding.judged or finding.sentence
     yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer.value}.**{ran} {said}"
     if finding.measures:
         yield ""

@@ -11,14 +11,13 @@ from worker.records.result import MemoryBreakdown, Result
 from worker.spec.run import RunSpec
 from worker.spec.task import TaskSpec
 
-# Perplexity: exp of a loss in nats per token. It is derived from the loss wherever it is shown, and stored nowhere.
-
 LARGEST_NATS: Final = 700.0
 """Beyond it exp() leaves the range of float64."""
 
 
 def perplexity(loss: float | None, task: TaskSpec) -> float | None:
-    """Of a mean loss of that task; None where the loss is none in nats per token, or too large."""
+    """exp of a mean loss of that task; None where the loss is not in nats per token, or too large. It is derived where
+    it is shown, and stored nowhere."""
     if loss is None or not task.in_nats_per_token or loss > LARGEST_NATS:
         return None
     return math.exp(loss)

@@ -17,7 +17,7 @@ FORM_NAMES: tuple[tuple[FormName, str], ...] = (
     ("nd", "E + A N⁻ᵅ + B D⁻ᵝ"),
 )
 """What the switch between forms says; N: parameters, D: tokens."""
-PREDICTED_TOKENS = "at the one budget that all sizes had, else at the largest model's tokens a parameter"
+PREDICTED_TOKENS = "at the token budget shared by all sizes, otherwise at the largest model's tokens per parameter"
 """What predictions are for."""
 
 
@@ -71,7 +71,7 @@ def headline(report: FitReport) -> str:
     """The exponents in a sentence, or why there is none."""
     fitted = [fit for fit in report.fits if fit.coefficients]
     if not fitted:
-        return report.fits[0].verdict if report.fits else "No candidate is in every experiment."
+        return report.fits[0].verdict if report.fits else "No candidate appears in every experiment."
     parts = [f"{fit.title}: {f'no law found, {fit.no_law}' if fit.no_law else _exponents(fit)}" for fit in fitted]
     return formats.sentence(f"{'; '.join(parts)}.")
 

@@ -89,5 +89,7 @@ def headline(report: SweepReport) -> str:
     if best is None or best.objective is None:
         return ""
     at = ", ".join(f"{name} {value_text(value)}" for name, value in best.parameters.items())
-    done = "found the lowest" if report.complete else "has so far the lowest"
-    return f"{done} {report.loss_name}: {formats.loss(best.objective)}{report.loss_unit} at {at} (trial {best.number})."
+    reached = (
+        f"reached the lowest {report.loss_name}" if report.complete else f"has the lowest {report.loss_name} so far"
+    )
+    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} at {at} (trial {best.number})."

@@ -174,7 +174,7 @@ def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, .
 
 def rate_words(row: CandidateRow) -> str:
     """What is to be said of the best learning rate: how far its grid was followed, and whether to an end."""
-    added = f"{row.extended_rates} added" if row.extended_rates else ""
+    added = f"grid extended by {row.extended_rates}" if row.extended_rates else ""
     return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
 
 
@@ -185,7 +185,7 @@ def speed_words(row: CandidateRow) -> str:
     if found is None or row.is_baseline:
         return ""
     if found.speed_up is None:
-        return f"reached by {found.reached} of {found.n} seeds"
+        return f"baseline loss reached by {found.reached} of {found.n} seeds"
     ratio = found.speed_up.mean
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
@@ -231,11 +231,11 @@ def headline(comparison: Comparison) -> str:
         f" ±\N{NO-BREAK SPACE}{formats.loss(half)}" if half is not None else ""
     )
     if not comparison.complete:
-        return f"is first so far, with a {comparison.loss_name} of {measured}. Runs are still to end: this may change."
+        return f"leads so far with a {comparison.loss_name} of {measured}; some runs are still in progress."
     if first.is_baseline:
         alike = [row.title for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED]
-        doubt = f" No difference shown to {', '.join(alike)}." if alike else ""
-        return f"ranks first, and it is the baseline: {comparison.loss_name} {measured}.{doubt}"
+        doubt = f" No significant difference to {', '.join(alike)}." if alike else ""
+        return f"ranks first and is the baseline: {comparison.loss_name} {measured}.{doubt}"
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"
 

@@ -15,6 +15,8 @@ from worker.records.result import Result, Verdict
 
 FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
+LEAST_P = 0.001
+"""Smaller p-values are said to be below it."""
 TINY_PARAMETERS = 10_000_000
 """Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
 
@@ -62,14 +64,19 @@ def signed(value: float) -> str:
     return f"{value:+.{digits}f}" if digits <= 9 else f"{value:+.0e}"
 
 
-def p_text(value: float) -> str:
-    """`p = 0.034`, `p < 0.001`; with as many digits as it takes to see on which side of 0.05 it lies."""
-    if value < 0.001:
-        return "p < 0.001"
+def p_number(value: float) -> str:
+    """`0.034`, `< 0.001`; with as many digits as it takes to see on which side of 0.05 it lies."""
+    if value < LEAST_P:
+        return f"< {LEAST_P:g}"
     digits = 2
     while (float(f"{value:.{digits}g}") < SIGNIFICANCE) != (value < SIGNIFICANCE):
         digits += 1
-    return f"p = {value:.{digits}g}"
+    return f"{value:.{digits}g}"
+
+
+def p_text(value: float) -> str:
+    """`p = 0.034`, `p < 0.001`."""
+    return f"p {p_number(value)}" if value < LEAST_P else f"p = {p_number(value)}"
 
 
 def notes(

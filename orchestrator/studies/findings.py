@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
+from pydantic import Field
+
 from orchestrator.records import Difference, Interval
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale, machine_sentences
 from worker.records.result import Finite, Record, Verdict
@@ -62,6 +64,8 @@ class Finding(Record):
     measured: Answer
     """About what was run."""
     sentence: str
+    judged: str = Field(default="", exclude=True)
+    """The sentence of the judgement alone, without what the scale takes away; in no JSON."""
     measures: tuple[Measure, ...]
     notes: tuple[str, ...]
     machines: tuple[str, ...]
@@ -77,6 +81,7 @@ def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: boo
         answer=answer,
         measured=judgement.measured,
         sentence=f"{judgement.sentence} {TINY_WORDS}" if answer is Answer.BEYOND else judgement.sentence,
+        judged=judgement.sentence,
         measures=judgement.measures,
         notes=judgement.notes,
         machines=machine_sentences(evidence.machines),

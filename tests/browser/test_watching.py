@@ -39,7 +39,7 @@ def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, si
     assert page.url.endswith("?x=flops&sort=state")
     for number in (0, 1):
         page.locator("#runs input[type=checkbox]").nth(number).check()
-    page.get_by_role("button", name="Compare chosen").click()
+    page.get_by_role("button", name="Compare selected").click()
     expect(page.locator("[data-drawn]")).to_have_count(1)
     expect(page.locator("#differences tbody tr")).to_have_count(1)
     expect(page.locator("#differences")).to_contain_text("optimizer.name")

@@ -197,8 +197,8 @@ def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Cl
         told = " ".join(text.split())
         assert "No law found: the 95 % interval of alpha, " in told
         assert "Nothing is predicted." in told
-        assert "Predicted, not trained" not in told
-    assert "AdaPM: no law found, so nothing is predicted." in page
+        assert "Predictions" not in told
+    assert "AdaPM: no law could be fitted, so there is no prediction." in page
     assert "AdamW: no law found, the 95 % interval of alpha, " in page
 
 
@@ -208,7 +208,7 @@ def test_the_report_is_one_file_that_lets_nothing_in(id: str, cli, tmp_path: Pat
     text = (tmp_path / "report.html").read_text()
     assert "default-src 'none'" in text
     assert "<script" not in text and "http-equiv" in text and 'src="http' not in text
-    for part in ("Method", "Scaling law", "Predicted, not trained", "Provenance", "approach 3", "2510.09103", "Runs"):
+    for part in ("Method", "Scaling law", "Predictions", "Provenance", "approach 3", "2510.09103", "Runs"):
         assert part in text
     assert text.count("data:image/svg+xml;base64,") == 6
     assert "NaN" not in text and "None" not in text

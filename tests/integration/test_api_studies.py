@@ -77,15 +77,15 @@ def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) 
 def test_the_published_answer_stays_while_an_own_run_is_under_way(client: Client, service: Service) -> None:
     planned = client.study("loss-curves").scale(Scale.TINY).experiments[0]
     before = look(f"{service.url}/studies/loss-curves").text
-    assert "An own run has not ended" not in before
+    assert "A local run is still under way" not in before
     made = client.submit(planned.spec, key=planned.key).experiment
     page = look(f"{service.url}/studies/loss-curves").text
     answer = page[page.index('class="lede answer"') : page.index("The claim")]
     assert "withdrawn" in answer and "No result yet" not in answer
-    assert "An own run has not ended; the answer above is the published one" in answer
+    assert "A local run is still under way; the answer above is the published result" in answer
     assert f'href="/experiments/{made.id}"' in answer
     client.cancel_experiment(made.id)
-    assert "An own run has not ended" not in look(f"{service.url}/studies/loss-curves").text
+    assert "A local run is still under way" not in look(f"{service.url}/studies/loss-curves").text
 
 
 def test_withdrawn_results_say_so_and_why(client: Client, service: Service) -> None:

@@ -71,7 +71,7 @@ def test_the_page_names_what_it_does_not_know(client, finished, bench):
     page = client.get(f"/compare?runs={run.id},<b>none").text
     assert "There is no run <bdi>&lt;b&gt;none</bdi>" in page
     assert run.id in page
-    assert "No runs chosen" in client.get("/compare").text
+    assert "No runs selected" in client.get("/compare").text
 
 
 def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(bench, runs):

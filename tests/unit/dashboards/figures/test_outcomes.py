@@ -208,7 +208,7 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
     low, high = made["layout"]["yaxis"]["range"]
     for row in comparison.rows:
         assert low < row.val_loss.low and row.val_loss.high < high
-    assert not [trace for trace in made["data"] if "the interval goes on" in trace.get("hovertemplate", "")]
+    assert not [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
 
 
 def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
@@ -216,10 +216,10 @@ def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
     made = loss_by_price(comparison, looks, ViewState(), "light", "memory", title="loss")
     border = made["layout"]["yaxis"]["range"]
-    arrows = [trace for trace in made["data"] if "the interval goes on" in trace.get("hovertemplate", "")]
+    arrows = [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
     assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [
         (border[0], "triangle-down"),
         (border[1], "triangle-up"),
     ] * len(comparison.rows)
     for row in comparison.rows:
-        assert any(f"goes on to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)
+        assert any(f"extends to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)

@@ -29,4 +29,4 @@ def test_nothing_to_draw_is_a_sentence() -> None:
     for empty in (None, finding(), finding(Measure(name="x", value=None))):
         drawn = study_figure(empty, "nats", "dark")
         assert drawn["data"] == []
-        assert drawn["layout"]["annotations"][0]["text"].startswith("A mark for every measured figure")
+        assert drawn["layout"]["annotations"][0]["text"].startswith("Measured values will appear")

@@ -183,8 +183,8 @@ def test_intervals_of_a_law_are_drawn_to_their_ends_or_end_in_an_arrow(report):
     (fit, *others) = report.fits
     prediction = fit.predictions[0].model_copy(update={"loss": wide})
     unsure = report.model_copy(update={"fits": (fit.model_copy(update={"predictions": (prediction,)}), *others)})
-    arrows = [trace for trace in law(unsure, STYLES, "light")["data"] if "goes on" in trace.get("hovertemplate", "")]
+    arrows = [trace for trace in law(unsure, STYLES, "light")["data"] if "extends" in trace.get("hovertemplate", "")]
     assert [arrow["hovertemplate"] for arrow in arrows] == [
-        "the interval goes on to 0.01<extra></extra>",
-        "the interval goes on to 900<extra></extra>",
+        "interval extends to 0.01<extra></extra>",
+        "interval extends to 900<extra></extra>",
     ]

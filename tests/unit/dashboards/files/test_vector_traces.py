@@ -104,7 +104,7 @@ def test_the_peak_is_taken_apart_in_five_stacked_parts():
     figure = memory_breakdown(made_comparison(), (), {}, ViewState(), "light", title="bytes")
     assert figure["data"] == []  # no run of it was taken apart: its sentence is drawn instead
     assert [text.get_text() for text in axes_of(figure).texts] == [
-        "Each run's peak is taken apart in\nits second step."
+        "Each run records its memory\nbreakdown in its second step."
     ]
 
 

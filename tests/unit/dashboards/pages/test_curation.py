@@ -77,7 +77,7 @@ def test_a_deleted_experiment_is_offered_back_wherever_it_is_looked_for(client: 
         assert 'data-label="Can be restored until"' in lost.text
         assert moment(bench.deleted_experiment(ended).undo_until) in lost.text
     compared = client.get(f"/compare?runs={ended}-0000,{ended}-9999").text
-    assert f"Run {ended}-0000 is of <bdi>{DEMO.name}</bdi>, which is deleted; until " in compared
+    assert f"Run {ended}-0000 belongs to <bdi>{DEMO.name}</bdi>, which has been deleted; until " in compared
     assert moment(bench.deleted_experiment(ended).undo_until) in compared and 'href="/deleted"' in compared
     assert f"There is no run <bdi>{ended}-9999</bdi>" in compared
     restored = client.post(f"/experiments/{ended}/restore")
@@ -107,6 +107,6 @@ def test_a_search_keeps_its_labels(client: TestClient, bench, ended) -> None:
     assert 'name="label" value="a b"' in page
     assert 'href="/?q=adapm&amp;state=active&amp;label=a+b&amp;label=paper"' in page
     assert 'href="/?q=adapm&amp;state=done&amp;label=paper"' in page
-    assert "Nothing found" in client.get("/?label=nothing").text
+    assert "No matches" in client.get("/?label=nothing").text
     assert f'href="/experiments/{ended}"' in client.get("/?label=,&label=").text
     assert f'href="/experiments/{ended}"' in client.get("/?q=paper").text

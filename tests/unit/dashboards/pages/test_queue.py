@@ -30,7 +30,7 @@ def footprint(**state_bytes: int | None) -> Footprint:
 
 def test_an_empty_queue_says_what_to_do(client):
     page = client.get("/queue").text
-    assert "Nothing runs." in page
+    assert "No runs are active." in page
     assert "The queue is empty." in page
     assert "Needs attention" not in page
 
@@ -43,7 +43,7 @@ def test_the_queue_shows_places_progress_and_failures(client, bench, player):
     page = client.get("/queue").text
     assert "60/240" in page
     assert "the device &lt;b&gt;fell&lt;/b&gt; off" in page
-    assert "8 runs wait, but no dispatcher is at work" in page
+    assert "8 runs wait, but no dispatcher is running" in page
     assert "1 run failed in the last 24 hours" in page
     for path in ("/", "/queue"):
         shown = re.sub(r"<[^>]+>", " ", client.get(path).text)
@@ -115,8 +115,8 @@ def test_a_few_silent_runs_are_named_and_many_are_told_together(bench, player):
         activity = bench.activity().model_copy(update={"at_work": tuple(at_work[:number]), "waiting_total": 0})
         return [one.text for one in concerns(activity, None)]
 
-    assert len(texts(2)) == 2 and all("has said nothing for 1 min 30 s" in one for one in texts(2))
-    assert texts(3) == ["3 runs have said nothing, the longest for 1 min 30 s; their leases will end."]
+    assert len(texts(2)) == 2 and all("has not reported for 1 min 30 s" in one for one in texts(2))
+    assert texts(3) == ["3 runs have stopped reporting, the longest for 1 min 30 s; their leases will expire."]
 
 
 def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench, player, tmp_path):
@@ -126,12 +126,12 @@ def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench,
     waiting = bench.activity().waiting[0].run_id
     for path in ("/", "/queue", f"/runs/{waiting}"):
         page = client.get(path).text
-        assert "next in about" not in page and "starts in about" not in page
-    assert '<td data-label="Starts in about" class="end num">—</td>' in client.get("/queue").text
+        assert "next starts in about" not in page and "starts in about" not in page
+    assert '<td data-label="Starts in (est.)" class="end num">—</td>' in client.get("/queue").text
     with closing(Database(f"sqlite:///{tmp_path / 'bench.sqlite3'}")) as database:
         assert Leadership(database, "this one").hold()
-    assert "next in about" in client.get("/").text and "next in about" in client.get("/queue").text
-    assert '<td data-label="Starts in about" class="end num">—</td>' not in client.get("/queue").text
+    assert "next starts in about" in client.get("/").text and "next starts in about" in client.get("/queue").text
+    assert '<td data-label="Starts in (est.)" class="end num">—</td>' not in client.get("/queue").text
     assert "starts in about" in client.get(f"/runs/{waiting}").text
 
 
@@ -143,11 +143,11 @@ def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, bench, p
     assert "has said nothing" not in client.get(f"/runs/{run_id}").text
     with closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as database, database:
         database.execute("update attempts set heartbeat_at = heartbeat_at - 1140")
-    told = re.compile(f"Run {run_id} has said nothing for 19 min[^<]*; its lease will end.")
+    told = re.compile(f"Run {run_id} has not reported for 19 min[^<]*; its lease will expire.")
     assert told.search(client.get("/").text)
     page = client.get(f"/runs/{run_id}").text
-    assert told.search(page) and "before it fell silent" in page
-    assert f'href="/runs/{run_id}">Look' not in page
+    assert told.search(page) and "before it stopped reporting" in page
+    assert f'href="/runs/{run_id}">Details' not in page
 
 
 def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monkeypatch):
@@ -161,7 +161,7 @@ def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monke
     assert [(one["name"], one["x"], one["y"]) for one in parts] == [
         ("parameters", [4 * 10**9] * 2, ["adamw", "sgd"]),
         ("gradients", [4 * 10**9] * 2, ["adamw", "sgd"]),
-        ("optimizer state, in its own colour", [8 * 10**9, 0], ["adamw", "sgd"]),
+        ("optimizer state, in the optimizer's colour", [8 * 10**9, 0], ["adamw", "sgd"]),
     ]
     for form, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("csv", b"trace,name")):
         file = client.get(f"/memory/figures/plan.{form}?model=gpt2-124m")

@@ -50,8 +50,8 @@ def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, b
     player.finish(1)
     page = client.get(f"/experiments/{tuned.id}").text
     assert "No run has finished yet" not in page
-    assert f"1 of {tuned.counts.total} runs have ended: learning rates are still tuned" in page
-    assert "tuned first" in client.get("/").text
+    assert f"1 of {tuned.counts.total} runs have ended: learning rates are still being tuned" in page
+    assert "tuning" in client.get("/").text
 
 
 def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, bench, player):
@@ -65,7 +65,7 @@ def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, b
     player.finish()
     answer = client.get(f"/profiles?experiments={','.join(ids)}")
     assert answer.status_code == 200
-    assert "No candidate is in every comparison." in answer.text
+    assert "No candidate appears in every comparison." in answer.text
 
 
 def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):

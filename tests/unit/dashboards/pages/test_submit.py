@@ -49,7 +49,7 @@ def test_a_check_stores_nothing_and_says_what_it_would_be(client, bench):
     page = client.post("/new", data=FORM | {"action": "check"}).text
     assert bench.experiments() == ()
     assert "<b>12</b>" in page
-    assert "no run of this model was measured here yet" in page
+    assert "no run of this model has been measured here yet" in page
 
 
 def test_faults_stand_beside_their_fields_and_refuse_the_submission(client, bench):
@@ -67,7 +67,7 @@ def test_the_cost_is_estimated_from_runs_of_the_same_model(client, bench, player
     page = client.post(
         "/new", data=FORM | {"model": DEMO.workload.model, "use": ["adamw", "lion"], "action": "check"}
     ).text
-    assert "by 12 measured runs on AMD EPYC 7B13; lion: the mean of the others" in page
+    assert "estimated from 12 measured runs on AMD EPYC 7B13; lion: assumed equal to the mean of the others" in page
 
 
 def test_yaml_is_checked_and_submitted(client, bench):
@@ -133,7 +133,7 @@ def test_yaml_of_a_sweep_is_checked_while_it_is_written(client, bench):
     page = client.post("/new", data={"yaml": example("example-sweep.yaml"), "action": "check"}).text
     assert "<dt>Trials</dt>" in page
     assert "<b>at most 16</b>" in page
-    assert "what the sweep gives itself" in page
+    assert "the budget of the sweep" in page
     assert bench.experiments() == ()
 
 

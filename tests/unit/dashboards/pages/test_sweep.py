@@ -66,7 +66,7 @@ def test_the_page_says_what_the_report_says(client: TestClient, bench: Bench, sw
         assert note.partition("(")[0] in page
     best = report.best()
     assert best is not None and best.objective == 2.43
-    assert "has so far the lowest validation loss: 2.4300 nats" in page
+    assert "has the lowest validation loss so far: 2.4300 nats" in page
     assert page.count(">stopped early</span>") == page.count(">diverged</span>") == 1
     assert "(3.2100)" in page, "a loss that does not rank stands in parentheses"
 
@@ -74,7 +74,7 @@ def test_the_page_says_what_the_report_says(client: TestClient, bench: Bench, sw
 def test_the_report_has_the_sweeps_answer_figures_and_trials(bench: Bench, swept: str):
     text = report(FigureFiles(bench), swept, "1.0")
     assert text.count("<img ") == len(SWEEP_FIGURES)
-    assert "has so far the lowest validation loss: 2.4300 nats" in text
+    assert "has the lowest validation loss so far: 2.4300 nats" in text
     assert "stopped early" in text and "diverged" in text
     assert "asha, 8 trials of each optimizer" in text
     assert HOSTILE not in text
@@ -138,7 +138,7 @@ def test_every_axis_of_parallel_coordinates_has_room_for_its_name(bench: Bench, 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importance_loading, "at_once", lambda: False)
     monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
-    assert 'data-poll="1500">The numbers are being prepared' in client.get(f"/experiments/{swept}").text
+    assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
     assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]
     monkeypatch.undo()
     client.get(f"/experiments/{swept}/figures/importance.json")  # waits for them
@@ -179,7 +179,7 @@ def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
 
 def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, bench: Bench, swept: str):
     empty = bench.submit(sweep_spec()).experiment.id
-    assert "No trial has begun yet." in client.get(f"/experiments/{empty}").text
+    assert "No trial has started yet." in client.get(f"/experiments/{empty}").text
     assert client.get(f"/runs/{swept}-0000").status_code == client.get(f"/runs/{swept}-0002").status_code == 200
     assert client.get("/").text.count("no result yet") == 1
 
