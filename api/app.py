@@ -25,22 +25,17 @@ from api.middleware.query_check import KnownQueries, known_queries
 from api.openapi.document import access_described
 from api.problems import Unforeseen, handle_errors
 from api.routes import (
+    analysis,
     attempts,
     catalog,
-    curation,
     experiments,
     exports,
     figures,
-    fits,
     health,
     keys,
     login,
-    metrics,
-    points,
     reference,
     runs,
-    studies,
-    sweeps,
     webhooks,
 )
 from dashboards.data.live import Pulse
@@ -49,9 +44,7 @@ from orchestrator.services.bench import Bench
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (
-    experiments, curation, runs, points, exports, figures, fits, sweeps, studies, attempts, catalog, keys, webhooks,
-)  # fmt: skip
+NOUNS = (experiments, runs, exports, figures, analysis, attempts, catalog, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 
@@ -90,7 +83,6 @@ def create_app(
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request
         app.include_router(noun.router, prefix="/v1")
     app.include_router(health.router)
-    app.include_router(metrics.router)
     app.include_router(reference.router)
     app.include_router(login.router)
     app.include_router(pages(bench, stopping=stopping))

@@ -1,3 +1,3 @@
-"""Where `AsyncClient` was before it shared a folder with `Client`: notebooks of that time import it from here."""
+"""Where notebooks of the first versions import `AsyncClient` from."""
 
-from api.client import AsyncClient as AsyncClient
+from api.client.client import AsyncClient as AsyncClient

@@ -1,5 +1,5 @@
 """The typed clients, `Client` and `AsyncClient`: three lines in a notebook, the same records that the service uses."""
 
-from api.client.async_client import AsyncClient as AsyncClient
+from api.client.client import AsyncClient as AsyncClient
 from api.client.client import Client as Client
 from api.client.client import ClientError as ClientError

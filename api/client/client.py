@@ -1,18 +1,28 @@
-"""The typed client: three lines in a notebook, the same records that the service uses.
+"""The typed clients: three lines in a notebook, the same records that the service uses.
 
 with Client("http://127.0.0.1:8321") as client:
     experiment = client.submit(spec).experiment
     print(client.compare(experiment.id))
+
+async with AsyncClient("http://127.0.0.1:8321") as client:
+    experiment = (await client.submit(spec)).experiment
+    print(await client.compare(experiment.id))
+
+Every verb is declared once, in `Endpoints`. `AsyncClient` runs it on a thread of its own: one description of every
+request, one way of trying again, one set of tests. A call is a few milliseconds of waiting for the service; the thread
+costs microseconds of it.
 """
 
+import asyncio
 import time
 import unicodedata
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, closing
+from functools import partial, wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import uuid4
 
 import httpx2
@@ -23,7 +33,7 @@ from api.client.answers import ANY_EXPERIMENT, read, refusal, unreached, wait_se
 from api.client.answers import ClientError as ClientError
 from api.client.answers import InputError as InputError
 from api.client.answers import fault_text as fault_text
-from api.client.streams import Line, changes
+from api.client.streams import Line, awaited_changes, changes, listener
 from api.client.values import listed, segment, several, written
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.files.publication import TableFormat
@@ -55,9 +65,24 @@ from worker.records.result import Observation, Point
 if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]
 
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+Parameter = str | int | list[str] | list[int]
+"""The value of a query parameter; a list is the parameter repeated."""
 
-# Short ids: where what was typed abbreviates only one id, the request is sent again with the whole one.
-
+RETRIES = 4
+FIRST_PAUSE_SECONDS = 0.2
+"""Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
+CONCURRENCY = 8
+"""Calls of one `AsyncClient` that wait for the service at once; others wait for them."""
+PAGE_LIMIT = 500
+EXPORT_SECONDS = 600.0
+"""A series of many million points takes a while to be written before its first byte is sent."""
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+JSON = {"Content-Type": "application/json"}
+CHANGED_MEANWHILE = 412
+MOST_TRIES = 10
+"""Of adding a label while others edit the same experiment."""
 MOST_IDS: Final = 64
 """In one request: `compare` takes several."""
 
@@ -105,213 +130,32 @@ def _with_whole_id(request: httpx2.Request, short: str, whole: str) -> httpx2.Re
     )
 
 
-# What the client has for notebooks: results and points as pandas DataFrames, and watching one run to its end.
+class Endpoint(Generic[Arguments, Answer]):
+    """A verb of `Endpoints`: a method of `Client`, a coroutine of `AsyncClient`, with the same arguments."""
+
+    def __init__(self, verb: "Callable[Concatenate[Endpoints, Arguments], Answer]") -> None:
+        @wraps(verb)
+        async def awaited(self: "AsyncClient", /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+            return await self._on_a_thread(partial(verb, self, *arguments, **named))
+
+        self._verb, self._awaited = verb, awaited
+
+    @overload
+    def __get__(self, client: "Client", kind: type[Any]) -> Callable[Arguments, Answer]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", kind: type[Any]) -> Callable[Arguments, Coroutine[Any, Any, Answer]]: ...
+    @overload
+    def __get__(self, client: None, kind: type[Any]) -> Callable[..., Any]: ...
+
+    def __get__(self, client: "Endpoints | None", kind: type[Any]) -> Callable[..., Any]:
+        verb: Any = self._awaited if issubclass(kind, AsyncClient) else self._verb
+        method: Callable[..., Any] = verb if client is None else verb.__get__(client, kind)
+        return method
 
 
-class NotebookVerbs(ABC):
-    """The verbs of this file; `Client` brings what they ask the service with."""
-
-    @abstractmethod
-    def run(self, run_id: str) -> RunRecord:
-        """One run with its state."""
-
-    @abstractmethod
-    def _file(self, path: str, parameters: Mapping[str, str | int | list[str] | list[int]]) -> bytes:
-        """The file at a path of the service."""
-
-    def dataframe(self, experiment_id: str) -> "DataFrame":
-        """An experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
-        return _frame(self._file(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet", {}))
-
-    def series_dataframe(self, experiment_id: str) -> "DataFrame":
-        """The points of all runs of an experiment as a DataFrame, a row a point, with the run's id in `run_id`."""
-        return _frame(self._file(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet", {}))
-
-    def points_dataframe(self, run_id: str) -> "DataFrame":
-        """The points of one run as a DataFrame, a row a point."""
-        return _frame(self._file(f"/v1/runs/{segment(run_id)}/exports/series.parquet", {}))
-
-    def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
-        """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
-        while True:
-            run = self.run(run_id)
-            yield run
-            if run.status in TERMINAL:
-                return
-            time.sleep(pause_seconds)
-
-
-def _frame(content: bytes) -> "DataFrame":
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("DataFrames need pandas, which is not installed; `pip install pandas`") from error
-    found: DataFrame = pandas.read_parquet(BytesIO(content))
-    return found
-
-
-# What the client has for webhooks: add, list, remove, try, and what was delivered.
-
-Answer = TypeVar("Answer")
-
-
-class WebhookVerbs(ABC):
-    """The verbs of this file; `Client` brings what they ask the service with."""
-
-    _http: httpx2.Client
-    _retries: int
-
-    @abstractmethod
-    def _get(
-        self, path: str, answer: type[Answer], parameters: Mapping[str, str | int | list[str] | list[int]] | None = None
-    ) -> Answer:
-        """The record at a path of the service."""
-
-    @abstractmethod
-    def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
-        """The answer to a request that may be sent several times."""
-
-    def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
-        """Have a URL told of ended experiments; the secret that signs what it is told is in the answer alone. An
-        earlier call with the same `key` is answered as it was."""
-        headers = {"Idempotency-Key": key or uuid4().hex, "Content-Type": "application/json"}
-        content = wanted.model_dump_json()
-        response = self._send(
-            lambda: self._http.post("/v1/webhooks", content=content, headers=headers), tries=self._retries + 1
-        )
-        return read(response, NewWebhook)
-
-    def webhooks(self) -> tuple[WebhookRecord, ...]:
-        """All webhooks, the newest first."""
-        return self._get("/v1/webhooks", Page[WebhookRecord]).items
-
-    def webhook(self, webhook_id: str) -> WebhookRecord:
-        """One webhook."""
-        return self._get(_path(webhook_id), WebhookRecord)
-
-    def remove_webhook(self, webhook_id: str) -> WebhookRecord:
-        """Tell its URL nothing any more, what waits to be delivered included."""
-        return read(self._send(lambda: self._http.delete(_path(webhook_id)), tries=1), WebhookRecord)
-
-    def test_webhook(self, webhook_id: str, key: str | None = None) -> DeliveryRecord:
-        """Have a `webhook.test` delivered, as ended experiments are; an earlier call with the same `key` is answered
-        with the delivery that it made."""
-        headers = {"Idempotency-Key": key or uuid4().hex}
-        response = self._send(
-            lambda: self._http.post(f"{_path(webhook_id)}/test", headers=headers), tries=self._retries + 1
-        )
-        return read(response, DeliveryRecord)
-
-    def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
-        """What was delivered, what waits and what was given up, the newest first."""
-        return self._get(f"{_path(webhook_id)}/deliveries", Page[DeliveryRecord], {"limit": limit}).items
-
-
-def _path(webhook_id: str) -> str:
-    return f"/v1/webhooks/{segment(webhook_id)}"
-
-
-# What the client has for keeping experiments in order: labels, a note, delete, restore, clone.
-
-JSON = {"Content-Type": "application/json"}
-CHANGED_MEANWHILE = 412
-MOST_TRIES = 10
-"""Of adding a label while others edit the same experiment."""
-
-
-class CurationVerbs(ABC):
-    """The verbs of this file; `Client` brings what they ask the service with."""
-
-    @abstractmethod
-    def experiment(self, experiment_id: str) -> ExperimentRecord:
-        """One experiment with its state."""
-
-    @abstractmethod
-    def _asked(self, method: str, path: str, answer: type[Any], *, again: bool, **sent: Any) -> Any:
-        """The answer to one request; `again`: it may be repeated when the connection fails."""
-
-    def annotate(
-        self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
-    ) -> AnyExperiment:
-        """Change labels and note; what is left out of `change` stays as it is. With the `revision` of the experiment
-        as it was read only what nobody has changed since: else it is refused (412)."""
-        body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
-        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
-        path = f"/v1/experiments/{segment(experiment_id)}"
-        # Sent again under a revision it could be refused by its own first try.
-        changed: AnyExperiment = self._asked(
-            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=written(body), headers=headers
-        )
-        return changed
-
-    def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
-        """Give an experiment these labels, too; nobody else's are lost, whoever edits at the same time."""
-        return self._relabelled(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
-
-    def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
-        """Take these labels away; one that it does not have changes nothing."""
-        gone = {unicodedata.normalize("NFC", label).strip() for label in several(labels, "labels")}
-        return self._relabelled(experiment_id, lambda had: [label for label in had if label not in gone])
-
-    def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
-        """Write an experiment's note, in plain text; None takes it away."""
-        return self.annotate(experiment_id, {"note": text})
-
-    def delete_experiment(self, experiment_id: str) -> AnyExperiment:
-        """Delete an experiment of which every run has ended; until `undo_until` it can be restored."""
-        path = f"/v1/experiments/{segment(experiment_id)}"
-        deleted: AnyExperiment = self._asked("DELETE", path, ANY_EXPERIMENT, again=True)
-        return deleted
-
-    def restore_experiment(self, experiment_id: str) -> AnyExperiment:
-        """Undo a deletion."""
-        path = f"/v1/experiments/{segment(experiment_id)}/restore"
-        restored: AnyExperiment = self._asked("POST", path, ANY_EXPERIMENT, again=True)
-        return restored
-
-    def clone_experiment(self, experiment_id: str, name: str | None = None, key: str | None = None) -> Submission:
-        """Submit an experiment's specification again, under another name if one is given; an earlier call with the
-        same `key` made it, if the answer says so."""
-        path, headers = (
-            f"/v1/experiments/{segment(experiment_id)}/clone",
-            {**JSON, "Idempotency-Key": key or uuid4().hex},
-        )
-        made: Submission = self._asked(
-            "POST", path, Submission, again=True, content=written({"name": name}), headers=headers
-        )
-        return made
-
-    def _relabelled(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> AnyExperiment:
-        # whose client is made of this file's verbs
-
-        for left in reversed(range(MOST_TRIES)):
-            seen = self.experiment(experiment_id)
-            try:
-                return self.annotate(experiment_id, {"labels": labels(seen.labels)}, revision=seen.revision)
-            except ClientError as error:
-                if not left or error.status != CHANGED_MEANWHILE:
-                    raise
-        raise AssertionError("unreachable: the last try returns or raises")
-
-
-Parameter = str | int | list[str] | list[int]
-"""The value of a query parameter; a list is the parameter repeated."""
-
-RETRIES = 4
-FIRST_PAUSE_SECONDS = 0.2
-"""Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
-PAGE_LIMIT = 500
-EXPORT_SECONDS = 600.0
-"""A series of many million points takes a while to be written before its first byte is sent."""
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
-    """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
-
-    Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
-    asks to wait a few seconds (429, 503).
-    """
+class Endpoints:
+    """What both clients share: every verb of the service, and how a request is sent. Verbs here call no other verb
+    by its public name, which is a coroutine where the client is an `AsyncClient`."""
 
     def __init__(
         self,
@@ -341,183 +185,211 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
             auth=ShortIds() if short_ids else None,
         )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
+    @Endpoint
     def health(self) -> Health:
         """Whether the service answers and reaches its database."""
         return self._get("/healthz", Health)
 
+    @Endpoint
     def submit(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any], key: str | None = None) -> Submission:
         """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
-        content = written(spec)
-        headers = {"Idempotency-Key": key or uuid4().hex, "Content-Type": "application/json"}
-        response = self._send(
-            lambda: self._http.post("/v1/experiments", content=content, headers=headers), tries=self._retries + 1
-        )
-        return read(response, Submission)
+        headers = {**JSON, **_idempotency(key)}
+        return self._ask("POST", "/v1/experiments", Submission, again=True, content=written(spec), headers=headers)
 
+    @Endpoint
     def validate(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any]) -> Preview:
         """What submitting this would mean, or what is wrong with it; nothing is stored."""
-        content = written(spec)
-        path, headers = "/v1/experiments/validate", {"Content-Type": "application/json"}
-        response = self._send(lambda: self._http.post(path, content=content, headers=headers), tries=self._retries + 1)
-        return read(response, Preview)
+        path = "/v1/experiments/validate"
+        return self._ask("POST", path, Preview, again=True, content=written(spec), headers=JSON)
 
+    @Endpoint
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
     ) -> tuple[AnyExperiment, ...]:
         """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
         `deleted`: those that were deleted and can be restored, instead of the others."""
-        more: dict[str, Parameter] = {
-            "label": several(labels, "the labels"),
-            **({"deleted": "true"} if deleted else {}),
-        }
-        parameters = {**_given(limit=limit, before=before), **more}
+        chosen = _given(limit=limit, before=before, deleted="true" if deleted else None)
+        parameters: dict[str, Parameter] = {**chosen, "label": several(labels, "the labels")}
         return self._get("/v1/experiments", Page[AnyExperiment], parameters).items
 
+    @Endpoint
     def experiment(self, experiment_id: str) -> ExperimentRecord:
         """One experiment with its state."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
 
-    def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
-        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
-
-        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
-        """
-        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
-        with closing(changes(self._http, line)) as turns:
-            told: ExperimentRecord | None = None
-            for _ in turns:
-                now = self.experiment(experiment_id)
-                if now != told:
-                    yield now
-                if now.counts.done():
-                    return
-                told = now
-
+    @Endpoint
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
 
+    @Endpoint
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """The sizes and budgets of a scaling experiment, each with its leaderboard."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/cells", Page[CellRecord]).items
 
+    @Endpoint
     def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
-        response = self._send(lambda: self._http.get(path, params=_given(cell=cell)), tries=self._retries + 1)
-        if response.status_code != 200:
-            raise refusal(response)
-        return response.text
+        return self._file(path, _given(cell=cell)).text
 
+    @Endpoint
     def sweep(self, experiment_id: str) -> SweepReport:
         """What a sweep found so far."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/sweep", SweepReport)
 
+    @Endpoint
     def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
         """The comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
         path = f"/v1/experiments/{segment(experiment_id)}/sweep/comparison"
         return self._get(path, ComparisonSpec, {"seeds": seeds})
 
+    @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
         return self._get("/v1/profiles", ProfileReport, {"experiment": several(experiment_ids, "the ids")})
 
+    @Endpoint
     def fit(
         self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
     ) -> FitReport:
         """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
-        chosen: dict[str, Parameter] = {} if form is None else {"form": form}
         wanted = [str(each) for each in listed(predict, "what to predict")]
-        parameters = {"experiment": several(experiment_ids, "the ids"), "predict": wanted, **chosen}
-        response = self._send(
-            lambda: self._http.get("/v1/fits", params=parameters, timeout=EXPORT_SECONDS), tries=self._retries + 1
-        )
-        return read(response, FitReport)
+        parameters = {"experiment": several(experiment_ids, "the ids"), "predict": wanted, **_given(form=form)}
+        return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
+    @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:
         """Every study with its experiments and findings."""
         return self._get("/v1/studies", Page[StudySummary]).items
 
+    @Endpoint
     def study(self, name: str) -> StudySummary:
         """One study."""
         return self._get(f"/v1/studies/{segment(name, 'name')}", StudySummary)
 
+    @Endpoint
     def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
-        return self.wish_experiment(experiment_id, Wish.CANCEL)
+        return self._wish_experiment(experiment_id, Wish.CANCEL)
 
+    @Endpoint
     def pause_experiment(self, experiment_id: str) -> AnyExperiment:
         """Pause every run that waits or trains; training ones write a checkpoint and stop."""
-        return self.wish_experiment(experiment_id, Wish.PAUSE)
+        return self._wish_experiment(experiment_id, Wish.PAUSE)
 
+    @Endpoint
     def resume_experiment(self, experiment_id: str) -> AnyExperiment:
         """Let every paused run go on from its checkpoint."""
-        return self.wish_experiment(experiment_id, Wish.RESUME)
+        return self._wish_experiment(experiment_id, Wish.RESUME)
 
+    @Endpoint
     def retry_experiment(self, experiment_id: str) -> AnyExperiment:
         """Queue every failed or cancelled run once more."""
-        return self.wish_experiment(experiment_id, Wish.RETRY)
+        return self._wish_experiment(experiment_id, Wish.RETRY)
 
+    @Endpoint
     def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
         """Cancel, pause, resume or retry every run whose state allows it."""
-        path = f"/v1/experiments/{segment(experiment_id)}/{wish.value}"
-        changed: AnyExperiment = self._post(path, ANY_EXPERIMENT)
-        return changed
+        return self._wish_experiment(experiment_id, wish)
 
+    @Endpoint
+    def annotate(
+        self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
+    ) -> AnyExperiment:
+        """Change labels and note; what is left out of `change` stays as it is. With the `revision` of the experiment
+        as it was read only what nobody has changed since: else it is refused (412)."""
+        return self._annotate(experiment_id, change, revision)
+
+    @Endpoint
+    def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
+        """Give an experiment these labels, too; nobody else's are lost, whoever edits at the same time."""
+        return self._relabel(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
+
+    @Endpoint
+    def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
+        """Take these labels away; one that it does not have changes nothing."""
+        gone = {unicodedata.normalize("NFC", label).strip() for label in several(labels, "labels")}
+        return self._relabel(experiment_id, lambda had: [label for label in had if label not in gone])
+
+    @Endpoint
+    def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
+        """Write an experiment's note, in plain text; None takes it away."""
+        return self._annotate(experiment_id, {"note": text}, None)
+
+    @Endpoint
+    def delete_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Delete an experiment of which every run has ended; until `undo_until` it can be restored."""
+        path = f"/v1/experiments/{segment(experiment_id)}"
+        deleted: AnyExperiment = self._ask("DELETE", path, ANY_EXPERIMENT, again=True)
+        return deleted
+
+    @Endpoint
+    def restore_experiment(self, experiment_id: str) -> AnyExperiment:
+        """Undo a deletion."""
+        path = f"/v1/experiments/{segment(experiment_id)}/restore"
+        restored: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=True)
+        return restored
+
+    @Endpoint
+    def clone_experiment(self, experiment_id: str, name: str | None = None, key: str | None = None) -> Submission:
+        """Submit an experiment's specification again, under another name if one is given; an earlier call with the
+        same `key` made it, if the answer says so."""
+        path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
+        return self._ask("POST", path, Submission, again=True, content=written({"name": name}), headers=headers)
+
+    @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
         parameters = _given(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
         return tuple(self._all("/v1/runs", Page[RunRecord], "after", parameters))
 
+    @Endpoint
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
+    @Endpoint
     def standing(self, run_id: str) -> Standing:
         """Where a waiting run stands in the queue, and when it may start."""
         return self._get(f"/v1/runs/{segment(run_id)}/standing", Standing)
 
+    @Endpoint
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """Every execution of a run."""
         return self._get(f"/v1/runs/{segment(run_id)}/attempts", Page[AttemptRecord]).items
 
+    @Endpoint
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """Every change of a run's state."""
         return self._get(f"/v1/runs/{segment(run_id)}/events", Page[EventRecord]).items
 
+    @Endpoint
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/points"
         return tuple(self._all(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
 
+    @Endpoint
     def observations(self, run_id: str) -> tuple[Observation, ...]:
         """What a run's probes saw, by step and probe; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/observations"
         return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
 
+    @Endpoint
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
         """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
         parameters: dict[str, Parameter] = {"run": several(run_ids, "the ids"), "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
-        response = self._send(lambda: self._http.get("/v1/points", params=parameters), tries=self._retries + 1)
-        return read(response, Page[Chart]).items
+        return self._get("/v1/points", Page[Chart], parameters).items
 
+    @Endpoint
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
         address = f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name, 'name')}"
@@ -532,90 +404,173 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
         except httpx2.TransportError as error:
             raise unreached(self.url, error) from error
 
+    @Endpoint
     def document(self, experiment_id: str, name: str) -> bytes:
         """A file about an experiment: `report`, `document.json` or `references.bib`."""
-        return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name, 'name')}", {})
+        return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name, 'name')}", {}).content
 
+    @Endpoint
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
         """The figures that an experiment has."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures"
         return self._get(path, Page[str], _given(cell=cell)).items
 
+    @Endpoint
     def figure(
         self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
     ) -> bytes:
         """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name, 'name')}.{segment(form, 'form')}"
-        return self._file(path, _given(cell=cell, theme=theme))
+        return self._file(path, _given(cell=cell, theme=theme)).content
 
-    def _file(self, path: str, parameters: Mapping[str, Parameter]) -> bytes:
-        response = self._send(
-            lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
-        )
-        if not response.is_success:
-            raise refusal(response)
-        return response.content
-
+    @Endpoint
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
         """The end of what an attempt's process printed."""
         path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
-        response = self._send(lambda: self._http.get(path, params={"tail_bytes": tail_bytes}), tries=self._retries + 1)
-        if not response.is_success:
-            raise refusal(response)
-        return response.text
+        return self._file(path, {"tail_bytes": tail_bytes}).text
 
+    @Endpoint
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""
-        return self.wish_run(run_id, Wish.CANCEL)
+        return self._wish_run(run_id, Wish.CANCEL)
 
+    @Endpoint
     def pause_run(self, run_id: str) -> RunRecord:
         """Pause one run; a training one writes a checkpoint and stops."""
-        return self.wish_run(run_id, Wish.PAUSE)
+        return self._wish_run(run_id, Wish.PAUSE)
 
+    @Endpoint
     def resume_run(self, run_id: str) -> RunRecord:
         """Let one paused run go on from its checkpoint."""
-        return self.wish_run(run_id, Wish.RESUME)
+        return self._wish_run(run_id, Wish.RESUME)
 
+    @Endpoint
     def retry_run(self, run_id: str) -> RunRecord:
         """Queue one failed or cancelled run once more."""
-        return self.wish_run(run_id, Wish.RETRY)
+        return self._wish_run(run_id, Wish.RETRY)
 
+    @Endpoint
     def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
         """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
-        return self._post(f"/v1/runs/{segment(run_id)}/{wish.value}", RunRecord)
+        return self._wish_run(run_id, wish)
 
+    @Endpoint
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
         """The optimizers that the service can build, with their options."""
         return self._get("/v1/optimizers", Page[OptimizerInfo]).items
 
+    @Endpoint
     def models(self) -> tuple[ModelInfo, ...]:
         """The models that the service can train."""
         return self._get("/v1/models", Page[ModelInfo]).items
 
+    @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """The datasets that the service can train on."""
         return self._get("/v1/datasets", Page[DatasetInfo]).items
 
+    @Endpoint
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key (admins); its secret is in the answer and nowhere else."""
-        content, headers = wanted.model_dump_json(), {"Content-Type": "application/json"}
-        return read(self._send(lambda: self._http.post("/v1/keys", content=content, headers=headers), tries=1), NewKey)
+        return self._ask("POST", "/v1/keys", NewKey, again=False, content=wanted.model_dump_json(), headers=JSON)
 
+    @Endpoint
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys, the newest first (admins)."""
         return self._get("/v1/keys", Page[KeyRecord]).items
 
+    @Endpoint
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more (admins)."""
-        path = f"/v1/keys/{segment(key_id)}"
-        return read(self._send(lambda: self._http.delete(path), tries=self._retries + 1), KeyRecord)
+        return self._ask("DELETE", f"/v1/keys/{segment(key_id)}", KeyRecord, again=True)
 
+    @Endpoint
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first (admins)."""
         return self._get("/v1/audit", Page[AuditRecord], _given(limit=limit, key_id=key_id)).items
 
+    @Endpoint
+    def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
+        """Have a URL told of ended experiments; the secret that signs what it is told is in the answer alone. An
+        earlier call with the same `key` is answered as it was."""
+        content, headers = wanted.model_dump_json(), {**JSON, **_idempotency(key)}
+        return self._ask("POST", "/v1/webhooks", NewWebhook, again=True, content=content, headers=headers)
+
+    @Endpoint
+    def webhooks(self) -> tuple[WebhookRecord, ...]:
+        """All webhooks, the newest first."""
+        return self._get("/v1/webhooks", Page[WebhookRecord]).items
+
+    @Endpoint
+    def webhook(self, webhook_id: str) -> WebhookRecord:
+        """One webhook."""
+        return self._get(f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord)
+
+    @Endpoint
+    def remove_webhook(self, webhook_id: str) -> WebhookRecord:
+        """Tell its URL nothing any more, what waits to be delivered included."""
+        return self._ask("DELETE", f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord, again=False)
+
+    @Endpoint
+    def test_webhook(self, webhook_id: str, key: str | None = None) -> DeliveryRecord:
+        """Have a `webhook.test` delivered, as ended experiments are; an earlier call with the same `key` is answered
+        with the delivery that it made."""
+        path = f"/v1/webhooks/{segment(webhook_id)}/test"
+        return self._ask("POST", path, DeliveryRecord, again=True, headers=_idempotency(key))
+
+    @Endpoint
+    def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
+        """What was delivered, what waits and what was given up, the newest first."""
+        path = f"/v1/webhooks/{segment(webhook_id)}/deliveries"
+        return self._get(path, Page[DeliveryRecord], {"limit": limit}).items
+
+    @Endpoint
+    def dataframe(self, experiment_id: str) -> "DataFrame":
+        """An experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
+        return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet")
+
+    @Endpoint
+    def series_dataframe(self, experiment_id: str) -> "DataFrame":
+        """The points of all runs of an experiment as a DataFrame, a row a point, with the run's id in `run_id`."""
+        return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet")
+
+    @Endpoint
+    def points_dataframe(self, run_id: str) -> "DataFrame":
+        """The points of one run as a DataFrame, a row a point."""
+        return self._frame(f"/v1/runs/{segment(run_id)}/exports/series.parquet")
+
+    def _wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
+        path = f"/v1/experiments/{segment(experiment_id)}/{wish.value}"
+        changed: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=False)
+        return changed
+
+    def _wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+        return self._ask("POST", f"/v1/runs/{segment(run_id)}/{wish.value}", RunRecord, again=False)
+
+    def _annotate(
+        self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], revision: int | None
+    ) -> AnyExperiment:
+        body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
+        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
+        path = f"/v1/experiments/{segment(experiment_id)}"
+        # Sent again under a revision it could be refused by its own first try.
+        changed: AnyExperiment = self._ask(
+            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=written(body), headers=headers
+        )
+        return changed
+
+    def _relabel(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> AnyExperiment:
+        for left in reversed(range(MOST_TRIES)):
+            seen = self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
+            try:
+                return self._annotate(experiment_id, {"labels": labels(seen.labels)}, seen.revision)
+            except ClientError as error:
+                if not left or error.status != CHANGED_MEANWHILE:
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
+
     def _all(
-        self, path: str, page: type[Page[Answer]], cursor: str, parameters: dict[str, str | int]
+        self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, str | int]
     ) -> Iterator[Answer]:
         parameters = dict(parameters)
         while True:
@@ -626,13 +581,28 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
             parameters[cursor] = answer.next
 
     def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
-        response = self._send(lambda: self._http.get(path, params=dict(parameters or {})), tries=self._retries + 1)
-        return read(response, answer)
+        return self._ask("GET", path, answer, again=True, params=dict(parameters or {}))
 
-    def _post(self, path: str, answer: type[Answer]) -> Answer:
-        return self._asked("POST", path, answer, again=False)
+    def _file(self, path: str, parameters: Mapping[str, Parameter]) -> httpx2.Response:
+        """An answer that is no record; raises `ClientError` where it is a refusal."""
+        response = self._send(
+            lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
+        )
+        if not response.is_success:
+            raise refusal(response)
+        return response
 
-    def _asked(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
+    def _frame(self, path: str) -> "DataFrame":
+        content = self._file(path, {}).content
+        try:
+            import pandas  # installed with the notebooks, and heavy
+        except ImportError as error:
+            raise ImportError("DataFrames need pandas, which is not installed; `pip install pandas`") from error
+        frame: DataFrame = pandas.read_parquet(BytesIO(content))
+        return frame
+
+    def _ask(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
+        """The record at a path of the service; `again`: the request may be repeated when the connection fails."""
         tries = self._retries + 1 if again else 1
         return read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
 
@@ -652,6 +622,110 @@ class Client(NotebookVerbs, CurationVerbs, WebhookVerbs):
             time.sleep(pause_seconds)
             pause_seconds *= 2
         raise AssertionError("unreachable: the last try returns or raises")
+
+
+class Client(Endpoints):
+    """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
+
+    Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
+    asks to wait a few seconds (429, 503).
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
+        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
+
+        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
+        """
+        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        with closing(changes(self._http, line)) as turns:
+            last: ExperimentRecord | None = None
+            for _ in turns:
+                now = self.experiment(experiment_id)
+                if now != last:
+                    yield now
+                if now.counts.done():
+                    return
+                last = now
+
+    def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
+        """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
+        while True:
+            run = self.run(run_id)
+            yield run
+            if run.status in TERMINAL:
+                return
+            time.sleep(pause_seconds)
+
+
+class AsyncClient(Endpoints):
+    """Everything that `Client` does, without blocking the event loop; close it, or use it as a context.
+
+    A call that is cancelled is no longer waited for; its request may reach the service all the same, so that a
+    submission which matters should have an idempotency key.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout_seconds: float = 30.0,
+        retries: int = RETRIES,
+        concurrency: int = CONCURRENCY,
+    ) -> None:
+        """`key`: default is that of the environment, as for `Client`."""
+        super().__init__(url, key=key, timeout_seconds=timeout_seconds, retries=retries)
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="adapm-bench-client")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._on_a_thread(self._http.close)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
+        """As `Client.watch`, for `async for`; between two changes it holds no thread."""
+        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        async with listener(self._http) as http, aclosing(awaited_changes(http, line)) as turns:
+            last: ExperimentRecord | None = None
+            async for _ in turns:
+                now = await self.experiment(experiment_id)
+                if now != last:
+                    yield now
+                if now.counts.done():
+                    return
+                last = now
+
+    async def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[RunRecord]:
+        """As `Client.watch_run`, for `async for`."""
+        while True:
+            run = await self.run(run_id)
+            yield run
+            if run.status in TERMINAL:
+                return
+            await asyncio.sleep(pause_seconds)
+
+    async def _on_a_thread(self, call: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _idempotency(key: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": key or uuid4().hex}
 
 
 def _given(**parameters: str | int | None) -> dict[str, str | int]:

@@ -1,11 +1,15 @@
-"""Whether the service answers and reaches its database."""
+"""How the service is: whether it answers and reaches its database, and what Prometheus reads."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from api.middleware.metrics import Meters
 from api.records import Health
 from api.routes.context import BenchDependency, problems
 
 router = APIRouter(tags=["health"])
+
+TEXT = {200: {"description": "Prometheus text format.", "content": {"text/plain": {}}}}
 
 
 @router.get("/healthz", responses=problems(503))
@@ -13,3 +17,11 @@ def healthz(bench: BenchDependency) -> Health:
     """200 where everything works; 503 where the database cannot be used."""
     bench.healthy()
     return Health(hindrance=bench.hindrance())
+
+
+@router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]
+def metrics(request: Request) -> Response:
+    """Queue, attempts, latencies, ingest and export lag for Prometheus; counts of the database are 5 s old at most."""
+    meters = request.app.state.meters
+    assert isinstance(meters, Meters)
+    return Response(generate_latest(meters.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,7 @@
-"""Runs over REST: list, look, what they reported, what happened to them, cancel, pause, resume, retry."""
+"""Runs over REST: list, look, what they reported, what happened to them, cancel, pause, resume, retry.
+
+And charts: one metric of several runs, downsampled so that spikes survive.
+"""
 
 from typing import Annotated
 
@@ -6,12 +9,13 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from api.records import Page
-from api.routes.context import AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, answered, problems
+from api.routes.context import ID_PATTERN, AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, answered, problems
+from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.records import SORT_KEYS, AttemptRecord, EventRecord, RunFilter, RunRecord, RunSort, Standing
+from orchestrator.records import SORT_KEYS, AttemptRecord, Chart, EventRecord, RunFilter, RunRecord, RunSort, Standing
 from worker.records.result import Observation, Point
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter()
 
 Word = Annotated[str | None, Query(min_length=1, max_length=200)]
 Sort = Annotated[
@@ -26,8 +30,17 @@ MOST_POINTS = 10_000
 MOST_OBSERVED_STEPS = 100
 """Observed steps in one answer: with all probes on a model of a hundred blocks about 6 MiB."""
 
+Charts = Page[Chart]
 
-@router.get("", response_model=Page[RunRecord], responses=problems(404, 422))
+MOST_RUNS = 100
+MOST_BUCKETS = 10_000
+
+METRICS = "|".join(name for name in FIELDS if name != STEP)
+Metric = Annotated[str, Query(pattern=f"^({METRICS})$", description="A field of a point.")]
+RunId = Annotated[str, Query(pattern=ID_PATTERN)]
+
+
+@router.get("/runs", tags=["runs"], response_model=Page[RunRecord], responses=problems(404, 422))
 def runs(
     bench: BenchDependency,
     experiment_id: Cursor = None,
@@ -49,13 +62,13 @@ def runs(
     return answered(Page[RunRecord](items=items, next=items[-1].id if len(items) == limit else None))
 
 
-@router.get("/{run_id}", response_model=RunRecord, responses=problems(404))
+@router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, bench: BenchDependency) -> Response:
     """One run with its specification and state, and its result once there is one."""
     return answered(bench.run(run_id))
 
 
-@router.get("/{run_id}/points", responses=problems(404, 422))
+@router.get("/runs/{run_id}/points", tags=["runs"], responses=problems(404, 422))
 def points(
     run_id: RunIdPath,
     bench: BenchDependency,
@@ -68,7 +81,7 @@ def points(
     return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
 
 
-@router.get("/{run_id}/observations", responses=problems(404, 422))
+@router.get("/runs/{run_id}/observations", tags=["runs"], responses=problems(404, 422))
 def observations(
     run_id: RunIdPath,
     bench: BenchDependency,
@@ -81,25 +94,30 @@ def observations(
     return Page(items=items, next=str(items[-1].step) if full else None)
 
 
-@router.get("/{run_id}/events", responses=problems(404))
+@router.get("/runs/{run_id}/events", tags=["runs"], responses=problems(404))
 def events(run_id: RunIdPath, bench: BenchDependency) -> Page[EventRecord]:
     """Every change of the run's state, oldest first."""
     return Page(items=bench.events(run_id))
 
 
-@router.get("/{run_id}/standing", responses=problems(404))
+@router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
 def standing(run_id: RunIdPath, bench: BenchDependency) -> Standing:
     """Where a waiting run stands in the queue, and when it may start."""
     return bench.standing(run_id)
 
 
-@router.get("/{run_id}/attempts", responses=problems(404))
+@router.get("/runs/{run_id}/attempts", tags=["runs"], responses=problems(404))
 def attempts(run_id: RunIdPath, bench: BenchDependency) -> Page[AttemptRecord]:
     """Every execution of the run, oldest first."""
     return Page(items=bench.attempts(run_id))
 
 
-@router.get("/{run_id}/attempts/{attempt}/log", response_class=PlainTextResponse, responses=problems(404, 422))
+@router.get(
+    "/runs/{run_id}/attempts/{attempt}/log",
+    tags=["runs"],
+    response_class=PlainTextResponse,
+    responses=problems(404, 422),
+)
 def log(
     run_id: RunIdPath,
     attempt: AttemptPath,
@@ -110,25 +128,38 @@ def log(
     return bench.log_tail(run_id, attempt, tail_bytes)
 
 
-@router.post("/{run_id}/cancel", responses=problems(403, 404, 409))
+@router.post("/runs/{run_id}/cancel", tags=["runs"], responses=problems(403, 404, 409))
 def cancel(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
     """Cancel the run; repeating it changes nothing."""
     return bench.wish_run(run_id, Wish.CANCEL)
 
 
-@router.post("/{run_id}/pause", responses=problems(403, 404, 409))
+@router.post("/runs/{run_id}/pause", tags=["runs"], responses=problems(403, 404, 409))
 def pause(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
     """Pause the run: a training one writes a checkpoint and stops; repeating it changes nothing."""
     return bench.wish_run(run_id, Wish.PAUSE)
 
 
-@router.post("/{run_id}/resume", responses=problems(403, 404, 409))
+@router.post("/runs/{run_id}/resume", tags=["runs"], responses=problems(403, 404, 409))
 def resume(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
     """Let a paused run go on from its checkpoint; repeating it changes nothing."""
     return bench.wish_run(run_id, Wish.RESUME)
 
 
-@router.post("/{run_id}/retry", responses=problems(403, 404, 409))
+@router.post("/runs/{run_id}/retry", tags=["runs"], responses=problems(403, 404, 409))
 def retry(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
     """Queue a failed or cancelled run once more; it goes on from its last checkpoint, if there is one."""
     return bench.wish_run(run_id, Wish.RETRY)
+
+
+@router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))
+def charts(
+    bench: BenchDependency,
+    run: Annotated[list[RunId], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
+    metric: Metric,
+    buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 800,
+    after_step: Annotated[int, Query(ge=-1, le=2**53)] = -1,
+    until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+) -> Response:
+    """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
+    return answered(Charts(items=bench.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))

@@ -153,17 +153,15 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
 
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
     assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
-    asked = client.experiment
-    seen: list[Any] = []
+    annotate, overtaken = client._annotate, []
 
-    def overtaken(experiment_id: str) -> Any:
-        found = asked(experiment_id)
-        if not seen:
-            seen.append(found)
-            client.annotate(cancelled, {"labels": [*found.labels, "theirs"]})
-        return found
+    def annotate_second(experiment_id: str, change: Any, revision: int | None) -> Any:
+        if not overtaken:
+            theirs = {"labels": [*client.experiment(experiment_id).labels, "theirs"]}
+            overtaken.append(annotate(experiment_id, theirs, None))
+        return annotate(experiment_id, change, revision)
 
-    client.experiment = overtaken  # type: ignore[method-assign]
+    client._annotate = annotate_second  # type: ignore[method-assign]
     assert client.add_labels(cancelled, "mine").labels == ("a", "b", "mine", "theirs")
     assert client.remove_labels(cancelled, "a", " b ", "nothing").labels == ("mine", "theirs")
     with pytest.raises(ClientError) as refused:

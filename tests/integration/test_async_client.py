@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from api.client.async_client import AsyncClient
-from api.client.client import Client, ClientError
+from api.client.client import AsyncClient, Client, ClientError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import batch, claim

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-MOST_ITEMS = 2
+MOST_ITEMS = 1
 MOST_TEXT = 600
 """Characters of an answer that is a text."""
 WHOLE_LISTS = frozenset({"step", "value", "low", "mean", "high", "labels"})

@@ -58,7 +58,7 @@ class Story:
         headers: dict[str, str] | None = None,
         **names: Any,
     ) -> Any:
-        """Make one call, keep it, and give back what was answered; the first answer of a status is kept."""
+        """Make one call, keep it, and give back what was answered; the first answer of a media type is kept."""
         method, _, path = route.partition(" ")
         content = None if body is None else json.dumps(body)
         kind = {"Content-Type": "application/json"}
@@ -72,7 +72,9 @@ class Story:
         if answer.status_code == 204:
             return None
         value = answer.json() if media == "application/json" else answer.text
-        self.answered.setdefault(route, {}).setdefault(str(answer.status_code), {}).setdefault(media, value)
+        answered = self.answered.setdefault(route, {})
+        if not any(media in by_media for by_media in answered.values()):
+            answered.setdefault(str(answer.status_code), {})[media] = value
         return value
 
 

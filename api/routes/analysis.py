@@ -1,0 +1,75 @@
+"""What experiments say over REST: scaling laws and profiles of several, what a sweep found, the findings of studies."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator
+
+from api.records import Page
+from api.routes.context import ID_PATTERN, BenchDependency, ExperimentIdPath, problems
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.targets import is_target
+from orchestrator.analysis.profiles import ProfileReport
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.studies.records import StudySummary
+from orchestrator.studies.reports import Studies
+from orchestrator.sweeps.records import SweepReport
+
+router = APIRouter()
+
+MOST_EXPERIMENTS = 64
+"""Each is read with all of its runs."""
+Experiments = Annotated[
+    list[Annotated[str, Query(pattern=ID_PATTERN)]],
+    Query(alias="experiment", min_length=1, max_length=MOST_EXPERIMENTS, description="Ids; repeat the parameter."),
+]
+Form = Annotated[
+    FormName | None,
+    Query(description="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: what fits."),
+]
+Predict = Annotated[
+    list[Annotated[str, AfterValidator(is_target)]],
+    Query(
+        max_length=32,
+        description="Models, or numbers of parameters, to predict loss and memory at: at the one budget that all sizes "
+        "had, else at the largest model's tokens a parameter. Without a law nothing is predicted.",
+    ),
+]
+SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]
+StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+@router.get("/fits", tags=["several experiments"], responses=problems(404, 409, 422))
+def fits(bench: BenchDependency, experiments: Experiments, form: Form = None, predict: Predict = []) -> FitReport:  # noqa: B006 — FastAPI copies it
+    """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
+    return bench.fit(experiments, form=form, predict=predict)
+
+
+@router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
+def profile(bench: BenchDependency, experiments: Experiments) -> ProfileReport:
+    """Performance profiles of every candidate over the workloads of several comparisons, integrated over tau."""
+    return bench.profile(experiments)
+
+
+@router.get("/experiments/{experiment_id}/sweep", tags=["sweeps"], responses=problems(404, 409))
+def sweep(experiment_id: ExperimentIdPath, bench: BenchDependency) -> SweepReport:
+    """A sweep's trials, the best one of each optimizer, and which hyperparameters mattered; 409 for other kinds."""
+    return bench.sweep(experiment_id)
+
+
+@router.get("/experiments/{experiment_id}/sweep/comparison", tags=["sweeps"], responses=problems(404, 409))
+def sweep_comparison(experiment_id: ExperimentIdPath, bench: BenchDependency, seeds: SeedCount = 3) -> ComparisonSpec:
+    """The specification of a comparison of the best trials over fresh seeds, to be submitted as it is or changed."""
+    return bench.sweep_comparison(experiment_id, seeds)
+
+
+@router.get("/studies", tags=["studies"])
+def studies(bench: BenchDependency) -> Page[StudySummary]:
+    """Every study with its plans at both scales, its experiments and its findings, in the paper's order."""
+    return Page(items=Studies(bench).all())
+
+
+@router.get("/studies/{name}", tags=["studies"], responses=problems(404))
+def study(name: StudyName, bench: BenchDependency) -> StudySummary:
+    """One study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
+    return Studies(bench).one(name)
