@@ -46,7 +46,9 @@ def prepared_folders(datasets_folder: Path) -> list[Path]:
     from worker.files import UNFINISHED
 
     found = {
-        path.parent for name in (TEXTS, ConversationManifest.file_name) for path in datasets_folder.glob(f"*/{name}")
+        path.parent
+        for name in (Manifest.file_name, ConversationManifest.file_name)
+        for path in datasets_folder.glob(f"*/{name}")
     }
     return sorted(path for path in found if path.suffix != UNFINISHED)
 
