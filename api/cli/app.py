@@ -10,7 +10,7 @@ import typer
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
 from api.cli.admin import config, db, doctor, keys, mlflow, up, webhook
 from api.cli.console import complain, plain
-from api.cli.experiments import actions, curation, export, fit, init, run, show, submit, sweep, validate, watch
+from api.cli.experiments import actions, curation, export, fit, init, run, show, submit, sweep, watch
 from api.cli.offline import catalogs, data, memory, optimizer, plan
 from api.cli.service import BAD_INPUT
 from api.cli.studies import demo, study
@@ -51,7 +51,7 @@ def _options(
 
 
 USING = (
-    demo, up, validate, submit, show, watch, actions, curation, fit, sweep, study, export, mlflow, webhook
+    demo, up, submit, show, watch, actions, curation, fit, sweep, study, export, mlflow, webhook
 )  # fmt: skip
 BESIDE = (init, run, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
 for verbs in USING + BESIDE:

@@ -54,7 +54,7 @@ class Audited:
             await self.app(scope, receive, send)
             return
 
-        async def told(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and "bench.caller" in scope:
                 if caller_of(scope).key is not None or not scope["bench.closed"]:
                     await self._tell(_line(scope, message))
@@ -62,7 +62,7 @@ class Audited:
                     await self._logins.note(_line(scope, message))
             await send(message)
 
-        await self.app(scope, receive, told)
+        await self.app(scope, receive, send_and_note)
 
     def _written(self, lines: Sequence[AuditLine]) -> list[None]:
         """A database that is away refuses no answer: the changes have been made, and their lines are in the service's

@@ -1,4 +1,6 @@
-"""What OpenAPI says that holds for many operations: access, with the answers 401, 403 and 429, and tags, with 304."""
+"""What the OpenAPI document says beyond the routes: access, with the answers 401, 403 and 429; tags, with 304;
+examples; and what a specification may leave out when it is sent.
+"""
 
 import json
 import re
@@ -15,24 +17,21 @@ from api.routes.attempts import batch_body
 from api.routes.context import problems
 from orchestrator.specs.schema import schema
 
-# Examples of the OpenAPI document: what is sent to each operation and what it answers, as the service once did.
-#
-# They are in `api/openapi/examples.json`, which `python -m tests.openapi_examples.write` writes; lists and texts in
-# answers are shortened. The file is read when the document is asked for, and not before.
-
 FILE = Path(__file__).with_name("examples.json")
+"""What is sent to each operation and what it answers, as the service once did: `python -m tests.openapi_examples.write`
+writes it, with lists and texts in answers shortened."""
 JSON = "application/json"
 
 
 def add_examples(document: dict[str, Any]) -> None:
     """Put the examples into an OpenAPI document."""
-    for route, told in json.loads(FILE.read_text()).items():
+    for route, shown in json.loads(FILE.read_text()).items():
         method, _, path = route.partition(" ")
         operation = document["paths"][path][method.lower()]
-        if told["sent"]:
-            examples = {name: {"value": body} for name, body in told["sent"].items()}
+        if shown["sent"]:
+            examples = {name: {"value": body} for name, body in shown["sent"].items()}
             operation["requestBody"]["content"][JSON]["examples"] = examples
-        for status, answers in told["answered"].items():
+        for status, answers in shown["answered"].items():
             content = operation["responses"][status]["content"]
             for media, answer in answers.items():
                 content[_media_of(content, media)]["example"] = answer
@@ -43,19 +42,17 @@ def _media_of(content: dict[str, Any], media: str) -> str:
     return media if media in content else media.partition(";")[0]
 
 
-# What may be submitted, as the OpenAPI document has it: what editors are told (`orchestrator/specs/schema.py`).
-#
-# A specification in an answer has everything. In a request it may leave out what its task or its sizes say, and name
-# a task by its word alone. So those parts that may look otherwise when they are sent are in the document a second
-# time.
-
 BEGINNINGS = {"comparison": "Submitted", "sweep": "Submitted", "scaling": "SubmittedScaling"}
 """Of the names of such parts; a scaling experiment's workload may leave out more than the others'."""
 DEFINITION = re.compile(r'"#/\$defs/(\w+)"')
 
 
 def describe_specs(document: dict[str, Any]) -> None:
-    """Say in an OpenAPI document what the body of `POST /v1/experiments` may be."""
+    """Say in an OpenAPI document what the body of `POST /v1/experiments` may be.
+
+    A specification in an answer has everything. In a request it may leave out what its task or its sizes say, and name
+    a task by its word alone: parts that may look otherwise when they are sent are in the document a second time.
+    """
     known, kinds = document["components"]["schemas"], []
     for kind, beginning in BEGINNINGS.items():
         wanted = schema(kind)

@@ -39,15 +39,15 @@ def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
     """
     descriptor = _open_lock(folder)
     deadline = time.monotonic() + LEFTOVER_SECONDS
-    told = False
+    reported = False
     while not _try_lock(descriptor):
         holder = _holder(descriptor)
         if holder is not None or time.monotonic() > deadline:
             os.close(descriptor)
             raise DataFolderError(_taken(folder, holder))
-        if not told:
+        if not reported:
             on_wait(f"waiting for the processes of an earlier service on {folder} to end")
-            told = True
+            reported = True
         time.sleep(0.2)
     _sign(descriptor)
     return descriptor

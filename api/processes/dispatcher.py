@@ -93,11 +93,11 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
 
 def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
     """Wait until there is room on the disks of the data folder and of Ray's; False where `stop` was set meanwhile."""
-    told = None
+    reported = None
     while reason := lack_of_room(settings.folders_on_disk()):
-        if reason != told:
+        if reason != reported:
             log.warning("waiting for room", reason=reason)
-            told = reason
+            reported = reason
         if stop.wait(ROOM_SECONDS):
             return False
     return True

@@ -99,7 +99,7 @@ class Supervisor:
         """`say` takes news for people; a disk without room is told on standard error."""
         self._settings = settings
         self._news = say
-        self._told_shortage: str | None = None
+        self._reported_shortage: str | None = None
         self._disk_looked_at = -ROOM_SECONDS
         self._folder = settings.data_folder.absolute()
         self._stopping = threading.Event()
@@ -179,7 +179,7 @@ class Supervisor:
 
     def _tell_shortage(self, reason: str | None) -> None:
         """Say on standard error that, and why, the service waits; and that it goes on."""
-        before, self._told_shortage = self._told_shortage, reason
+        before, self._reported_shortage = self._reported_shortage, reason
         if (reason is None) is not (before is None):
             with suppress(OSError):
                 print(reason or "there is room again: the service goes on", file=sys.stderr, flush=True)
@@ -310,11 +310,11 @@ def children_environment(settings: Settings) -> dict[str, str]:
 
     A caller's own key is nothing for the service, and even less for the trainings that it starts.
     """
-    told = {name: text for name, text in os.environ.items() if name not in (KEY_VARIABLE, KEY_FILE_VARIABLE)}
-    told["ADAPM_BENCH_HOST"] = settings.host  # that of the socket: the api asks for keys, and answers to its name
+    inherited = {name: text for name, text in os.environ.items() if name not in (KEY_VARIABLE, KEY_FILE_VARIABLE)}
+    inherited["ADAPM_BENCH_HOST"] = settings.host  # that of the socket: the api asks for keys, and answers to its name
     if settings.slots:
-        told["ADAPM_BENCH_SLOTS"] = str(settings.slots)
-    return told
+        inherited["ADAPM_BENCH_SLOTS"] = str(settings.slots)
+    return inherited
 
 
 def listen(host: str, port: int) -> socket.socket:

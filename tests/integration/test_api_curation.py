@@ -153,7 +153,8 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
 
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
     assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
-    annotate, overtaken = client._annotate, []
+    annotate = client._annotate
+    overtaken: list[Any] = []
 
     def annotate_second(experiment_id: str, change: Any, revision: int | None) -> Any:
         if not overtaken:

@@ -76,5 +76,5 @@ def _print(head: str, text: str) -> None:
 def _sum_up(found: list[Check]) -> None:
     faults = sum(not check.ok for check in found)
     notices = sum(check.ok and bool(check.way_out) for check in found)
-    told = f"{faults} broken" if faults else "nothing is broken"
-    print(f"\n{len(found)} looked at, {told}{f', {notices} could be better' if notices else ''}")
+    summary = f"{faults} broken" if faults else "nothing is broken"
+    print(f"\n{len(found)} looked at, {summary}{f', {notices} could be better' if notices else ''}")

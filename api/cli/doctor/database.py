@@ -73,7 +73,7 @@ def _sqlite(url: "URL", text: str) -> Iterator[Check]:
         return
     kind = file_system(file)
     if (fault := _unwritable(file)) is not None:
-        yield broken(name, f"{file} ({kind}): {fault}", way_out(fault))
+        yield broken(name, f"{file} ({kind}): {fault}", hint(fault))
         return
     if shared_by_network(kind):
         better = "SQLite's journal is for the processes of one machine: use PostgreSQL, or a local disk"
@@ -108,7 +108,7 @@ def _server(url: "URL") -> Iterator[Check]:
             version = connection.exec_driver_sql("SHOW server_version").scalar_one()
     except Exception as error:  # noqa: BLE001 - psycopg has classes for every state of a server
         fault = _first_line(error)
-        yield broken(name, f"{shown}: {fault}", way_out(fault))
+        yield broken(name, f"{shown}: {fault}", hint(fault))
         return
     yield good(name, f"{shown}, PostgreSQL {version}, takes writes")
     yield from _opened(text)
@@ -132,7 +132,7 @@ def schema(store: "Database") -> Check:
     try:
         current, newest = maintenance.revision(store)
     except StoreError as error:
-        return broken(name, str(error), way_out(str(error)))
+        return broken(name, str(error), hint(str(error)))
     if current == newest:
         return good(name, f"{current}, the newest")
     if current is None:
@@ -158,7 +158,7 @@ def clock(store: "Database") -> Check:
     return broken(name, found, "let NTP set both: timedatectl set-ntp true")
 
 
-def way_out(fault: str) -> str:
+def hint(fault: str) -> str:
     """What mends a fault, by the words that databases have for it."""
     small = fault.lower()
     return next((way for words, way in WAYS_OUT.items() if words in small), "see docs/settings.md and the server's log")

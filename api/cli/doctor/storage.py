@@ -36,7 +36,7 @@ def look(what: str, url: str) -> Check:
         done = "deleted"
         folder.remove([name])
     except RemoteFolderError as error:
-        return broken(NAME, f"{what}: nothing can be {done} at {url}: {_reason(error)}", way_out(error))
+        return broken(NAME, f"{what}: nothing can be {done} at {url}: {_reason(error)}", hint(error))
     return good(NAME, f"{what}: {url}, written, read and deleted")
 
 
@@ -45,7 +45,7 @@ def _reason(error: RemoteFolderError) -> str:
     return lines[0].rstrip(".") if lines else type(error.__cause__).__name__
 
 
-def way_out(error: RemoteFolderError) -> str:
+def hint(error: RemoteFolderError) -> str:
     """By the kind of what the storage's library raised."""
     cause = error.__cause__
     kinds = {kind.__name__ for kind in type(cause).__mro__}

@@ -1,15 +1,21 @@
-"""`adapm-bench submit FILE`: queue an experiment."""
+"""`adapm-bench submit FILE`: queue an experiment; `validate FILE`: what it would be, or every fault; nothing is stored.
 
+`validate` asks the service, which knows what runs took; where none is named and none runs on the data folder, it looks
+by itself, without an estimate of hours.
+"""
+
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.console import plain, print_json
-from api.cli.service import Json, Url, connected
+from api.cli.console import complain, plain, print_json
+from api.cli.service import BAD_INPUT, FAILED, URL_VARIABLE, Json, Url, connected, environment_settings
 
 if TYPE_CHECKING:
     from orchestrator.records import ExperimentRecord
+    from orchestrator.specs.preview import Preview
 
 SpecFile = Annotated[
     Path,
@@ -19,7 +25,8 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb of this file."""
+    """Add the verbs of this file."""
+    app.command()(validate)
     app.command()(submit)
 
 
@@ -58,3 +65,78 @@ def _size(experiment: "ExperimentRecord") -> str:
 
     spec = experiment.spec
     return f"{spec.trial_count()} trials" if isinstance(spec, SweepSpec) else f"{experiment.counts.total} runs"
+
+
+def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
+    """Check a specification of any kind: runs, tokens, hours and known memory, or every fault with its line."""
+    from api.cli.experiments.specs import read_spec
+
+    text = read_spec(file)
+    found = _looked_at(text.fields, url)
+    if json:
+        print_json(found)
+    elif found.faults:
+        text.refuse(
+            f"{len(found.faults)} fault{'s' if len(found.faults) != 1 else ''} in the specification:", found.faults
+        )
+    else:
+        _print(found)
+    if found.faults:
+        raise typer.Exit(BAD_INPUT)
+    for sentence in found.missing:
+        complain(plain(sentence))
+    if found.missing:
+        raise typer.Exit(FAILED)
+    if not json and str(file) != "-":
+        print(f"next:         adapm-bench submit {plain(str(file))}")
+
+
+def _looked_at(fields: dict[str, Any], url: str | None) -> "Preview":
+    from api.processes.data_folder import read_note
+
+    settings = environment_settings()
+    if url or os.environ.get(URL_VARIABLE) or read_note(settings.data_folder) is not None:
+        with connected(url) as client:
+            return client.validate(fields)
+    from orchestrator.specs.footprints import Footprints
+    from orchestrator.specs.preview import preview
+    from worker.data.prepared import missing
+
+    datasets = settings.datasets_folder()
+    return preview(
+        fields,
+        missing=lambda spec: missing(spec.workload, datasets),
+        measured=lambda _: (),
+        footprints=Footprints(settings.data_folder.resolve() / "footprints"),
+    )
+
+
+def _print(found: "Preview") -> None:
+    from dashboards.text import formats
+
+    bound = "at most " if found.growing else ""
+    noun = "trials" if found.kind == "sweep" else "runs"
+    runs = noun.removesuffix("s") if found.runs == 1 else noun
+    kind = "scaling experiment" if found.kind == "scaling" else found.kind
+    print(f"valid: {plain(found.name or '')}, a {kind} of {bound}{formats.count(found.runs)} {runs}")
+    print(f"models:       {', '.join(found.models)}")
+    print(f"steps:        {bound}{formats.count(found.steps)}")
+    print(f"{found.batch_unit + ':':<14}{bound}{formats.compact(found.tokens)}")
+    print(f"device-hours: {_hours(found)}")
+    for one in found.memory:
+        print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
+    if not found.memory and found.batch_unit == "tokens":  # a regression trains no network
+        print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
+
+
+def _hours(found: "Preview") -> str:
+    from dashboards.text import formats
+
+    cost = found.cost
+    if cost is None:
+        budget = found.device_hours_budget
+        return "unknown: no such run was measured here" if budget is None else f"at most {formats.hours(budget)}"
+    notes = [f"by {cost.measured_runs} measured run{'s' if cost.measured_runs != 1 else ''} on {cost.device}"]
+    notes += [f"{', '.join(map(plain, cost.assumed))}: the mean of the others"] if cost.assumed else []
+    notes += [f"without {', '.join(cost.unmeasured)}, never measured here"] if cost.unmeasured else []
+    return f"{'at most' if found.growing else 'about'} {formats.hours(cost.device_hours)}, {'; '.join(notes)}"

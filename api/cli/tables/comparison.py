@@ -70,9 +70,9 @@ def loss_memory_chart(comparison: Comparison) -> Text:
         canvas[line(each.mean)][column] = "●"
         _write(canvas[line(each.mean)], column, each.name)
     width = len(formats.loss(highest))
-    told = {0: highest, CHART_LINES - 1: lowest}
+    axis = {0: highest, CHART_LINES - 1: lowest}
     lines = [
-        f"{formats.loss(told[place]) if place in told else '':>{width}} {'┤' if place in told else '│'}{''.join(cells)}"
+        f"{formats.loss(axis[place]) if place in axis else '':>{width}} {'┤' if place in axis else '│'}{''.join(cells)}"
         for place, cells in enumerate(canvas)
     ]
     right = formats.size(largest)

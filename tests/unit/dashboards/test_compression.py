@@ -11,13 +11,18 @@ from starlette.routing import Route
 
 from api.app import create_app
 from api.middleware.compression import WORTH_BYTES, Compressed
+from tests.browser.playing import DEMO
+from tests.browser.serving import opened_bench
 
 
-@pytest.fixture
-def client(bench):
-    """A client of the whole application."""
-    with TestClient(create_app(bench), base_url="http://127.0.0.1") as found:
-        yield found
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of the whole application, over one experiment that was played to its end."""
+    with opened_bench(tmp_path_factory.mktemp("bench")) as (bench, player):
+        bench.submit(DEMO)
+        player.finish()
+        with TestClient(create_app(bench), base_url="http://127.0.0.1") as found:
+            yield found
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,8 @@ def test_who_cannot_read_it_gets_the_page_as_it_is(client):
     assert answer.text == client.get("/studies", headers={"Accept-Encoding": "gzip"}).text
 
 
-def test_figures_are_compressed(client, finished):
+def test_figures_are_compressed(client):
+    finished = client.get("/v1/experiments").json()["items"][0]["id"]
     answer = client.get(f"/experiments/{finished}/figures/curves.json", headers={"Accept-Encoding": "gzip"})
     assert (answer.status_code, answer.headers.get("Content-Encoding")) == (200, "gzip")
 
