@@ -25,9 +25,10 @@ from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
+from worker.data.manifest import TOKENIZER_FILE
 from worker.data.preparation import prepare
 from worker.data.prepared import missing
-from worker.data.remote_datasets import TOKENIZER_FILE, push
+from worker.data.remote_datasets import push
 from worker.data.weights import find_weights
 from worker.meters.clock import DeviceClock
 from worker.models.build import build_model

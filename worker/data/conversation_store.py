@@ -18,7 +18,7 @@ from worker.catalog import datasets
 from worker.data.conversations import Chats, ConversationSource, UltraFeedback
 from worker.data.documents import Split
 from worker.data.lock import locked
-from worker.data.manifest import CONVERSATIONS_NAME, ConversationManifest, parse_conversation_manifest
+from worker.data.manifest import ConversationManifest
 from worker.data.tokenizers import ByteTokenizer, Tokenizer, Tokens
 from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256
@@ -113,7 +113,7 @@ def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: s
         conversations=counts,
         sha256={path.name: file_sha256(path) for path in sorted(unfinished.iterdir())},
     )
-    (unfinished / CONVERSATIONS_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
+    (unfinished / ConversationManifest.file_name).write_text(manifest.model_dump_json(indent=2) + "\n")
     unfinished.rename(folder)
 
 
@@ -156,29 +156,17 @@ def _encoded(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple
 
 def open_conversations(folder: Path) -> ConversationDataset:
     """Open what is prepared in `folder`; raises `CorruptShardError` where a file contradicts the manifest."""
-    manifest = read_conversation_manifest(folder)
+    manifest = ConversationManifest.read(folder)
     for name, expected in manifest.sha256.items():
         found = file_sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
         if found != expected:
             raise CorruptShardError(
-                f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. {_way_out(folder)}"
+                f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. "
+                f"{manifest.way_out.format(folder=folder)}"
             )
     return ConversationDataset(manifest, _map(folder, Split.TRAIN), _map(folder, Split.VALIDATION))
-
-
-def read_conversation_manifest(folder: Path) -> ConversationManifest:
-    """The manifest in `folder`; raises `CorruptShardError` with the way out."""
-    path = folder / CONVERSATIONS_NAME
-    try:
-        return parse_conversation_manifest(path.read_bytes(), str(folder))
-    except OSError as error:
-        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {_way_out(folder)}") from error
 
 
 def _map(folder: Path, split: Split) -> Conversations:
     bounds = np.fromfile(folder / f"{split}.bounds", dtype=BOUND_DTYPE).reshape(-1, 2)
     return Conversations(np.memmap(folder / f"{split}.tokens", dtype=TOKEN_DTYPE, mode="r"), bounds)
-
-
-def _way_out(folder: Path) -> str:
-    return f"Delete the folder {folder}: the next run prepares it again."

@@ -1,9 +1,13 @@
-"""The manifest of a prepared dataset: how it was made, which shards there are, and what each must contain."""
+"""Manifests: how prepared texts and conversations were made, and what every file must contain; those of own weights.
+
+No numpy, no torch.
+"""
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
@@ -13,8 +17,49 @@ from worker.records.result import Record
 from worker.schema import canonical_json
 
 MANIFEST_NAME: Final = "manifest.json"
+TOKENIZER_FILE: Final = "tokenizer.json"
+"""Beside the shards, where the tokenizer is made from a file."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class FolderManifest(Record):
+    """The base of all manifests: a file in a folder of data or weights that says what its other files must contain."""
+
+    file_name: ClassVar[str]
+    way_out: ClassVar[str]
+    """What to do about a folder that is damaged, with a place for its path or URL."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read and check the manifest in `folder`; raises `CorruptShardError` with the way out."""
+        path = folder / cls.file_name
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            way_out = cls.way_out.format(folder=folder)
+            raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out}") from error
+        return cls.parse(content, str(folder))
+
+    @classmethod
+    def parse(cls, content: bytes, folder: str) -> Self:
+        """The manifest with that content, of the folder at that path or URL; raises `CorruptShardError`."""
+        path, way_out = f"{folder}/{cls.file_name}", cls.way_out.format(folder=folder)
+        try:
+            manifest = cls.model_validate_json(content)
+        except ValidationError as error:
+            raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out}") from error
+        if not manifest.is_consistent():
+            raise CorruptShardError(f"the manifest {path} contradicts its own data hash. {way_out}")
+        return manifest
+
+    def is_consistent(self) -> bool:
+        """Whether it does not contradict itself."""
+        return True
+
+    @abstractmethod
+    def file_hashes(self) -> dict[str, str]:
+        """File name → SHA-256 of every other file in the folder."""
 
 
 class ShardEntry(Record):
@@ -43,8 +88,11 @@ class Recipe(Record):
     """Text from which one shard of each split is made."""
 
 
-class Manifest(Record):
+class Manifest(FolderManifest):
     """All that is known about a prepared dataset."""
+
+    file_name = MANIFEST_NAME
+    way_out = "Delete the folder {folder} and prepare it again with `adapm-bench data prepare`."
 
     version: Literal[2] = 2
     recipe: Recipe
@@ -71,47 +119,31 @@ class Manifest(Record):
         """Bytes of all shards together."""
         return sum(shard.tokens for shard in self.shards) * self.token_bytes
 
+    def is_consistent(self) -> bool:
+        """Whether the data hash is that of the shards."""
+        return self.data_hash == hash_shards(self.shards)
+
+    def file_hashes(self) -> dict[str, str]:
+        """Of the tokenizer, where it has a file, and of every shard."""
+        tokenizer = {} if self.tokenizer_sha256 is None else {TOKENIZER_FILE: self.tokenizer_sha256}
+        return tokenizer | {shard.file: shard.sha256 for shard in self.shards}
+
 
 def hash_shards(shards: Sequence[ShardEntry]) -> str:
     """The data hash of these shards."""
     return hashlib.sha256(canonical_json([shard.model_dump(mode="json") for shard in shards])).hexdigest()
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest in `folder`; raises `CorruptShardError` with the way out."""
-    try:
-        content = (folder / MANIFEST_NAME).read_bytes()
-    except OSError as error:
-        raise CorruptShardError(
-            f"the manifest {folder / MANIFEST_NAME} cannot be read: {error}. {way_out(folder)}"
-        ) from error
-    return parse_manifest(content, str(folder))
-
-
-def parse_manifest(content: bytes, folder: str) -> Manifest:
-    """The manifest with that content, of the folder at that path or URL; raises `CorruptShardError`."""
-    path = f"{folder}/{MANIFEST_NAME}"
-    try:
-        manifest = Manifest.model_validate_json(content)
-    except ValidationError as error:
-        raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out(folder)}") from error
-    if manifest.data_hash != hash_shards(manifest.shards):
-        raise CorruptShardError(f"the manifest {path} contradicts its own data hash. {way_out(folder)}")
-    return manifest
-
-
 def way_out(folder: Path | str) -> str:
     """What to do about damaged prepared data."""
-    return f"Delete the folder {folder} and prepare it again with `adapm-bench data prepare`."
+    return Manifest.way_out.format(folder=folder)
 
 
-# The manifest of prepared conversations: how they were made, and what each file must contain (no numpy, no torch).
-
-CONVERSATIONS_NAME: Final = "conversations.json"
-
-
-class ConversationManifest(Record):
+class ConversationManifest(FolderManifest):
     """All that is known about prepared conversations."""
+
+    file_name = "conversations.json"
+    way_out = "Delete the folder {folder}: the next run prepares it again."
 
     dataset: str
     tokenizer: str
@@ -128,13 +160,24 @@ class ConversationManifest(Record):
         """SHA-256 over the hashes of all files: equal hashes mean equal tokens."""
         return hashlib.sha256(canonical_json(self.sha256)).hexdigest()
 
+    def file_hashes(self) -> dict[str, str]:
+        """As they are."""
+        return self.sha256
 
-def parse_conversation_manifest(content: bytes, where: str) -> ConversationManifest:
-    """The manifest with that content, of the folder `where`; raises `CorruptShardError` with the way out."""
-    try:
-        return ConversationManifest.model_validate_json(content)
-    except ValidationError as error:
-        raise CorruptShardError(
-            f"the manifest of {where} cannot be understood: {error}. "
-            f"Delete the folder {where}: the next run prepares it again."
-        ) from error
+
+class WeightsManifest(FolderManifest):
+    """What own weights in a remote folder must contain.
+
+    On a machine's disk own weights are what `save_pretrained` wrote, and nothing else; their hashes are taken when they
+    are copied.
+    """
+
+    file_name = "weights.json"
+    way_out = "Delete that folder, and copy them again with `adapm-bench data push`."
+
+    sha256: dict[str, Sha256]
+    """File name → hash."""
+
+    def file_hashes(self) -> dict[str, str]:
+        """As they are."""
+        return self.sha256

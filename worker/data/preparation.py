@@ -17,7 +17,7 @@ from pydantic import Field
 from worker.catalog import datasets
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
 from worker.data.lock import locked
-from worker.data.manifest import MANIFEST_NAME, Manifest, Recipe, hash_shards, read_manifest
+from worker.data.manifest import MANIFEST_NAME, TOKENIZER_FILE, Manifest, Recipe, hash_shards
 from worker.data.prepared import not_prepared, on_demand, prepared
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
@@ -110,7 +110,7 @@ def prepare_once(
         dataset_folder.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(f"{folder.name}.lock"), say, check_stop):
             if folder.exists():
-                return _same(read_manifest(folder), recipe, folder)
+                return _same(Manifest.read(folder), recipe, folder)
             _refuse_other_files(recipe, dataset_folder)
             return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
 
@@ -212,7 +212,7 @@ def _tokenizer(
     """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
         return ByteTokenizer()
-    from worker.data.tokenizers import TOKENIZER_FILE, BpeTokenizer, tokenizer_file, train
+    from worker.data.tokenizers import BpeTokenizer, tokenizer_file, train
 
     path = folder / TOKENIZER_FILE
     size = datasets.trained_size(recipe.tokenizer)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.catalog import datasets, presets
-from worker.data.manifest import MANIFEST_NAME, Manifest, read_manifest
+from worker.data.manifest import MANIFEST_NAME, Manifest
 from worker.data.remote_datasets import has_weights, remote_manifest
 from worker.data.weights import no_weights, own_weights_folder
 from worker.errors import CorruptShardError, RemoteFolderError
@@ -22,7 +22,7 @@ def prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptSha
         if path.parent.suffix == UNFINISHED:
             continue
         try:
-            yield path.parent, read_manifest(path.parent)
+            yield path.parent, Manifest.read(path.parent)
         except CorruptShardError as error:
             yield path.parent, error
 
@@ -52,7 +52,7 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
     if datasets.dataset_kind(data.dataset) is not datasets.DataKind.TEXT:
         return found  # the run that needs it first prepares it
     try:
-        manifest = read_manifest(folder) if folder.exists() else _elsewhere(folder.name, dataset_url)
+        manifest = Manifest.read(folder) if folder.exists() else _elsewhere(folder.name, dataset_url)
     except CorruptShardError as error:
         return [*found, str(error)]
     except RemoteFolderError as error:

@@ -9,28 +9,20 @@ Runs only read there; `adapm-bench data prepare` and `data push` write.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-from pydantic import ValidationError
 
 from worker.catalog import datasets
-from worker.data import manifest
 from worker.data.lock import locked
-from worker.data.manifest import Sha256
+from worker.data.manifest import ConversationManifest, FolderManifest, Manifest, WeightsManifest, way_out
 from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256
-from worker.records.result import Record
 from worker.remote.folder import ANSWERS, RemoteFolder, patiently
 from worker.spec.run import DataSpec
 
 logger = logging.getLogger(__name__)
-
-TOKENIZER_FILE: Final = "tokenizer.json"
-"""`worker.data.tokenizers.TOKENIZER_FILE`, which is not imported here, since it brings a library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,72 +120,41 @@ def object_name(name: str, sha256: str) -> str:
 
 def here(folder: Path) -> Contents:
     """What the prepared folder contains; raises `CorruptShardError`."""
-    for manifest_name in (manifest.MANIFEST_NAME, manifest.CONVERSATIONS_NAME):
-        if (folder / manifest_name).exists():
-            return _contents(manifest_name, (folder / manifest_name).read_bytes(), str(folder))
+    for kind in (Manifest, ConversationManifest):
+        if (folder / kind.file_name).exists():
+            return _contents(kind, (folder / kind.file_name).read_bytes(), str(folder))
     if folder.parent.name == OWN_FOLDER:
-        made = hash_weights(folder).model_dump_json(indent=2)
-        return _contents(WEIGHTS_NAME, made.encode(), str(folder))
-    raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {manifest.way_out(folder)}")
+        content = hash_weights(folder).model_dump_json(indent=2)
+        return _contents(WeightsManifest, content.encode(), str(folder))
+    raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {way_out(folder)}")
 
 
 def there(remote: RemoteFolder) -> Contents | None:
     """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
-    for manifest_name in (
-        manifest.MANIFEST_NAME,
-        manifest.CONVERSATIONS_NAME,
-        WEIGHTS_NAME,
-    ):
-        if (content := remote.read(manifest_name)) is not None:
-            return _contents(manifest_name, content, remote.url)
+    for kind in (Manifest, ConversationManifest, WeightsManifest):
+        if (content := remote.read(kind.file_name)) is not None:
+            return _contents(kind, content, remote.url)
     return None
 
 
-def remote_manifest(name: str, url: str) -> manifest.Manifest | None:
+def remote_manifest(name: str, url: str) -> Manifest | None:
     """The manifest of prepared texts there, or None, within seconds (`worker/remote/folder.py`). Raises
     `RemoteFolderError`, `CorruptShardError`."""
-    content = ANSWERS.read(url, f"{name}/{manifest.MANIFEST_NAME}")
-    return None if content is None else manifest.parse_manifest(content, f"{url}/{name}")
+    content = ANSWERS.read(url, f"{name}/{Manifest.file_name}")
+    return None if content is None else Manifest.parse(content, f"{url}/{name}")
 
 
 def has_weights(name: str, url: str) -> bool:
     """Whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
     folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
-    return ANSWERS.read(url, f"{folder}/{WEIGHTS_NAME}") is not None
+    return ANSWERS.read(url, f"{folder}/{WeightsManifest.file_name}") is not None
 
 
-def _contents(manifest_name: str, content: bytes, where: str) -> Contents:
-    if manifest_name == manifest.MANIFEST_NAME:
-        sha256 = dict(_files(manifest.parse_manifest(content, where)))
-    elif manifest_name == WEIGHTS_NAME:
-        sha256 = parse_weights_manifest(content, where).sha256
-    else:
-        sha256 = manifest.parse_conversation_manifest(content, where).sha256
+def _contents(kind: type[FolderManifest], content: bytes, where: str) -> Contents:
+    sha256 = kind.parse(content, where).file_hashes()
     if strays := [name for name in sha256 if Path(name).name != name]:
         raise CorruptShardError(f"the manifest of {where} names files elsewhere: {', '.join(strays)}. Delete it.")
-    return Contents(manifest_name=manifest_name, manifest=content, sha256=sha256)
-
-
-def _files(prepared: manifest.Manifest) -> Iterator[tuple[str, str]]:
-    if prepared.tokenizer_sha256 is not None:
-        yield TOKENIZER_FILE, prepared.tokenizer_sha256
-    for shard in prepared.shards:
-        yield shard.file, shard.sha256
-
-
-# The manifest of own weights in a remote folder: what each of their files must contain (no numpy, no torch).
-#
-# On a machine's disk own weights are what `save_pretrained` wrote, and nothing else; their hashes are taken when they
-# are copied.
-
-WEIGHTS_NAME: Final = "weights.json"
-
-
-class WeightsManifest(Record):
-    """All that is known about a folder of weights."""
-
-    sha256: dict[str, Sha256]
-    """File name → hash."""
+    return Contents(manifest_name=kind.file_name, manifest=content, sha256=sha256)
 
 
 def hash_weights(folder: Path) -> WeightsManifest:
@@ -202,14 +163,3 @@ def hash_weights(folder: Path) -> WeightsManifest:
     if not any(path.suffix == ".safetensors" for path in paths):
         raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")
     return WeightsManifest(sha256={path.name: file_sha256(path) for path in sorted(paths)})
-
-
-def parse_weights_manifest(content: bytes, where: str) -> WeightsManifest:
-    """The manifest with that content, of the folder `where`; raises `CorruptShardError` with the way out."""
-    try:
-        return WeightsManifest.model_validate_json(content)
-    except ValidationError as error:
-        raise CorruptShardError(
-            f"the manifest of the weights at {where} cannot be understood: {error}. "
-            "Delete that folder, and copy them again with `adapm-bench data push`."
-        ) from error

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from worker.data.documents import Split
-from worker.data.manifest import Manifest, ShardEntry, read_manifest, way_out
+from worker.data.manifest import Manifest, ShardEntry, way_out
 from worker.data.tokenizers import Tokens, token_dtype
 from worker.errors import CorruptShardError
 from worker.files import file_sha256
@@ -61,7 +61,7 @@ class TokenDataset:
 
 def open_dataset(folder: Path) -> TokenDataset:
     """Open the dataset prepared in `folder`; raises `CorruptShardError` where a shard contradicts the manifest."""
-    manifest = read_manifest(folder)
+    manifest = Manifest.read(folder)
     with_hashes = manifest.size_bytes() <= HASH_ON_OPEN_BYTES
     for shard in manifest.shards:
         verify_shard(folder, shard, manifest.token_bytes, with_hash=with_hashes)

@@ -12,6 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from worker.catalog import datasets
 from worker.data.documents import Source, Split
+from worker.data.manifest import TOKENIZER_FILE
 from worker.errors import DataError, HubError
 from worker.files import replacing
 
@@ -58,7 +59,6 @@ def token_dtype(size_bytes: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(f"<u{size_bytes}")
 
 
-TOKENIZER_FILE: Final = "tokenizer.json"
 END_OF_TEXT: Final = "<|endoftext|>"
 END_TOKENS: Final = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
 """What GPT-2, Llama 3, Llama 2 and others call the end of a text; the first that a tokenizer has is used."""

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from worker.data.manifest import Manifest, way_out
+from worker.data.manifest import TOKENIZER_FILE, Manifest, way_out
 from worker.data.shards import verify_shard
-from worker.data.tokenizers import TOKENIZER_FILE
 from worker.errors import CorruptShardError
 from worker.files import file_sha256
 

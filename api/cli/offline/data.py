@@ -104,18 +104,18 @@ def _prepared(folder: Path) -> list[dict[str, Any]]:
 
 def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
     """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
-    from worker.data.conversation_store import TOKEN_DTYPE, read_conversation_manifest
+    from worker.data.conversation_store import TOKEN_DTYPE
     from worker.data.documents import Split
-    from worker.data.manifest import CONVERSATIONS_NAME
+    from worker.data.manifest import ConversationManifest
     from worker.errors import CorruptShardError
     from worker.files import UNFINISHED
 
     found: list[dict[str, Any]] = []
-    for path in sorted(each.parent for each in folder.glob(f"*/{CONVERSATIONS_NAME}")):
+    for path in sorted(each.parent for each in folder.glob(f"*/{ConversationManifest.file_name}")):
         if path.suffix == UNFINISHED:
             continue
         try:
-            manifest = read_conversation_manifest(path)
+            manifest = ConversationManifest.read(path)
             sizes = {name: (path / name).stat().st_size for name in manifest.sha256}
         except (OSError, CorruptShardError) as error:
             found.append({"folder": path, "error": str(error)})

@@ -13,7 +13,7 @@ import pytest
 from tests.factories.dataset import MadeSource, made_recipe
 from worker.data import sources
 from worker.data.documents import Document
-from worker.data.manifest import Manifest, read_manifest
+from worker.data.manifest import Manifest
 from worker.data.preparation import Order, ensure_dataset, prepare, prepare_once
 from worker.data.sections import PLACE_NAME
 from worker.data.shards import open_dataset
@@ -174,7 +174,7 @@ def test_data_of_another_name_or_hash_are_not_trained_on(tmp_path: Path, monkeyp
     (tmp_path / "python-stdlib-byte").rename(tmp_path / "c4-byte")
     with pytest.raises(DataError, match="c4-byte holds python-stdlib as byte tokens, not c4 as byte"):
         ensure_dataset("c4", "byte", tmp_path)
-    assert read_manifest(tmp_path / "c4-byte") == manifest
+    assert Manifest.read(tmp_path / "c4-byte") == manifest
 
 
 @pytest.mark.parametrize(
