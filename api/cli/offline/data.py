@@ -296,11 +296,11 @@ def push(names: Names = None, json: Json = False) -> None:
 
 def _prepared_folders(datasets_folder: Path) -> list[Path]:
     """Every finished folder of texts and of conversations, by name."""
-    from worker.data.manifest import CONVERSATIONS_NAME as CONVERSATIONS
-    from worker.data.manifest import MANIFEST_NAME as TEXTS
-    from worker.data.prepared import UNFINISHED
+    from worker.data.manifest import ConversationManifest, Manifest
+    from worker.files import UNFINISHED
 
-    found = {path.parent for name in (TEXTS, CONVERSATIONS) for path in datasets_folder.glob(f"*/{name}")}
+    kinds = (Manifest, ConversationManifest)
+    found = {path.parent for kind in kinds for path in datasets_folder.glob(f"*/{kind.file_name}")}
     return sorted(path for path in found if path.suffix != UNFINISHED)
 
 
