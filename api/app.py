@@ -14,14 +14,14 @@ from fastapi import FastAPI
 from api.auth.callers import Callers, Leases
 from api.batching import Submissions
 from api.middleware.admission import Admission
-from api.middleware.audit import Audited
+from api.middleware.audit import AuditMiddleware
 from api.middleware.authentication import Doors, Guard
-from api.middleware.compression import Compressed
-from api.middleware.etags import Tagged
+from api.middleware.compression import CompressionMiddleware
+from api.middleware.etags import ETagMiddleware
 from api.middleware.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
 from api.middleware.head_requests import Heads
-from api.middleware.metrics import Metered, Meters
-from api.middleware.query_check import KnownQueries, known_queries
+from api.middleware.metrics import Meters, MetricsMiddleware
+from api.middleware.query_check import QueryCheckMiddleware, known_queries
 from api.openapi.document import access_described
 from api.problems import Unforeseen, handle_errors
 from api.routes import (
@@ -88,10 +88,10 @@ def create_app(
     app.include_router(pages(bench, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
-    app.add_middleware(Compressed)
-    app.add_middleware(Tagged)
+    app.add_middleware(CompressionMiddleware)
+    app.add_middleware(ETagMiddleware)
     app.add_middleware(
-        KnownQueries, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
+        QueryCheckMiddleware, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
     )
     app.add_middleware(Admission)
     app.add_middleware(BodyLimit)
@@ -99,9 +99,9 @@ def create_app(
     app.add_middleware(Heads)
     app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
     app.add_middleware(Unforeseen)
-    app.add_middleware(Audited, audit=bench.audit)
+    app.add_middleware(AuditMiddleware, audit=bench.audit)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(Metered, meters=app.state.meters)
+    app.add_middleware(MetricsMiddleware, meters=app.state.meters)
     app.openapi = access_described(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
     return app
 

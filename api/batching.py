@@ -24,7 +24,7 @@ MOST_CALLS = 64
 """Together; those behind them wait no longer than that takes."""
 
 
-class Gathered(Generic[Call, Answer]):
+class ThreadBatcher(Generic[Call, Answer]):
     """To be awaited by any number of tasks of an event loop.
 
     `together` carries out calls on a thread and returns the answer of each, or what refuses this one alone; what it
@@ -83,7 +83,7 @@ class Submissions:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._together = Gathered[Proposal, Submission](bench.submit_together)
+        self._together = ThreadBatcher[Proposal, Submission](bench.submit_together)
 
     async def __call__(self, proposal: Proposal) -> Submission:
         """Queue an experiment durably; raises as `Bench.submit`."""

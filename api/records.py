@@ -12,7 +12,6 @@ from orchestrator.specs.faults import Fault as Fault
 from orchestrator.specs.faults import Source as Source
 from orchestrator.specs.faults import faults as faults
 from orchestrator.specs.faults import pointer as pointer
-from orchestrator.specs.faults import shown as shown
 from orchestrator.specs.faults import validation_faults as validation_faults
 from worker.catalog.datasets import DatasetEntry
 from worker.catalog.presets import ModelPreset

@@ -36,7 +36,7 @@ import psutil
 import structlog
 
 from benchmarks.load_processes import Service, call, machine, running_service
-from orchestrator.dispatch.dispatcher import TICK_SECONDS, Dispatcher, Ended
+from orchestrator.dispatch.dispatcher import TICK_SECONDS, Dispatcher, EndedAttempt
 from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
 from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
@@ -83,7 +83,7 @@ class SimulatedRunner:
         """Nothing was there before."""
         return ()
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[EndedAttempt]:
         """What the crowd has finished."""
         found = []
         while True:
@@ -93,13 +93,15 @@ class SimulatedRunner:
                 return found
             self.in_use -= 1
             found.append(
-                Ended(run_id=RunId(run_id), attempt=attempt, interrupted=False, message="the worker said: succeeded")
+                EndedAttempt(
+                    run_id=RunId(run_id), attempt=attempt, interrupted=False, message="the worker said: succeeded"
+                )
             )
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         """There is no process."""
 
-    def close(self, grace_seconds: float) -> Sequence[Ended]:
+    def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
         """Nothing to let go of."""
         return ()
 

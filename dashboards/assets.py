@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from dashboards import palette
-from dashboards.plotly_cut import cut
+from dashboards.plotly_cut import cut_plotly
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
@@ -88,7 +88,7 @@ def _body(name: str) -> bytes:
     if name == "palette.css":
         return palette.stylesheet().encode()
     if name == PLOTLY:
-        return cut(_plotly().read_text(encoding="utf-8")).encode()
+        return cut_plotly(_plotly().read_text(encoding="utf-8")).encode()
     if name in OWN:
         return (files("dashboards") / "static" / name).read_bytes()
     raise KeyError(name)

@@ -49,7 +49,7 @@ class Bundle:
     """Of what is bundled."""
 
 
-def cut(script: str, kinds: Iterable[str] = BEYOND_CORE) -> str:
+def cut_plotly(script: str, kinds: Iterable[str] = BEYOND_CORE) -> str:
     """The script with its core and these kinds of traces alone; the whole script where it cannot be cut."""
     try:
         return _cut(_parted(script), kinds)

@@ -39,7 +39,7 @@ def plain_note(text: str) -> str:
     return note
 
 
-def in_order(labels: Iterable[str]) -> tuple[str, ...]:
+def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Each label once, by the alphabet, on every database alike."""
     return tuple(sorted(set(labels), key=lambda label: (label.casefold(), label)))
 
@@ -49,7 +49,7 @@ def _is_control(letter: str) -> bool:
 
 
 Label = Annotated[str, AfterValidator(plain_label), Field(json_schema_extra={"minLength": 1, "pattern": "^[^,]*$"})]
-Labels = Annotated[tuple[Label, ...], Field(max_length=MOST_LABELS), AfterValidator(in_order)]
+Labels = Annotated[tuple[Label, ...], Field(max_length=MOST_LABELS), AfterValidator(sort_labels)]
 NoteText = Annotated[str, AfterValidator(plain_note)]
 
 

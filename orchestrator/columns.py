@@ -79,13 +79,13 @@ def columns_of(points: Iterable[Point]) -> Columns:
     return Columns(step=told.pop(STEP), values=told)
 
 
-def received(columns: PointColumns) -> Columns:
+def columns_of_batch(columns: PointColumns) -> Columns:
     """Every field of a batch of points, as a worker sent them."""
     told = {name: _array(getattr(columns, name), len(columns)) for name in FIELDS}
     return Columns(step=told.pop(STEP), values=told)
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
+def concatenate(parts: Sequence[Columns]) -> Columns:
     """Columns one behind the other; their steps must rise throughout, and their fields be the same."""
     if len(parts) == 1:
         return parts[0]
@@ -93,7 +93,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return Columns(step=np.concatenate([part.step for part in parts]), values=values)
 
 
-def merged(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
+def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
     """One row a step from rows in the order of their arrival: for each step those of the newest attempt that reached
     it; of two reports of one attempt at one step, the later value of each field that is not null."""
     step = columns.step

@@ -272,7 +272,7 @@ class Chart(Record):
     high: tuple[float, ...]
 
 
-class Timed(Record):
+class Timing(Record):
     """How often something took how long in all."""
 
     count: int
@@ -288,9 +288,9 @@ class Census(Record):
     cpus_at_work: int
     gpus_at_work: int
     device_seconds: float
-    claim: Timed
+    claim: Timing
     """From a run's submission to its first lease."""
-    dispatch: Timed
+    dispatch: Timing
     """From an attempt's lease to the first word of its worker."""
     export_backlog: int
     export_lag_seconds: float
@@ -309,7 +309,7 @@ class Interval(Record):
         return None if self.high is None else self.high - self.mean
 
 
-class Tested(Record):
+class TestedDifference(Record):
     """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 
     p_value: float | None
@@ -327,7 +327,7 @@ class Tested(Record):
         return fields
 
 
-class Difference(Tested):
+class Difference(TestedDifference):
     """A paired difference to the baseline over common seeds, by the paired t-test; negative is better. Its comparisons
     are the comparison's candidates besides the baseline."""
 

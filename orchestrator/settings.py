@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from optim.catalog import plugins
 from orchestrator.errors import SettingsError
 from orchestrator.webhooks.policy import WebhookPolicy
-from worker.remote.folder import refused
+from worker.remote.folder import find_refusal
 
 # Where settings come from: the environment, a file of secrets each, one TOML file; the first that has a value wins.
 #
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     @field_validator("checkpoint_url", "dataset_url")
     @classmethod
     def _remote(cls, url: str | None) -> str | None:
-        if url is not None and (refusal := refused(url)):
+        if url is not None and (refusal := find_refusal(url)):
             raise PydanticCustomError("remote_folder", "{refusal}", {"refusal": refusal})
         return url and url.rstrip("/")
 

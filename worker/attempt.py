@@ -31,7 +31,7 @@ from worker.records.protocol import Assignment, Failure, FailureKind
 from worker.reporting import tracing
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
-from worker.reporting.log import FOLDER, log_path, logged_to
+from worker.reporting.log import FOLDER, log_path, log_to_file
 from worker.reporting.remote_logs import copied_at_the_end
 from worker.reporting.reporter import LoggedReporter, Reporter
 from worker.termination import Termination
@@ -97,12 +97,12 @@ def _attempt(service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | 
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
     log = log_path(Path(assignment.run_folder), assignment.attempt)
-    with copied_at_the_end(assignment), logged_to(log), traced(assignment):
+    with copied_at_the_end(assignment), log_to_file(log), attempt_span(assignment):
         return _carry_out(assignment, service, clock, group)
 
 
 @contextmanager
-def traced(assignment: Assignment) -> Iterator[None]:
+def attempt_span(assignment: Assignment) -> Iterator[None]:
     """Within, the span of the attempt in the run's trace, if it has one; a run is not lost for want of an exporter."""
     if assignment.trace_parent is None:
         yield

@@ -16,7 +16,7 @@ from worker.distributed.process_group import ProcessGroup, is_exchange_fault
 from worker.errors import RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment
-from worker.reporting.log import log_path, logged_to
+from worker.reporting.log import log_path, log_to_file
 from worker.reporting.reporter import SilentReporter
 from worker.run import Folders, run
 from worker.training.device import is_out_of_memory
@@ -40,7 +40,7 @@ def follow(assignment: Assignment, group: ProcessGroup) -> None:
     assert group.mailbox is not None
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    with logged_to(log_path(Path(assignment.run_folder), assignment.attempt, group.rank)):
+    with log_to_file(log_path(Path(assignment.run_folder), assignment.attempt, group.rank)):
         logger.info("process %d of %d: begins as %d", group.rank, group.size, os.getpid())
         folders = Folders.of(assignment)
         attend(group.mailbox, group, lambda: _train(assignment, folders, group))

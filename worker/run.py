@@ -46,7 +46,7 @@ from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
 
-class Measured(Record):
+class Measurements(Record):
     """What one rank was measured to take, or all of them: every rank tells its figures, the result has one for all."""
 
     peak_memory: PeakMemory
@@ -54,11 +54,11 @@ class Measured(Record):
     nvml_note: str | None
 
 
-def together(each: Sequence[Measured]) -> Measured:
+def combine_measurements(each: Sequence[Measurements]) -> Measurements:
     """Peaks are the largest of a process, since each has a device of its own; energy is the sum."""
     energies = [one.energy_joules for one in each if one.energy_joules is not None]
     notes = [one.nvml_note for one in each if one.nvml_note is not None]
-    return Measured(
+    return Measurements(
         peak_memory=PeakMemory.model_validate(
             {name: max(_there(each, name), default=None) for name in PeakMemory.model_fields}
         ),
@@ -67,7 +67,7 @@ def together(each: Sequence[Measured]) -> Measured:
     )
 
 
-def _there(each: Sequence[Measured], name: str) -> list[int]:
+def _there(each: Sequence[Measurements], name: str) -> list[int]:
     values = (getattr(one.peak_memory, name) for one in each)
     return [value for value in values if value is not None]
 
@@ -283,7 +283,7 @@ class _Execution:
         self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
         self._stepper: Stepper | None = None
         self._resumed_from_step = 0
-        self._measured: Measured | None = None
+        self._measured: Measurements | None = None
 
     def carried_out(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
         """The result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
@@ -318,11 +318,11 @@ class _Execution:
         training.train()
         group = self._context.group
         everybody = group.all_gather(self._measure().model_dump_json())
-        self._measured = together([Measured.model_validate_json(each) for each in everybody])
+        self._measured = combine_measurements([Measurements.model_validate_json(each) for each in everybody])
 
-    def _measure(self) -> Measured:
+    def _measure(self) -> Measurements:
         memory = self._context.memory
-        return Measured(peak_memory=memory.peak(), energy_joules=memory.energy_joules(), nvml_note=memory.note())
+        return Measurements(peak_memory=memory.peak(), energy_joules=memory.energy_joules(), nvml_note=memory.note())
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
         """As an earlier attempt's end says, as the spec says, as the checkpoint says, or the largest that fits."""

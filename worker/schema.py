@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, Pyd
 # start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
 
 
-class Described(BaseModel):
+class DescribedRecord(BaseModel):
     """A record whose fields are described by the docstrings under them."""
 
     @classmethod
@@ -94,13 +94,13 @@ Fault = tuple[tuple[str | int, ...], object, str]
 """Where in the spec, the value found there, and what is allowed."""
 
 
-def left_out_at(default: object) -> Any:
+def omit_default(default: object) -> Any:
     """A field that came later: at its default it is left out of the JSON, so that older specifications keep their
     hashes, by which their checkpoints and idempotency keys are known."""
     return Field(default=default, exclude_if=lambda value: value == default)
 
 
-class Spec(Described):
+class Spec(DescribedRecord):
     """The base of everything that a user may send: frozen, closed, finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -133,7 +133,7 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def one_of(kind: str, value: str, known: tuple[str, ...]) -> str:
+def require_known(kind: str, value: str, known: tuple[str, ...]) -> str:
     """Return `value` if it is known; else a fault that names what is allowed."""
     if value in known or is_stored():
         return value

@@ -24,7 +24,7 @@ class PreparedProcess:
         for name in MODULES:
             importlib.import_module(name)
         self._import_seconds = time.perf_counter() - begun
-        self._changed_at = {file: changed_at(file) for file in own_files()}
+        self._changed_at = {file: modification_time(file) for file in own_files()}
 
     def clock(self) -> DeviceClock:
         """The device time of an attempt that begins now: its imports belong to it, although they came earlier."""
@@ -32,7 +32,7 @@ class PreparedProcess:
 
     def is_outdated(self) -> bool:
         """Whether code that is being worked on has been changed since: a new process would run other code."""
-        return any(changed_at(file) != before for file, before in self._changed_at.items())
+        return any(modification_time(file) != before for file, before in self._changed_at.items())
 
 
 def own_files() -> list[str]:
@@ -42,7 +42,7 @@ def own_files() -> list[str]:
     return [file for file in files if file and not file.startswith(installed)]
 
 
-def changed_at(file: str) -> float:
+def modification_time(file: str) -> float:
     """Its time of change; 0 where it is gone."""
     try:
         return os.stat(file).st_mtime

@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
-from api.batching import Gathered
+from api.batching import ThreadBatcher
 from orchestrator.keys import KeyRecord, Scope
 from orchestrator.store.admin.keyring import Keyring
 
@@ -40,20 +40,20 @@ class Caller:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class PresentedSecret:
     """The secret that a request shows."""
 
     secret: str = field(repr=False)
     by_cookie: bool
 
 
-def shown(headers: Headers) -> Shown | None:
+def presented_secret(headers: Headers) -> PresentedSecret | None:
     """The secret of a request; None where it shows none. A header is meant, a cookie is only sent along."""
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and secret.strip():
-        return Shown(secret=secret.strip(), by_cookie=False)
+        return PresentedSecret(secret=secret.strip(), by_cookie=False)
     token = cookie_parser(headers.get("cookie", "")).get(COOKIE)
-    return Shown(secret=token, by_cookie=True) if token else None
+    return PresentedSecret(secret=token, by_cookie=True) if token else None
 
 
 class Callers:
@@ -62,7 +62,7 @@ class Callers:
     def __init__(self, keyring: Keyring, clock: Callable[[], float] = time.monotonic) -> None:
         self._keyring = keyring
         self._clock = clock
-        self._believed: dict[Shown, tuple[float, KeyRecord | None]] = {}
+        self._believed: dict[PresentedSecret, tuple[float, KeyRecord | None]] = {}
         self._right: dict[str, float] = {}
         """When which secret opened something, by its hash, the latest last."""
         self._generation = 0
@@ -77,11 +77,11 @@ class Callers:
             self._asked_at = self._clock()
         return self._closed
 
-    def knows(self, shown: Shown) -> bool:
+    def knows(self, shown: PresentedSecret) -> bool:
         """Whether its answer is at hand, so that asking costs nothing."""
         return self._clock() - self._believed.get(shown, (float("-inf"), None))[0] < BELIEVED_SECONDS
 
-    async def key(self, shown: Shown) -> KeyRecord | None:
+    async def key(self, shown: PresentedSecret) -> KeyRecord | None:
         """The key of a secret, if it opens anything."""
         asked_at, generation = self._clock(), self._generation
         believed = self._believed.get(shown)
@@ -127,7 +127,7 @@ class Leases:
     """
 
     def __init__(self, look_up: Callable[[Sequence[Claim]], Sequence[bool]]) -> None:
-        self._look_up = Gathered[Claim, bool](look_up)
+        self._look_up = ThreadBatcher[Claim, bool](look_up)
         self._known: dict[tuple[str, int, str], None] = {}
         """Run, attempt and the token's hash, the latest last."""
 

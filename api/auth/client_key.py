@@ -15,16 +15,16 @@ class KeyUnreadableError(Exception):
 def own_key(environment: Mapping[str, str] = os.environ) -> str | None:
     """The key to show, if there is one. Raises `KeyUnreadableError`."""
     if key := environment.get(KEY_VARIABLE, "").strip():
-        return checked(key, f"${KEY_VARIABLE}")
+        return check_key(key, f"${KEY_VARIABLE}")
     if name := environment.get(KEY_FILE_VARIABLE):
         try:
-            return checked(Path(name).expanduser().read_text().strip(), name)
+            return check_key(Path(name).expanduser().read_text().strip(), name)
         except (OSError, UnicodeDecodeError) as error:
             raise KeyUnreadableError(f"the key file {name} cannot be read: {type(error).__name__}") from None
     return None
 
 
-def checked(key: str, source: str) -> str:
+def check_key(key: str, source: str) -> str:
     """`key` if it can be sent in a header; `source` says where it is from."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise KeyUnreadableError(f"what is in {source} is no key; one looks like adapm_k3v9mpd27x_… on a single line")

@@ -38,7 +38,7 @@ def print_json(value: object) -> None:
 
 
 @contextmanager
-def told_beside(*, as_json: bool) -> Iterator[None]:
+def messages_on_stderr(*, as_json: bool) -> Iterator[None]:
     """Where JSON will be all that stdout has, what is told meanwhile goes to stderr."""
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         yield

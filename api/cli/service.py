@@ -41,7 +41,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 def environment_settings() -> Settings:
     """The settings in force; what cannot be understood ends the command with a line each."""
-    understood = understood_settings()
+    understood = read_settings()
     if isinstance(understood, Settings):
         return understood
     for sentence in understood:
@@ -49,7 +49,7 @@ def environment_settings() -> Settings:
     raise typer.Exit(BAD_INPUT)
 
 
-def understood_settings() -> Settings | tuple[str, ...]:
+def read_settings() -> Settings | tuple[str, ...]:
     """The settings in force, or a sentence for each of their faults."""
     if strangers := unknown_variables(os.environ):
         return strangers
@@ -90,7 +90,7 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 
 
 @contextmanager
-def connected(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
+def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
     from api.client.client import Client, ClientError
 

@@ -85,6 +85,6 @@ def refusal(response: httpx2.Response) -> ClientError:
     return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type, near=near)
 
 
-def unreached(url: str, error: Exception) -> ClientError:
+def unreachable_error(url: str, error: Exception) -> ClientError:
     """The error of a service that does not answer at `url`."""
     return ClientError(f"no service at {url} ({str(error) or type(error).__name__})", status=None)

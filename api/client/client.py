@@ -28,13 +28,13 @@ from uuid import uuid4
 import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from api.auth.client_key import checked, own_key
-from api.client.answers import ANY_EXPERIMENT, read, refusal, unreached, wait_seconds
+from api.auth.client_key import check_key, own_key
+from api.client.answers import ANY_EXPERIMENT, read, refusal, unreachable_error, wait_seconds
 from api.client.answers import ClientError as ClientError
 from api.client.answers import InputError as InputError
 from api.client.answers import fault_text as fault_text
 from api.client.streams import Line, awaited_changes, changes, listener
-from api.client.values import listed, segment, several, written
+from api.client.values import as_list, json_body, segment, several
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -168,7 +168,7 @@ class Endpoints:
     ) -> None:
         """`key`: default is that of the environment, $ADAPM_BENCH_KEY or the file $ADAPM_BENCH_KEY_FILE. `short_ids`:
         take the beginning of an id for the id, where it is of only one."""
-        key = checked(key, "key") if key is not None else own_key()
+        key = check_key(key, "key") if key is not None else own_key()
         self.url = url.rstrip("/")
         self._retries = retries
         try:
@@ -197,13 +197,13 @@ class Endpoints:
         A mapping is sent as it is, so that the service names every fault in it.
         """
         headers = {**JSON, **_idempotency(key)}
-        return self._ask("POST", "/v1/experiments", Submission, again=True, content=written(spec), headers=headers)
+        return self._ask("POST", "/v1/experiments", Submission, again=True, content=json_body(spec), headers=headers)
 
     @Endpoint
     def validate(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any]) -> Preview:
         """What submitting this would mean, or what is wrong with it; nothing is stored."""
         path = "/v1/experiments/validate"
-        return self._ask("POST", path, Preview, again=True, content=written(spec), headers=JSON)
+        return self._ask("POST", path, Preview, again=True, content=json_body(spec), headers=JSON)
 
     @Endpoint
     def experiments(
@@ -258,7 +258,7 @@ class Endpoints:
     ) -> FitReport:
         """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
-        wanted = [str(each) for each in listed(predict, "what to predict")]
+        wanted = [str(each) for each in as_list(predict, "what to predict")]
         parameters = {"experiment": several(experiment_ids, "the ids"), "predict": wanted, **_given(form=form)}
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
@@ -340,7 +340,7 @@ class Endpoints:
         """Submit an experiment's specification again, under another name if one is given; an earlier call with the
         same `key` made it, if the answer says so."""
         path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
-        return self._ask("POST", path, Submission, again=True, content=written({"name": name}), headers=headers)
+        return self._ask("POST", path, Submission, again=True, content=json_body({"name": name}), headers=headers)
 
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
@@ -402,7 +402,7 @@ class Endpoints:
                     for piece in response.iter_bytes():
                         file.write(piece)
         except httpx2.TransportError as error:
-            raise unreached(self.url, error) from error
+            raise unreachable_error(self.url, error) from error
 
     @Endpoint
     def document(self, experiment_id: str, name: str) -> bytes:
@@ -555,7 +555,7 @@ class Endpoints:
         path = f"/v1/experiments/{segment(experiment_id)}"
         # Sent again under a revision it could be refused by its own first try.
         changed: AnyExperiment = self._ask(
-            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=written(body), headers=headers
+            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=json_body(body), headers=headers
         )
         return changed
 
@@ -618,7 +618,7 @@ class Endpoints:
                 pause_seconds = max(pause_seconds, asked_seconds)
             except httpx2.TransportError as error:
                 if left == 0:
-                    raise unreached(self.url, error) from error
+                    raise unreachable_error(self.url, error) from error
             time.sleep(pause_seconds)
             pause_seconds *= 2
         raise AssertionError("unreachable: the last try returns or raises")

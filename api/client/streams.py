@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Generator
 
 import httpx2
 
-from api.client.answers import ClientError, refusal, unreached, wait_seconds
+from api.client.answers import ClientError, refusal, unreachable_error, wait_seconds
 from api.client.values import segment
 
 LONGEST_PAUSE_SECONDS = 10.0
@@ -66,9 +66,9 @@ def changes(http: httpx2.Client, line: Line) -> Generator[None, None, None]:
                     for event in events:
                         if line.is_new(event):
                             yield
-            error = unreached(str(http.base_url), ConnectionError("the stream has ended"))
+            error = unreachable_error(str(http.base_url), ConnectionError("the stream has ended"))
         except httpx2.TransportError as cause:
-            error = unreached(str(http.base_url), cause)
+            error = unreachable_error(str(http.base_url), cause)
         time.sleep(line.pause_after(error, asked_seconds))
 
 
@@ -85,9 +85,9 @@ async def awaited_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerato
                     async for event in events:
                         if line.is_new(event):
                             yield
-            error = unreached(str(http.base_url), ConnectionError("the stream has ended"))
+            error = unreachable_error(str(http.base_url), ConnectionError("the stream has ended"))
         except httpx2.TransportError as cause:
-            error = unreached(str(http.base_url), cause)
+            error = unreachable_error(str(http.base_url), cause)
         await asyncio.sleep(line.pause_after(error, asked_seconds))
 
 

@@ -29,14 +29,14 @@ def segment(identifier: str, what: str = "id") -> str:
 
 def several(given: Iterable[str] | str, what: str) -> list[str]:
     """The texts where several are due; a single one is one, not its letters. Raises `InputError` for anything else."""
-    found = listed(given, what)
+    found = as_list(given, what)
     for each in found:
         if not isinstance(each, str):
             raise InputError(f"{what} must be texts, not {_shown(each)}")
     return found
 
 
-def listed(given: Iterable[Item] | Item, what: str) -> list[Item]:
+def as_list(given: Iterable[Item] | Item, what: str) -> list[Item]:
     """The items of what is given, or what is given, where it is one; raises `InputError` for what is neither."""
     if isinstance(given, str | int):
         return [given]
@@ -46,7 +46,7 @@ def listed(given: Iterable[Item] | Item, what: str) -> list[Item]:
         raise InputError(f"{what} must be a list, not {_shown(given)}") from None
 
 
-def written(fields: BaseModel | Mapping[str, Any]) -> str:
+def json_body(fields: BaseModel | Mapping[str, Any]) -> str:
     """The body of a request as JSON, in which numpy's numbers are numbers. Raises `InputError` for what JSON cannot
     hold; numbers that are not finite the service refuses, together with every other fault."""
     if isinstance(fields, BaseModel):

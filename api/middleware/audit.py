@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.throttle import network_of
-from api.batching import Gathered
+from api.batching import ThreadBatcher
 from api.middleware.authentication import caller_of
 from api.middleware.guards import SAFE_METHODS, WORKER_PATH
 from orchestrator.errors import OrchestratorError
@@ -30,13 +30,13 @@ MOST_STRANGERS = 8
 themselves; those of all further ones are counted together."""
 
 
-class Audited:
+class AuditMiddleware:
     """Write who changed what, when, from where, and what came of it."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
         self.app = app
         self._audit = audit
-        self._tell = Gathered[AuditLine, None](self._written)
+        self._tell = ThreadBatcher[AuditLine, None](self._written)
         self._logins = _FailedLogins(self._tell)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +79,7 @@ class _FailedLogins:
     """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and after a minute as many and one with the
     counts of the others. A process that is killed loses the counts of its last minute."""
 
-    def __init__(self, tell: Gathered[AuditLine, None]) -> None:
+    def __init__(self, tell: ThreadBatcher[AuditLine, None]) -> None:
         self._tell = tell
         self._more: Counter[str] = Counter()
         """How many failed after the one that has a line, by network; those of further networks under `_OTHERS`."""

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth.callers import Caller, Callers, Leases, Shown, shown
+from api.auth.callers import Caller, Callers, Leases, PresentedSecret, presented_secret
 from api.auth.scopes import Access, methods_at, place_of, places
 from api.auth.throttle import Throttle
 from api.html_errors import ask_for_a_page
@@ -98,7 +98,7 @@ class Guard:
             _refuse_flood(self._doors.requests.take(address))
             return None
         headers = Headers(scope=scope)
-        secret = shown(headers)
+        secret = presented_secret(headers)
         key = await self._key(secret, address) if secret else None
         if secret is None or key is None:
             return _closed(scope, headers, secret)
@@ -116,7 +116,7 @@ class Guard:
 
     async def _meet_worker(self, scope: Scope, address: str) -> None:
         """Let a worker in by its lease's token, before anything of its body is read. Raises `RefusedError`."""
-        secret, attempt = shown(Headers(scope=scope)), ATTEMPT.match(scope["path"])
+        secret, attempt = presented_secret(Headers(scope=scope)), ATTEMPT.match(scope["path"])
         if secret is None or secret.by_cookie:
             _refuse_flood(self._doors.strange_workers.take(address))
             headers = {"WWW-Authenticate": "Bearer"}
@@ -130,7 +130,7 @@ class Guard:
             raise RefusedError(409, "lease-lost", str(LeaseLostError()))
         scope["bench.body_bytes"] = WORKER_BODY_BYTES
 
-    async def _key(self, secret: Shown, address: str) -> KeyRecord | None:
+    async def _key(self, secret: PresentedSecret, address: str) -> KeyRecord | None:
         callers, failures = self._doors.callers, self._doors.failures
         if not (callers.knows(secret) or callers.was_right(secret.secret)):
             _refuse_flood(failures.wait(address))
@@ -141,7 +141,7 @@ class Guard:
 
     def _private(self, scope: Scope, send: Send) -> Send:
         """Let no cache on the way keep what is answered to one caller, and end an event stream with its key."""
-        streams, secret = False, shown(Headers(scope=scope))
+        streams, secret = False, presented_secret(Headers(scope=scope))
         assert secret is not None
 
         async def private(message: Message) -> None:
@@ -175,7 +175,7 @@ def _refuse_flood(wait_seconds: int | None) -> None:
         raise RefusedError(429, "too-many-requests", detail, {"Retry-After": str(wait_seconds)})
 
 
-def _closed(scope: Scope, headers: Headers, secret: Shown | None) -> Response:
+def _closed(scope: Scope, headers: Headers, secret: PresentedSecret | None) -> Response:
     """The answer to a caller without a good key: people are asked for one, programs are told."""
     path = scope["path"]
     if ask_for_a_page(scope, headers):

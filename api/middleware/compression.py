@@ -13,7 +13,7 @@ LEVEL = 3
 """A page of 100 kB takes about a millisecond; the highest level takes five times as long for a tenth less."""
 
 
-class Compressed:
+class CompressionMiddleware:
     """Compresses what is no record and no stream of events."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -16,7 +16,7 @@ HASH_BYTES = 16
 NOT_IN_304 = ("content-length", "content-type")
 
 
-class Tagged:
+class ETagMiddleware:
     """Put an `ETag` on what GET answers, and answer 304 to an `If-None-Match` that has it."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -95,7 +95,7 @@ def families(census: Census) -> Iterable[Metric]:
     )
 
 
-class Metered:
+class MetricsMiddleware:
     """Middleware that times every answer but streams, by the route's pattern: an id is no label."""
 
     def __init__(self, app: ASGIApp, meters: Meters) -> None:

@@ -14,8 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.html_errors import as_a_page, wait_for_a_page
 from api.problems import problem_response
-from api.records import Fault, pointer, shown
+from api.records import Fault, pointer
 from optim.nearest import hint
+from orchestrator.specs.faults import short_json
 
 Known = Mapping[str, tuple[str, ...]]
 
@@ -25,7 +26,7 @@ MOST_FAULTS = 8
 """Unknown names that are told of at once: each is compared with the known ones."""
 
 
-class KnownQueries:
+class QueryCheckMiddleware:
     """Refuse (422) parameters that the route at which a request arrives does not have."""
 
     def __init__(self, app: ASGIApp, known: Known) -> None:
@@ -64,11 +65,18 @@ def _refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | None:
     sent = QueryParams(scope["query_string"])
     unknown = [name for name in sent if known is not None and name not in known]
     faults = [
-        Fault(pointer=pointer((name,)), value=shown(sent[name]), allowed=_allowed(name, known or ()), source="query")
+        Fault(
+            pointer=pointer((name,)), value=short_json(sent[name]), allowed=_allowed(name, known or ()), source="query"
+        )
         for name in unknown[:MOST_FAULTS]
     ]
     faults += [
-        Fault(pointer=pointer((name,)), value=shown(value), allowed="text without the character U+0000", source="query")
+        Fault(
+            pointer=pointer((name,)),
+            value=short_json(value),
+            allowed="text without the character U+0000",
+            source="query",
+        )
         for name, value in sent.multi_items()
         if "\0" in name + value and name not in unknown
     ][:MOST_FAULTS]

@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
 from api.problems import RefusedError
-from api.routes.context import AttemptPath, BenchDependency, RunIdPath, answered, problems
+from api.routes.context import AttemptPath, BenchDependency, RunIdPath, json_response, problems
 from orchestrator.services.bench import Bench
 from worker.records.protocol import (
     Assignment,
@@ -45,7 +45,7 @@ TokenDependency = Annotated[str, Depends(lease_token)]
 @router.post("/hello", response_model=Assignment)
 def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency) -> Response:
     """The worker is up: leased → running; tells it what to train."""
-    return answered(bench.hello(run_id, attempt, token))
+    return json_response(bench.hello(run_id, attempt, token))
 
 
 @router.post("/heartbeat", response_model=HeartbeatReply)
@@ -53,7 +53,7 @@ def heartbeat(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, beat: Heartbeat
 ) -> Response:
     """The worker is alive: its lease is extended; the answer may tell it to stop."""
-    return answered(bench.heartbeat(run_id, attempt, token, beat))
+    return json_response(bench.heartbeat(run_id, attempt, token, beat))
 
 
 def batch_body() -> dict[str, Any]:

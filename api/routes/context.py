@@ -21,7 +21,7 @@ from orchestrator.services.bench import Bench
 MEDIA_TYPE = "application/json"
 
 
-def answered(record: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(record: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """The record as the whole answer; the route names its type as `response_model`, for OpenAPI."""
     return Response(record.model_dump_json(), status, headers, MEDIA_TYPE)
 

@@ -20,7 +20,7 @@ from api.routes.context import (
     Limit,
     PulseDependency,
     StoppingDependency,
-    answered,
+    json_response,
     problems,
     revision_tag,
     the_submissions,
@@ -92,7 +92,7 @@ async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = N
     proposal = Proposal(spec=spec, key=key, by=caller.key.id if caller.key else None)
     submission = await the_submissions(request)(proposal)
     headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
-    return answered(submission, 201 if submission.created else 200, headers)
+    return json_response(submission, 201 if submission.created else 200, headers)
 
 
 @router.post("/validate", responses=problems(413))
@@ -117,13 +117,13 @@ def experiments(
 def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
     """One experiment with its specification, state and progress."""
     found = bench.experiment(experiment_id)
-    return answered(found, headers=revision_tag(found.revision))
+    return json_response(found, headers=revision_tag(found.revision))
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
 def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency, cell: Cell = None) -> Response:
     """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
-    return answered(bench.compare(experiment_id, cell))
+    return json_response(bench.compare(experiment_id, cell))
 
 
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))
@@ -220,7 +220,7 @@ def annotate(
     revision = int(seen[0]) if seen else None
     by = caller.key.id if caller.key else None
     changed = bench.annotate(experiment_id, change, revision=revision, by=by)
-    return answered(changed, headers=revision_tag(changed.revision))
+    return json_response(changed, headers=revision_tag(changed.revision))
 
 
 @router.delete("/{experiment_id}", responses=problems(403, 404, 409))
@@ -256,7 +256,7 @@ def clone(
     by = caller.key.id if caller.key else None
     made = bench.clone_experiment(experiment_id, wanted.name if wanted else None, key, by=by)
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
-    return answered(made, 201 if made.created else 200, headers)
+    return json_response(made, 201 if made.created else 200, headers)
 
 
 def _changed(record: AnyExperiment, version: int) -> ServerSentEvent:

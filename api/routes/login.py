@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.datastructures import Headers
 
-from api.auth.callers import COOKIE, Caller, shown
+from api.auth.callers import COOKIE, Caller, presented_secret
 from api.middleware.authentication import Doors, caller_of
 from api.routes.context import BenchDependency
 from dashboards.render import page
@@ -74,7 +74,7 @@ async def log_in(request: Request, bench: BenchDependency) -> Response:
 @router.post("/logout")
 async def log_out(request: Request, bench: BenchDependency) -> Response:
     """End the session and forget its cookie."""
-    secret = shown(Headers(scope=request.scope))
+    secret = presented_secret(Headers(scope=request.scope))
     if secret is not None and secret.by_cookie:
         caller = Caller(address=caller_of(request.scope).address, key=await the_doors(request).callers.key(secret))
         request.scope["bench.caller"] = caller

@@ -9,7 +9,16 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, AttemptPath, BenchDependency, Cursor, Limit, RunIdPath, answered, problems
+from api.routes.context import (
+    ID_PATTERN,
+    AttemptPath,
+    BenchDependency,
+    Cursor,
+    Limit,
+    RunIdPath,
+    json_response,
+    problems,
+)
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunStatus, Wish
 from orchestrator.records import SORT_KEYS, AttemptRecord, Chart, EventRecord, RunFilter, RunRecord, RunSort, Standing
@@ -59,13 +68,13 @@ def runs(
     )
     order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
     items = bench.runs(where=where, sort=order, limit=limit, after=after)
-    return answered(Page[RunRecord](items=items, next=items[-1].id if len(items) == limit else None))
+    return json_response(Page[RunRecord](items=items, next=items[-1].id if len(items) == limit else None))
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, bench: BenchDependency) -> Response:
     """One run with its specification and state, and its result once there is one."""
-    return answered(bench.run(run_id))
+    return json_response(bench.run(run_id))
 
 
 @router.get("/runs/{run_id}/points", tags=["runs"], responses=problems(404, 422))
@@ -162,4 +171,4 @@ def charts(
     until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
     """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
-    return answered(Charts(items=bench.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))
+    return json_response(Charts(items=bench.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))

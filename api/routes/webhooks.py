@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, BenchDependency, CallerDependency, answered, problems
+from api.routes.context import ID_PATTERN, BenchDependency, CallerDependency, json_response, problems
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
@@ -38,31 +38,31 @@ def add(
     """
     made, new = bench.webhooks.add(wanted, by=caller.key.id if caller.key else None, key=key)
     headers = {"Location": f"/v1/webhooks/{made.webhook.id}", "Cache-Control": "no-store"}
-    return answered(made, 201 if new else 200, headers)
+    return json_response(made, 201 if new else 200, headers)
 
 
 @router.get("", response_model=Page[WebhookRecord])
 def webhooks(bench: BenchDependency) -> Response:
     """All webhooks, the newest first, with what waits for them; no secrets."""
-    return answered(Page[WebhookRecord](items=bench.webhooks.all()))
+    return json_response(Page[WebhookRecord](items=bench.webhooks.all()))
 
 
 @router.get("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))
 def webhook(webhook_id: WebhookIdPath, bench: BenchDependency) -> Response:
     """One webhook."""
-    return answered(bench.webhooks.webhook(webhook_id))
+    return json_response(bench.webhooks.webhook(webhook_id))
 
 
 @router.delete("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))
 def remove(webhook_id: WebhookIdPath, bench: BenchDependency) -> Response:
     """Tell its URL nothing any more, what waits to be delivered included; answers with the webhook as it was."""
-    return answered(bench.webhooks.remove(webhook_id))
+    return json_response(bench.webhooks.remove(webhook_id))
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryRecord, responses=problems(404, 422))
 def try_out(webhook_id: WebhookIdPath, bench: BenchDependency, key: IdempotencyKey = None) -> Response:
     """Have a message of the type `webhook.test` delivered as the ends of experiments are: by the dispatcher, soon."""
-    return answered(bench.webhooks.test(webhook_id, key=key), 202)
+    return json_response(bench.webhooks.test(webhook_id, key=key), 202)
 
 
 @router.get("/{webhook_id}/deliveries", response_model=Page[DeliveryRecord], responses=problems(404, 422))
@@ -70,4 +70,4 @@ def deliveries(
     webhook_id: WebhookIdPath, bench: BenchDependency, limit: Annotated[int, Query(ge=1, le=MOST_DELIVERIES)] = 50
 ) -> Response:
     """The newest messages: delivered ones of the last 30 days, those that wait, and those that were given up."""
-    return answered(Page[DeliveryRecord](items=bench.webhooks.deliveries(webhook_id, limit=limit)))
+    return json_response(Page[DeliveryRecord](items=bench.webhooks.deliveries(webhook_id, limit=limit)))

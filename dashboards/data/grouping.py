@@ -64,7 +64,7 @@ def groupings(spec: ComparisonSpec | SweepSpec) -> tuple[Grouping, ...]:
     return (*found, *(_by_option(name) for name in names))
 
 
-def chosen(spec: ComparisonSpec | SweepSpec, key: str) -> Grouping | None:
+def find_grouping(spec: ComparisonSpec | SweepSpec, key: str) -> Grouping | None:
     """The grouping of that key; None for the candidates, and for what this experiment does not differ in."""
     return next((each for each in groupings(spec) if each.key == key), None)
 
@@ -74,7 +74,7 @@ def choices(spec: ComparisonSpec | SweepSpec) -> tuple[tuple[str, str], ...]:
     return (("", "candidate"), *((each.key, each.title) for each in groupings(spec)))
 
 
-def grouped(runs: Iterable[RunRecord], grouping: Grouping) -> list[Group]:
+def group_runs(runs: Iterable[RunRecord], grouping: Grouping) -> list[Group]:
     """The groups in the order of their values; within a value in the order in which the runs came."""
     found: dict[str, dict[str, list[RunRecord]]] = {}
     for run in runs:

@@ -24,7 +24,7 @@ Key = tuple[tuple[str, ...], FormName | None, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptFit:
+class CachedFit:
     """A report, what it was made from, and until when it holds."""
 
     stamp: object
@@ -37,7 +37,7 @@ class FitReader:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self._kept: OrderedDict[Key, KeptFit] = OrderedDict()
+        self._kept: OrderedDict[Key, CachedFit] = OrderedDict()
         self._lock = Lock()
 
     def fit(
@@ -59,7 +59,7 @@ class FitReader:
         counting = any(each.model and not (each.memory and each.memory.exact) for each in _predictions(report))
         until = time.monotonic() + COUNTING_SECONDS if counting else float("inf")
         with self._lock:
-            self._kept[key] = KeptFit(stamp=stamp, report=report, until=until)
+            self._kept[key] = CachedFit(stamp=stamp, report=report, until=until)
             self._kept.move_to_end(key)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)

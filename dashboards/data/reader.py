@@ -9,11 +9,20 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
-from dashboards.data.series import CURVE_FIELDS, MARK_FIELDS, OWN_FIELDS, Series, evaluated, gridded, series, spiky
+from dashboards.data.series import (
+    CURVE_FIELDS,
+    MARK_FIELDS,
+    OWN_FIELDS,
+    Series,
+    evaluation_rows,
+    evenly_spaced_rows,
+    series,
+    spiky,
+)
 from dashboards.palette import Style, styles
 from orchestrator.analysis.cells import Measured, one_comparison
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
-from orchestrator.columns import Columns, columns_of, joined
+from orchestrator.columns import Columns, columns_of, concatenate
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import (
     AnyExperiment,
@@ -200,7 +209,7 @@ class Reader:
             columns = self.bench.series(run.id, OWN_FIELDS)
         else:
             settled = known.rows(slice(None, -1))
-            columns = joined([settled, self.bench.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
+            columns = concatenate([settled, self.bench.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
         self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
         return columns
 
@@ -220,7 +229,7 @@ class Reader:
         whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
         is_sweep = experiment.kind == "sweep"
-        complete = not (is_sweep and (brief or (soon and not importance_loading.at_once())))
+        complete = not (is_sweep and (brief or (soon and not importance_loading.is_loaded())))
         swept = self.bench.sweep(experiment_id, importance=complete) if is_sweep else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
@@ -245,4 +254,4 @@ def _ended(run: RunRecord) -> str:
 
 def _thinned(run: RunRecord, columns: Columns, *, marks: bool = False) -> Series:
     whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
-    return evaluated(whole, run.steps_total) if marks else gridded(whole, run.steps_total)
+    return evaluation_rows(whole, run.steps_total) if marks else evenly_spaced_rows(whole, run.steps_total)

@@ -77,7 +77,7 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
     return Series(
         steps=columns.step,
         tokens=columns.column("tokens"),
-        seconds=elapsed(columns.step, step_seconds),
+        seconds=elapsed_seconds(columns.step, step_seconds),
         hours=columns.step * (device_seconds / 3600 / max(float(columns.step[-1]), 1.0) if len(columns) else 0.0),
         train_loss=train_loss,
         smoothed=smooth(train_loss, window_of(train_loss.size)),
@@ -90,13 +90,13 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
     )
 
 
-def evaluated(one: Series, steps_total: int) -> Series:
+def evaluation_rows(one: Series, steps_total: int) -> Series:
     """The rows of a run of which only evaluations are drawn, as spread as those of `gridded`, and the last one."""
-    few = gridded(one, steps_total)
+    few = evenly_spaced_rows(one, steps_total)
     return _rows(few, np.isfinite(few.val_loss))
 
 
-def gridded(one: Series, steps_total: int) -> Series:
+def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
     """The rows for a figure of several seeds: evenly spread over the budget, at the same steps in every seed, and all
     evaluations where they are no more than `MAX_POINTS`. Every row of a short run."""
     if steps_total <= 2 * MAX_POINTS:
@@ -127,7 +127,7 @@ def _rows(one: Series, chosen: NDArray[np.bool_]) -> Series:
     return Series(**arrays, ended=one.ended)
 
 
-def elapsed(steps: Array, step_seconds: Array) -> Array:
+def elapsed_seconds(steps: Array, step_seconds: Array) -> Array:
     """Training seconds up to each point (n,); between two points every step counts as long as the later one's."""
     gaps = np.diff(steps, prepend=steps[:1])
     return np.cumsum(gaps * np.where(np.isfinite(step_seconds), step_seconds, 0.0))
@@ -175,7 +175,7 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Ban
         )
 
 
-def thinned(band: Band) -> Band:
+def thin_band(band: Band) -> Band:
     """At most `MAX_POINTS` of a band, evenly spread, both ends kept."""
     kept = evenly(band.x.size, MAX_POINTS)
     return Band(x=band.x[kept], mean=band.mean[kept], low=band.low[kept], high=band.high[kept])
@@ -201,7 +201,7 @@ def numbers(values: Array) -> list[float | None]:
     return rounded
 
 
-def behind_each_other(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+def join_with_gaps(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Several lines as the x and y of one, with a gap (NaN) after each: a hundred traces take browsers a second."""
     gap = np.array([np.nan])
     xs = [part for x, _ in lines for part in (x, gap)]

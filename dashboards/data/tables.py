@@ -68,7 +68,7 @@ def sorted_leaders(leaders: Sequence[Leader], view: ViewState) -> tuple[Leader, 
 
 def run_page(runs: Sequence[RunRecord], view: ViewState) -> RunPage:
     """The page of the run table that the view shows."""
-    chosen = [run for run in runs if in_state(run, view.run_state)]
+    chosen = [run for run in runs if matches_state(run, view.run_state)]
     ordered = _ordered(chosen, RUN_SORTS[view.run_sort], descending=view.run_descending)
     pages = max(1, -(-len(ordered) // RUNS_A_PAGE))
     number = min(view.page, pages)
@@ -79,7 +79,7 @@ def run_page(runs: Sequence[RunRecord], view: ViewState) -> RunPage:
         pages=pages,
         found=len(ordered),
         first=first + 1,
-        states=tuple((state, sum(in_state(run, state) for run in runs)) for state in STATES),
+        states=tuple((state, sum(matches_state(run, state) for run in runs)) for state in STATES),
     )
 
 
@@ -92,7 +92,7 @@ def run_choices(view: ViewState, page: RunPage) -> list[tuple[str, str, bool]]:
     ]
 
 
-def in_state(run: RunRecord, state: RunState) -> bool:
+def matches_state(run: RunRecord, state: RunState) -> bool:
     """Whether the choice of states has this run."""
     return (run.outcome() or run.status) in STATES[state]
 

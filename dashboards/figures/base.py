@@ -109,7 +109,7 @@ def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict
     }
 
 
-def faded(trace: dict[str, Any]) -> dict[str, Any]:
+def fade(trace: dict[str, Any]) -> dict[str, Any]:
     """The trace as it stands behind one that is to be seen before all others."""
     band = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in trace else {}
     return trace | {"opacity": round(FADED * trace.get("opacity", 1.0), 3)} | band

@@ -12,12 +12,12 @@ from dashboards.data.series import (
     Series,
     XColumn,
     across_seeds,
-    behind_each_other,
     evenly,
+    join_with_gaps,
     numbers,
-    thinned,
+    thin_band,
 )
-from dashboards.figures.base import Figure, faded, figure, layout_of, plain, transparent
+from dashboards.figures.base import Figure, fade, figure, layout_of, plain, transparent
 from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -78,7 +78,7 @@ def loss_curves(
     data: list[Any] = []
     for curve in sorted(shown, key=lambda one: one.candidate == view.mark):  # the last one drawn covers the others
         traces = _curve_traces(curve, view, across, theme, most)
-        data += [faded(trace) for trace in traces] if view.fades(curve.candidate, names) else traces
+        data += [fade(trace) for trace in traces] if view.fades(curve.candidate, names) else traces
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
         layout["xaxis"]["exponentformat"] = "e"
@@ -119,13 +119,13 @@ def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeNa
     if view.each_seed:
         seeds = [(across.of(one), getattr(one, column)) for one in curve.seeds]
         return [_seed_lines(curve, seeds, colour, most), *lines]
-    return [*_band_traces(curve, thinned(across.band(curve.seeds, column)), colour), *lines]
+    return [*_band_traces(curve, thin_band(across.band(curve.seeds, column)), colour), *lines]
 
 
 def _seed_lines(curve: Curve, lines: Sequence[tuple[Array, Array]], colour: str, most: int) -> dict[str, Any]:
     """The training loss of every seed in at most so many points each, as one trace with gaps between them. It tells
     nothing on hover, where the means stand."""
-    x, losses = behind_each_other([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
+    x, losses = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
     return {
         "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6,
         "connectgaps": False, "hoverinfo": "skip", "showlegend": False,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from dashboards.data.grouping import chosen, grouped
+from dashboards.data.grouping import find_grouping, group_runs
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures.base import Figure
 from dashboards.figures.compare import numbered_style
@@ -58,7 +58,7 @@ def experiment_attempts(view: ExperimentView) -> Figure:
 def experiment_trials(view: ExperimentView) -> Figure:
     """The trials of one candidate of a sweep as parallel coordinates."""
     snapshot = view.snapshot
-    candidate = drawn_candidate(snapshot, view.candidate)
+    candidate = parallel_candidate(snapshot, view.candidate)
     searched = next(each for each in sweep_spec(snapshot.experiment).candidates if each.name() == candidate)
     return parallel(sweep_report(snapshot), searched, snapshot.styles[candidate], view.theme)
 
@@ -69,7 +69,7 @@ def sweep_report(snapshot: Snapshot) -> SweepReport:
     return snapshot.sweep
 
 
-def drawn_candidate(snapshot: Snapshot, wanted: str | None) -> str:
+def parallel_candidate(snapshot: Snapshot, wanted: str | None) -> str:
     """Whose parallel coordinates are drawn: spaces differ, so it is one candidate's at a time; the best one's first."""
     names = [finding.candidate for finding in sweep_report(snapshot).findings]
     return wanted if wanted in names else names[0]
@@ -86,7 +86,7 @@ def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
     """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
     and each whose runs have it; points of the others are not read."""
-    grouping = chosen(snapshot.experiment.spec, view.group)
+    grouping = find_grouping(snapshot.experiment.spec, view.group)
     shown = list(_shown(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates)))
     if grouping is None:
         for row, lr, is_best in shown:
@@ -94,7 +94,7 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
             yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
         return
     every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
-    groups = grouped(every, grouping)
+    groups = group_runs(every, grouping)
     several = len({group.owner for group in groups}) > 1
     for group in groups:
         name = title = f"{grouping.title} {group.value}"

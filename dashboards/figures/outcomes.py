@@ -15,7 +15,7 @@ from dashboards.figures.base import (
     axis,
     bar_width,
     bytes_axis,
-    faded,
+    fade,
     figure,
     heading,
     layout_of,
@@ -71,7 +71,7 @@ def learning_rates(
             traces += [_seed_marks(row.title, compared, colour)]
         else:
             traces = [_mean_line(row.title, means, colour, chosen), _seed_marks(row.title, compared, colour)]
-        data += [faded(trace) for trace in traces] if view.fades(row.candidate, styles) else traces
+        data += [fade(trace) for trace in traces] if view.fades(row.candidate, styles) else traces
     shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
     edge = _rate_edge(shown)
     data += _diverged_marks(shown, styles, theme, edge)

@@ -34,7 +34,7 @@ MOST_CELLS = 6_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probed:
+class ProbeChoice:
     """What there is to look at: probe → its quantities, in the order of their first appearance."""
 
     quantities: dict[str, tuple[str, ...]]
@@ -48,13 +48,13 @@ class Probed:
         return found, quantity if quantity in known else known[0]
 
 
-def probed(observations: Sequence[Observation]) -> Probed:
+def probe_choices(observations: Sequence[Observation]) -> ProbeChoice:
     """Which probes and quantities the observations have."""
     found: dict[str, dict[str, None]] = {}
     for one in observations:
         for values in one.blocks.values():
             found.setdefault(one.probe, {}).update(dict.fromkeys(values))
-    return Probed(quantities={probe: tuple(names) for probe, names in found.items() if names})
+    return ProbeChoice(quantities={probe: tuple(names) for probe, names in found.items() if names})
 
 
 def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:

@@ -22,8 +22,8 @@ from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.sweep import outcome, value_text
 from orchestrator.kinds.search_spaces import Choice, Range, ends, share_of
-from orchestrator.kinds.sweep import Searched
-from orchestrator.sweeps.records import Finding, SweepReport, TrialRow
+from orchestrator.kinds.sweep import SearchedCandidate
+from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.report import best_so_far
 from worker.records.result import Verdict
 
@@ -58,7 +58,7 @@ def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName
     return figure(data, layout, theme, empty="Trials will appear here.")
 
 
-def parallel(report: SweepReport, searched: Searched, style: Style, theme: ThemeName) -> Figure:
+def parallel(report: SweepReport, searched: SearchedCandidate, style: Style, theme: ThemeName) -> Figure:
     """Each trial a line through its hyperparameters to its loss; the better, the darker; dotted: stopped early."""
     ranges = searched.ranges()
     mine = [trial for trial in report.trials if trial.candidate == searched.name() and _loss(trial) is not None]
@@ -123,7 +123,7 @@ def _loss(trial: TrialRow) -> float | None:
 
 
 def _best_line(
-    finding: Finding, trials: Sequence[TrialRow], newest: int, style: Style, theme: ThemeName
+    finding: SweepFinding, trials: Sequence[TrialRow], newest: int, style: Style, theme: ThemeName
 ) -> dict[str, Any]:
     """It reaches to the `newest` trial of any optimizer: the best stays the best until there is a better one."""
     pairs = [(float(t.number), best) for t, best in zip(trials, best_so_far(trials), strict=True) if best is not None]
@@ -140,7 +140,9 @@ def _best_line(
     }
 
 
-def _marks(finding: Finding, trials: Sequence[TrialRow], style: Style, theme: ThemeName, top: float) -> dict[str, Any]:
+def _marks(
+    finding: SweepFinding, trials: Sequence[TrialRow], style: Style, theme: ThemeName, top: float
+) -> dict[str, Any]:
     shown = [(trial, _loss(trial)) for trial in trials if _loss(trial) is not None or trial.verdict in LOST]
     return {
         "type": "scatter",

@@ -11,7 +11,7 @@ from dashboards.figures.compare import METRICS, X_TITLES, CompareView
 from dashboards.figures.registry import OVERLAY
 from dashboards.files.figures import FileForm
 from dashboards.pages.answers import figure_answer
-from dashboards.pages.curation import lost_experiment
+from dashboards.pages.curation import deleted_experiment
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
@@ -76,5 +76,5 @@ def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str,
         try:
             found.append(reader.bench.run(run_id))
         except NotFoundError as error:
-            unknown[run_id] = lost_experiment(reader.bench, error)
+            unknown[run_id] = deleted_experiment(reader.bench, error)
     return found, unknown

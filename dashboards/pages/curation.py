@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
-from dashboards.pages.submit import Pairs, sent_pairs
+from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import missing_page, page, refused_page, visitor
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
@@ -30,7 +30,7 @@ OVERTAKEN = 412
 LONGEST_NUMBER = 15
 """Digits of a revision: none that a form of ours sends has more."""
 
-Sent = Annotated[Pairs, Depends(sent_pairs)]
+Sent = Annotated[Pairs, Depends(read_form_pairs)]
 
 
 def curation_pages(bench: Bench) -> APIRouter:
@@ -48,15 +48,15 @@ def curation_pages(bench: Bench) -> APIRouter:
     return router
 
 
-def lost_page(bench: Bench, error: NotFoundError) -> HTMLResponse:
+def not_found_page(bench: Bench, error: NotFoundError) -> HTMLResponse:
     """The page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
-    found = lost_experiment(bench, error)
+    found = deleted_experiment(bench, error)
     if found is None:
         return missing_page(str(error))
     return page("deleted.html", status=404, experiments=[found], alone=True)
 
 
-def lost_experiment(bench: Bench, error: NotFoundError) -> AnyExperiment | None:
+def deleted_experiment(bench: Bench, error: NotFoundError) -> AnyExperiment | None:
     """The deleted experiment because of which something was not found; None where that is not why."""
     try:
         return bench.deleted_experiment(error.experiment_id) if isinstance(error, DeletedError) else None
@@ -96,7 +96,7 @@ class CurationPages:
         try:
             return _form(self._bench.experiment(experiment_id))
         except NotFoundError as error:
-            return lost_page(self._bench, error)
+            return not_found_page(self._bench, error)
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
@@ -112,7 +112,7 @@ class CurationPages:
         except ChangedMeanwhileError:
             return self._again(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
         except NotFoundError as error:
-            return lost_page(self._bench, error)
+            return not_found_page(self._bench, error)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(self, experiment_id: str) -> Response:
@@ -127,7 +127,7 @@ class CurationPages:
         try:
             made = self._bench.clone_experiment(experiment_id, name, key, by=_who())
         except NotFoundError as error:
-            return lost_page(self._bench, error)
+            return not_found_page(self._bench, error)
         except (ConflictError, MissingDataError) as error:
             return self._ask("clone.html", experiment_id, name=name, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
@@ -162,7 +162,7 @@ class CurationPages:
         try:
             experiment = self._bench.experiment(experiment_id)
         except NotFoundError as error:
-            return lost_page(self._bench, error)
+            return not_found_page(self._bench, error)
         return page(
             template,
             status=status,
@@ -177,7 +177,7 @@ class CurationPages:
         try:
             experiment = self._bench.experiment(experiment_id)
         except NotFoundError as error:
-            return lost_page(self._bench, error)
+            return not_found_page(self._bench, error)
         return _form(experiment, sent=sent, faults=faults, status=status)
 
 

@@ -29,18 +29,18 @@ from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures import tradeoffs
-from dashboards.figures.experiment import ExperimentView, drawn_candidate
+from dashboards.figures.experiment import ExperimentView, parallel_candidate
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.files.figures import FileForm
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.alerts import concerns
 from dashboards.pages.answers import figure_answer, table_file
 from dashboards.pages.compare import compare_pages
-from dashboards.pages.curation import curation_pages, lost_page, undoable
+from dashboards.pages.curation import curation_pages, not_found_page, undoable
 from dashboards.pages.queue import watch_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
-from dashboards.pages.search import Search, found
+from dashboards.pages.search import Search, find_experiments
 from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.palette import ThemeName
@@ -99,7 +99,7 @@ class PageHandlers:
         activity = bench.activity(waiting=1)
         return page(
             "home.html",
-            briefs=[self._reader.brief(one) for one in found(bench, query, EXPERIMENTS_SHOWN)],
+            briefs=[self._reader.brief(one) for one in find_experiments(bench, query, EXPERIMENTS_SHOWN)],
             version=version,
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
@@ -119,7 +119,7 @@ class PageHandlers:
                 return self._laws.scaling(whole, request)
             snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
         except NotFoundError as error:
-            return lost_page(self._reader.bench, error)
+            return not_found_page(self._reader.bench, error)
         if snapshot.sweep is not None:
             return self._sweep(snapshot, snapshot.sweep, request.query_params)
         leaders = words.leaders(snapshot.comparison, snapshot.styles)
@@ -147,7 +147,7 @@ class PageHandlers:
             order=order,
             trials=sorted_trials(report, order)[:TRIALS_SHOWN],
             trials_shown=TRIALS_SHOWN,
-            drawn=drawn_candidate(snapshot, query.get("candidate")),
+            drawn=parallel_candidate(snapshot, query.get("candidate")),
         )
 
 

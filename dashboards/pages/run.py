@@ -9,11 +9,11 @@ from fastapi.responses import HTMLResponse
 from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure
 from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
-from dashboards.figures.run import METER_TITLES, last_observed, probed
+from dashboards.figures.run import METER_TITLES, last_observed, probe_choices
 from dashboards.files.figures import FileForm
 from dashboards.pages.alerts import Concern, silence
 from dashboards.pages.answers import figure_answer
-from dashboards.pages.curation import lost_page
+from dashboards.pages.curation import not_found_page
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats, words
@@ -50,10 +50,10 @@ class RunHandlers:
         try:
             run = bench.run(run_id)
         except NotFoundError as error:
-            return lost_page(bench, error)
+            return not_found_page(bench, error)
         attempts = bench.attempts(run_id)
         seen = bench.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
-        found = probed(seen)
+        found = probe_choices(seen)
         chosen = found.chosen(probe, quantity)
         return page(
             "run.html",
@@ -103,7 +103,7 @@ class RunHandlers:
         """What a probe saw of every block."""
         run = self._reader.bench.run(run_id)
         seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
-        chosen = probed(seen).chosen(probe, quantity) or ("", "")
+        chosen = probe_choices(seen).chosen(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id, soon=True).version
         drawn = PROBE.draw(seen, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])

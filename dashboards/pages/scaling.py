@@ -19,7 +19,7 @@ from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
 from dashboards.files.figures import FileForm
 from dashboards.pages.answers import figure_answer
-from dashboards.pages.curation import lost_page
+from dashboards.pages.curation import not_found_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.laws import FORM_NAMES, headline, profile_headline
@@ -51,7 +51,7 @@ class FitPages:
     def scaling(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
         """A scaling experiment."""
         version = self._reader.bench.experiment_version(experiment.id)
-        asked = Asked.of(request, [experiment])
+        asked = LawQuery.of(request, [experiment])
         cells = self._reader.bench.cells(experiment.id)
         path = f"/experiments/{experiment.id}"
         return page(
@@ -71,9 +71,9 @@ class FitPages:
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
-            return lost_page(self._reader.bench, error)
-        asked = Asked.of(request, experiments)
-        url = Asked.address("/fits", experiments)
+            return not_found_page(self._reader.bench, error)
+        asked = LawQuery.of(request, experiments)
+        url = LawQuery.address("/fits", experiments)
         try:
             law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
         except ConflictError as error:
@@ -97,7 +97,7 @@ class FitPages:
         try:
             experiments = self._experiments(request)
         except NotFoundError as error:
-            return lost_page(self._reader.bench, error)
+            return not_found_page(self._reader.bench, error)
         try:
             report = self._reader.bench.profile([each.id for each in experiments])
         except ConflictError as error:
@@ -109,7 +109,7 @@ class FitPages:
             experiments=experiments,
             profile=report,
             styles=candidate_styles(experiments),
-            query=Asked.address("", experiments),
+            query=LawQuery.address("", experiments),
         )
 
     def profile_figure(
@@ -131,7 +131,7 @@ class FitPages:
         theme: ThemeName,
     ) -> Response:
         """A figure of the law over these experiments."""
-        asked = Asked.of(request, experiments)
+        asked = LawQuery.of(request, experiments)
         try:
             report = self._reader.fit(experiments, asked.form, asked.predict)
         except FitError:
@@ -141,7 +141,7 @@ class FitPages:
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
 
     def _law(
-        self, experiments: Sequence[ExperimentRecord], asked: "Asked", form_url: Callable[[str], str]
+        self, experiments: Sequence[ExperimentRecord], asked: "LawQuery", form_url: Callable[[str], str]
     ) -> dict[str, Any]:
         """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
         report, refusal = None, ""
@@ -172,14 +172,14 @@ class FitPages:
         return page("choose.html", heading=heading, path=path, what=what, experiments=found)
 
 
-class Asked:
+class LawQuery:
     """What a page of laws was asked for: a form, and sizes to predict. Unknown values fall back to the defaults."""
 
     def __init__(self, form: FormName | None, predict: tuple[str, ...], given: bool) -> None:
         self.form, self.predict, self._given = form, predict, given
 
     @classmethod
-    def of(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "Asked":
+    def of(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "LawQuery":
         """Read the query of a URL."""
         query = request.query_params
         form = next((name for name, _ in FORM_NAMES if name == query.get("form")), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 from urllib.parse import urlencode
 
-from orchestrator.annotations import MOST_LABELS, in_order, plain_label
+from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import AnyExperiment
@@ -34,7 +34,9 @@ class Search:
         pairs = list(query)
         given = dict(pairs)
         state: State = next((one for one in STATES if one == given.get("state")), "all")
-        labels = in_order(label for name, value in pairs if name == "label" for label in _labels(value))[:MOST_LABELS]
+        labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
+            :MOST_LABELS
+        ]
         return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state, labels=labels)
 
     def narrows(self) -> bool:
@@ -68,7 +70,7 @@ class Search:
         return self.state == "all" or counts.done()
 
 
-def found(bench: Bench, query: Search, limit: int) -> list[AnyExperiment]:
+def find_experiments(bench: Bench, query: Search, limit: int) -> list[AnyExperiment]:
     """The newest experiments that fit, at most `limit`."""
     if replace(query, labels=()) == Search():
         return list(bench.experiments(limit=limit, labels=query.labels))

@@ -21,7 +21,7 @@ from orchestrator.errors import NotFoundError, OrchestratorError
 from orchestrator.kinds.kind import spec_of
 from orchestrator.services.bench import Bench
 from orchestrator.specs.preview import Preview
-from orchestrator.specs.text import SpecTextError, brief, parse, written
+from orchestrator.specs.text import SpecTextError, brief, parse, to_yaml
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 
@@ -30,7 +30,7 @@ MOST_FIELDS = 2_000
 Pairs = list[tuple[str, str]]
 
 
-async def sent_pairs(request: Request) -> Pairs:
+async def read_form_pairs(request: Request) -> Pairs:
     """The fields of a form that was posted; nothing where it is none."""
     text = (await request.body()).decode("utf-8", "replace")
     try:
@@ -53,7 +53,7 @@ def submit_pages(bench: Bench) -> APIRouter:
         return _form(bench, forms.EMPTY, asked=False)
 
     @router.post("/new")
-    async def answer(pairs: Annotated[Pairs, Depends(sent_pairs)]) -> Response:
+    async def answer(pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
         return await run_in_threadpool(_answer, bench, pairs)
 
     return router
@@ -67,7 +67,7 @@ def _answer(bench: Bench, pairs: Pairs) -> Response:
         return _yaml(bench, sent["yaml"], asked=True, submit=action == "submit", nonce=nonce)
     form = forms.read(pairs)
     if action == "yaml":
-        return _yaml(bench, written(forms.fields_of(form)), asked=True)
+        return _yaml(bench, to_yaml(forms.fields_of(form)), asked=True)
     return _form(bench, form, asked=True, submit=action == "submit", nonce=nonce)
 
 
@@ -78,7 +78,7 @@ def _form(bench: Bench, form: Form, *, asked: bool, submit: bool = False, nonce:
         return _submit(bench, fields, nonce, found)
     by_field, others = forms.field_faults(found.faults, form)
     return _page(
-        form=form, preview=found, faults=by_field, others=others, text=written(fields), mode="form",
+        form=form, preview=found, faults=by_field, others=others, text=to_yaml(fields), mode="form",
         asked=asked, refused=submit, nonce=nonce,
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def _copy(bench: Bench, experiment_id: str) -> Response:
         spec = bench.experiment(experiment_id).spec
     except NotFoundError:
         return page("missing.html", status=404, what=f"There is no experiment {experiment_id!r} to copy.")
-    return _yaml(bench, written(brief(spec)), asked=False)
+    return _yaml(bench, to_yaml(brief(spec)), asked=False)
 
 
 def _submit(bench: Bench, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
@@ -114,7 +114,7 @@ def _submit(bench: Bench, fields: dict[str, Any], nonce: str, found: Preview) ->
     try:
         made = bench.submit(spec, key, by=who.key_id if (who := visitor()) else None)
     except OrchestratorError as error:
-        return _page(text=written(fields), mode="yaml", preview=found, trouble=str(error), asked=True, refused=True)
+        return _page(text=to_yaml(fields), mode="yaml", preview=found, trouble=str(error), asked=True, refused=True)
     return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
 
 

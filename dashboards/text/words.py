@@ -190,7 +190,7 @@ def speed_words(row: CandidateRow) -> str:
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
-def told_apart(conclusion: Conclusion) -> Literal["better", "worse", ""]:
+def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", ""]:
     """The colour of a difference: that of the verdict, and none where nothing is decided."""
     match conclusion:
         case Conclusion.BETTER:

@@ -49,9 +49,9 @@ class AttemptActor:
     ) -> str:
         """Train, alone or with a group, report to the service, and return one word for the log."""
         if group is not None:
-            from orchestrator.dispatch.distributed_runner import execute_together
+            from orchestrator.dispatch.distributed_runner import execute_distributed
 
-            self._word = execute_together(service_url, run_id, attempt, token, group)
+            self._word = execute_distributed(service_url, run_id, attempt, token, group)
             return self._word
         _show_devices(gpus)
         from worker.meters.clock import DeviceClock

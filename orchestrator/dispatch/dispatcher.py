@@ -52,7 +52,7 @@ Key = tuple[RunId, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class EndedAttempt:
     """An attempt whose process is known to have ended."""
 
     run_id: RunId
@@ -82,13 +82,13 @@ class Runner(Protocol):
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over those attempts whose process still runs, and end every other process of an earlier dispatcher."""
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[EndedAttempt]:
         """Attempts that ended since the last call. Where it is not certain that a process is dead, it is not told."""
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         """End the process of an attempt now; one that is unknown is no fault."""
 
-    def close(self, grace_seconds: float) -> Sequence[Ended]:
+    def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
         """Let go of every attempt. One whose process cannot outlive this dispatcher is asked to write a checkpoint and
         to leave, is ended after the grace time, and returned; the others go on, for the next dispatcher to adopt."""
 
@@ -121,7 +121,7 @@ class Dispatcher:
         self._leadership = leadership
         self._service_answers = service_answers
         self._started: dict[Key, _Place] = {}
-        self._unsettled: list[Ended] = []
+        self._unsettled: list[EndedAttempt] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
         self._marked_at = -IDLE_MARK_SECONDS
@@ -199,7 +199,7 @@ class Dispatcher:
         self._term = term
         log.info("leading", term=term, adopted=len(adopted), interrupted=interrupted)
 
-    def _settle(self, ended: Sequence[Ended]) -> None:
+    def _settle(self, ended: Sequence[EndedAttempt]) -> None:
         for each in ended:
             self._started.pop((each.run_id, each.attempt), None)
         self._unsettled += ended
@@ -216,7 +216,7 @@ class Dispatcher:
             self._release(self._unsettled[0])
             del self._unsettled[0]
 
-    def _release(self, ended: Ended) -> None:
+    def _release(self, ended: EndedAttempt) -> None:
         outcome = AttemptOutcome.INTERRUPTED if ended.interrupted else AttemptOutcome.LOST
         released = self._queue.release(
             ended.run_id,

@@ -53,7 +53,7 @@ RAY_TRAIN = {
 }
 
 
-def execute_together(service_url: str, run_id: str, attempt: int, token: str, shape: ProcessGroupShape) -> str:
+def execute_distributed(service_url: str, run_id: str, attempt: int, token: str, shape: ProcessGroupShape) -> str:
     """Carry out an attempt with so many processes; returns its outcome, as `worker.attempt.execute` does."""
     clock, mailbox = time.time(), RankMailbox(Path(tempfile.mkdtemp(prefix="adapm-bench-ranks-")))
     # From here on SIGTERM is a request: rank 0 hears of it before its next step.

@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from orchestrator.dispatch.attempt_actor import NEVER_STARTED, OUTDATED
-from orchestrator.dispatch.dispatcher import Ended
+from orchestrator.dispatch.dispatcher import EndedAttempt
 from orchestrator.dispatch.ray_session import RaySession, close_session, open_session
 from orchestrator.dispatch.warm_actors import Shape, WarmActors, end_actor, new_actor
 from orchestrator.errors import ClusterError
@@ -182,7 +182,7 @@ class RayRunner:
             _end_actor(name)
         return tuple(adopted[name] for name in sorted(kept))
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[EndedAttempt]:
         """Attempts whose call returned or whose actor is certainly dead."""
         return self._collect(timeout_seconds=0)
 
@@ -192,7 +192,7 @@ class RayRunner:
         if (started := self._started.pop((run_id, attempt), None)) is not None:
             end_actor(started.actor, started.process_id)
 
-    def close(self, grace_seconds: float) -> Sequence[Ended]:
+    def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
         """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
 
         However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
@@ -203,13 +203,13 @@ class RayRunner:
             self._out_of_sight.clear()
             return ()
         self._signal_all()
-        settled: list[Ended] = []
+        settled: list[EndedAttempt] = []
         deadline = time.monotonic() + grace_seconds
         while self._started and time.monotonic() < deadline:
             settled += self._collect(timeout_seconds=0.2)
         for run_id, attempt in list(self._started):
             stopped = "the service was stopped"
-            settled.append(Ended(run_id=run_id, attempt=attempt, interrupted=True, message=stopped))
+            settled.append(EndedAttempt(run_id=run_id, attempt=attempt, interrupted=True, message=stopped))
             self.kill(run_id, attempt)
         return [replace(ended, interrupted=True) for ended in settled]
 
@@ -242,7 +242,7 @@ class RayRunner:
             outcome=actor.last_word.remote(),
         )
 
-    def _collect(self, timeout_seconds: float) -> list[Ended]:
+    def _collect(self, timeout_seconds: float) -> list[EndedAttempt]:
         import ray
 
         by_outcome = {
@@ -257,12 +257,12 @@ class RayRunner:
         settled = [self._settle(by_outcome[reference]) for reference in ready]
         return lost + [ended for ended in settled if ended is not None]
 
-    def _lose_with_node(self, started: _Started) -> Ended:
+    def _lose_with_node(self, started: _Started) -> EndedAttempt:
         """The end of an attempt whose machine is no more: none of it is the run's doing."""
         self.kill(started.run_id, started.attempt)
         return replace(_ended(started, interrupted=True, message=NODE_DIED), node_died=True)
 
-    def _settle(self, started: _Started) -> Ended | None:
+    def _settle(self, started: _Started) -> EndedAttempt | None:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
         import ray
 
@@ -318,8 +318,8 @@ def _end_actor(name: str) -> None:
         log.info("an actor was gone already", actor=name)
 
 
-def _ended(started: _Started, *, interrupted: bool, message: str) -> Ended:
-    return Ended(run_id=started.run_id, attempt=started.attempt, interrupted=interrupted, message=message)
+def _ended(started: _Started, *, interrupted: bool, message: str) -> EndedAttempt:
+    return EndedAttempt(run_id=started.run_id, attempt=started.attempt, interrupted=interrupted, message=message)
 
 
 def _in_words(error: Exception) -> str:

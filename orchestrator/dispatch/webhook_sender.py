@@ -26,7 +26,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.messages import DueMessage, Messages
 from orchestrator.store.outgoing.webhooks import MOST_WEBHOOKS
-from orchestrator.webhooks.policy import LookUp, WebhookPolicy, looked_up
+from orchestrator.webhooks.policy import LookUp, WebhookPolicy, resolve_host
 from orchestrator.webhooks.signing import SigningKey, SigningKeyError, fingerprint, signed_headers
 
 log = structlog.get_logger(__name__)
@@ -199,7 +199,7 @@ async def post(
     policy: WebhookPolicy,
     message: DueMessage,
     secret: str,
-    look_up: LookUp = looked_up,
+    look_up: LookUp = resolve_host,
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Post one message to the one address that was judged. Raises `PostError`, or `AddressError`."""
@@ -248,7 +248,7 @@ class _Line:
         """As `looked_up`."""
         task = self._looking.get((host, port))
         if task is None:
-            task = self._looking[host, port] = asyncio.create_task(looked_up(host, port))
+            task = self._looking[host, port] = asyncio.create_task(resolve_host(host, port))
             task.add_done_callback(lambda done: self._end(host, port, done))
         return await asyncio.shield(task)  # one that waits no longer ends it for nobody else
 

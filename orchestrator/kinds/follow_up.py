@@ -23,7 +23,7 @@ class Place:
     steps: int
 
 
-def following(spec: ComparisonSpec, place: Place, trials: Sequence[Trial]) -> tuple[PlannedRun, ...]:
+def follow_up_runs(spec: ComparisonSpec, place: Place, trials: Sequence[Trial]) -> tuple[PlannedRun, ...]:
     """The runs that follow, from all runs of that place so far; see `follow_up`."""
     if not isinstance(spec, ScalingSpec):
         return _in_a_comparison(spec, place, trials)

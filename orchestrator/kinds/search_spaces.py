@@ -107,7 +107,7 @@ def suggested_rates(centre: float) -> LogUniform:
     return LogUniform(low=_rounded(centre / RATE_FACTOR), high=_rounded(centre * RATE_FACTOR), points=7)
 
 
-def suggested(option: Option) -> Range | None:
+def suggested_range(option: Option) -> Range | None:
     """The range that an option's entry suggests; None where its default says nothing of a scale."""
     if option.kind == "bool":
         return Choice(values=(True, False))

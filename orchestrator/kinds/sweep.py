@@ -24,7 +24,7 @@ from orchestrator.kinds.search_spaces import (
     contains,
     ends,
     grid,
-    suggested,
+    suggested_range,
     suggested_rates,
 )
 from orchestrator.names import CandidateName, Name
@@ -61,7 +61,7 @@ NO_PBT = (
 )
 
 
-class Searched(Spec):
+class SearchedCandidate(Spec):
     """One optimizer of a sweep: what is held fixed, and where the rest is looked for."""
 
     optimizer: str
@@ -204,7 +204,7 @@ class SweepSpec(Experiment):
     kind: Literal["sweep"] = "sweep"
     name: Name
     workload: Workload
-    candidates: Annotated[tuple[Searched, ...], Field(min_length=1, max_length=16)]
+    candidates: Annotated[tuple[SearchedCandidate, ...], Field(min_length=1, max_length=16)]
     algorithm: Algorithm = "tpe"
     trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] | None = None
     """Of each optimizer. Default: 16; of a grid, all of its points."""
@@ -340,7 +340,7 @@ class SweepSpec(Experiment):
         """Whether a trial may be ended before its budget."""
         return self.algorithm in STOPPING
 
-    def candidate_of(self, number: int) -> Searched:
+    def candidate_of(self, number: int) -> SearchedCandidate:
         """Whose trial that is."""
         return self.candidates[number % len(self.candidates)]
 
@@ -354,10 +354,10 @@ def _written_out(entry: OptimizerEntry, name: object, domain: object) -> object:
     if is_rule(name):
         return Choice(values=SUGGESTED).model_dump()
     option = entry.option(str(name))
-    found = suggested_rates(entry.learning_rate) if name == LR else suggested(option) if option else None
+    found = suggested_rates(entry.learning_rate) if name == LR else suggested_range(option) if option else None
     return domain if found is None else found.model_dump()
 
 
-def _ends_of(candidate: Searched, name: str) -> tuple[Scalar, ...]:
+def _ends_of(candidate: SearchedCandidate, name: str) -> tuple[Scalar, ...]:
     domain = candidate.ranges().get(name)
     return () if domain is None else ends(domain)

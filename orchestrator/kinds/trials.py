@@ -15,7 +15,7 @@ from orchestrator.kinds.block_rules import is_rule, rules_of, values_of
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, planned_run
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.search_spaces import draw, grid
-from orchestrator.kinds.sweep import LR, WARMUP, Searched, SweepSpec
+from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
 from worker.spec.run import RunSpec, Workload
 
 Parameters = dict[str, Scalar]
@@ -35,7 +35,7 @@ class Spending:
     """Trials that have not ended."""
 
 
-def planned(spec: SweepSpec, number: int) -> Parameters | None:
+def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:
     """The hyperparameters of that trial where they do not depend on other trials; None where TPE has to say.
 
     The first trial of each candidate is the catalog's own defaults where the space has them: what is found can then
@@ -53,7 +53,7 @@ def planned(spec: SweepSpec, number: int) -> Parameters | None:
     return {name: draw(domain, random) for name, domain in candidate.ranges().items()}
 
 
-def grid_points(candidate: Searched) -> Iterator[Parameters]:
+def grid_points(candidate: SearchedCandidate) -> Iterator[Parameters]:
     """Every point of the grid over a candidate's space, the last hyperparameter changing fastest."""
     ranges = candidate.ranges()
     return (dict(zip(ranges, values, strict=True)) for values in product(*map(grid, ranges.values())))
@@ -70,7 +70,7 @@ def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) ->
     return planned_run(one, candidate, candidate.learning_rates[0], spec.seed)
 
 
-def as_candidate(searched: Searched, parameters: Mapping[str, Scalar]) -> Candidate:
+def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:
     """A candidate of a comparison at these hyperparameters."""
     rate, warmup = parameters.get(LR, searched.default_rate()), parameters.get(WARMUP)
     assert isinstance(rate, int | float)  # spaces are checked at the border
@@ -88,7 +88,7 @@ def as_candidate(searched: Searched, parameters: Mapping[str, Scalar]) -> Candid
     )
 
 
-def parameters_of(searched: Searched, run: RunSpec) -> Parameters:
+def parameters_of(searched: SearchedCandidate, run: RunSpec) -> Parameters:
     """The hyperparameters that a trial's run has."""
     known: Parameters = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
     known |= values_of(searched.ranges(), run.optimizer.rules)
@@ -108,7 +108,7 @@ def admits_another(spec: SweepSpec, spent: Spending) -> bool:
     return spent.ended_seconds + live_seconds + mean_seconds <= budget_seconds
 
 
-def without_defaults(spec: SweepSpec) -> Sequence[Searched]:
+def candidates_without_defaults(spec: SweepSpec) -> Sequence[SearchedCandidate]:
     """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained."""
     return tuple(each for each in spec.candidates if not each.includes_defaults(spec.workload))
 

@@ -70,7 +70,7 @@ def winner(trials: Iterable[Trial]) -> float | None:
     return ranked[0][2] if ranked else None
 
 
-def beyond_edge(grid: Sequence[float], best: float) -> float | None:
+def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
     """The next rate outside of an ascending grid whose best rate is its edge, by the grid's own factor there.
 
     None where the best rate is interior, the grid has no factor (one rate), or the rate would leave the allowed range.
@@ -93,7 +93,7 @@ def follow_up(spec: ComparisonSpec, candidate: Candidate, trials: Sequence[Trial
         return ()
     grid = sorted({trial.lr for trial in trials})
     if len(grid) - len(candidate.learning_rates) < tuning.extend_grid:
-        rate = beyond_edge(grid, best)
+        rate = rate_beyond_edge(grid, best)
         if rate is not None:
             return tuple((rate, seed) for seed in tuning.seeds)
     return tuple((best, seed) for seed in spec.seeds)

@@ -15,7 +15,7 @@ import structlog
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import TERMINAL
-from orchestrator.retention.policy import Keep, Kept, forget, kept_of
+from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy, forget
 from orchestrator.retention.remote import prune_remote
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.database import Database
@@ -75,19 +75,19 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     with database.reading() as connection:
         ended = runs.c.id.in_(folders), runs.c.status.in_(TERMINAL)
         status = {row.id: row.status for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))}
-    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], kept_of(status[run_id], keep))]
+    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], checkpoint_policy(status[run_id], keep))]
     pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
     if pruned:
         log.info("checkpoints of ended runs deleted", runs=len(pruned))
     return pruned
 
 
-def _has_surplus(folder: Path, kept: Kept) -> bool:
+def _has_surplus(folder: Path, kept: CheckpointPolicy) -> bool:
     stays = kept.last + (kept.best and bool(_notices(folder, "best")))
     return stays == 0 or bool(_surplus(folder, kept))
 
 
-def _surplus(folder: Path, kept: Kept) -> list[Path]:
+def _surplus(folder: Path, kept: CheckpointPolicy) -> list[Path]:
     """The notices of what goes."""
     steps = _notices(folder, "step")
     return steps[: len(steps) - kept.last] + ([] if kept.best else _notices(folder, "best"))
@@ -102,13 +102,13 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         found = lock_run(database, connection, run_id)
         if found is None or found[0].status not in TERMINAL:
             return False
-        kept = kept_of(found[0].status, keep)
+        kept = checkpoint_policy(found[0].status, keep)
         _prune_folder(folder, kept)
         forget(connection, run_id, kept)
         return True
 
 
-def _prune_folder(folder: Path, kept: Kept) -> None:
+def _prune_folder(folder: Path, kept: CheckpointPolicy) -> None:
     """Notices go first, for a state without one is no checkpoint."""
     for notice in _surplus(folder, kept):
         notice.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ Keep = Literal["best", "last", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class CheckpointPolicy:
     """What a run keeps."""
 
     last: int
@@ -21,12 +21,12 @@ class Kept:
     """The one with its lowest validation loss."""
 
 
-def kept_of(status: RunStatus, keep: Keep) -> Kept:
+def checkpoint_policy(status: RunStatus, keep: Keep) -> CheckpointPolicy:
     """What an ended run keeps."""
-    return Kept(last=0 if status is RunStatus.SUCCEEDED or keep == "none" else 1, best=keep == "best")
+    return CheckpointPolicy(last=0 if status is RunStatus.SUCCEEDED or keep == "none" else 1, best=keep == "best")
 
 
-def forget(connection: sa.Connection, run_id: str, kept: Kept) -> None:
+def forget(connection: sa.Connection, run_id: str, kept: CheckpointPolicy) -> None:
     """No checkpoint is told of that is not there."""
     mine, is_best = checkpoints.c.run_id == run_id, checkpoints.c.val_loss.is_not(None)
     order = checkpoints.c.attempt, checkpoints.c.step

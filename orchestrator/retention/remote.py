@@ -16,18 +16,18 @@ import sqlalchemy as sa
 import structlog
 
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.retention.policy import Keep, forget, kept_of
+from orchestrator.retention.policy import Keep, checkpoint_policy, forget
 from orchestrator.store.database import Database
 from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import checkpoints, runs
-from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete, named
+from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete, parse_checkpoint_name
 from worker.remote.folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class KnownCheckpoints:
     """The newest checkpoints of a run that the service has heard of; whether they are in the folder it cannot know."""
 
     step: RemoteCheckpoint | None = None
@@ -63,10 +63,10 @@ def remove_remote(folder: RemoteFolder, run_id: str) -> None:
     folder.remove(folder.sizes(run_id))
 
 
-def surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
+def surplus(names: Sequence[str], status: RunStatus, told: KnownCheckpoints, keep: Keep) -> list[str]:
     """The files of one run that go."""
     if status in TERMINAL:
-        kept = kept_of(status, keep)
+        kept = checkpoint_policy(status, keep)
         steps = _superfluous(names, "step", kept.last, told.step)
         return steps + _superfluous(names, "best", int(kept.best), told.best)
     # Before any of a kind is told of, each may be the one that will be.
@@ -76,7 +76,11 @@ def surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> 
 
 def _superfluous(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
     """The files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
-    mine = [(name, found[0]) for name in names if (found := named(name)) is not None and found[0].kind == kind]
+    mine = [
+        (name, found[0])
+        for name in names
+        if (found := parse_checkpoint_name(name)) is not None and found[0].kind == kind
+    ]
     if count == 0:
         return [name for name, _ in mine]
     settled = [each for each in complete(names, kind) if told is None or each <= told]
@@ -91,20 +95,20 @@ def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
+def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
     """Of each of these runs that there is: its state, and what was told of."""
-    found: dict[str, tuple[RunStatus, Told]] = {}
+    found: dict[str, tuple[RunStatus, KnownCheckpoints]] = {}
     wanted = list(run_ids)
     with database.reading() as connection:
         for start in range(0, len(wanted), AT_ONCE):
             some = wanted[start : start + AT_ONCE]
             told = _told(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
-                found[row.id] = row.status, told.get(row.id, Told())
+                found[row.id] = row.status, told.get(row.id, KnownCheckpoints())
     return found
 
 
-def _told(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Told]:
+def _told(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
     this = checkpoints.c
     newest = (
         sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
@@ -118,7 +122,9 @@ def _told(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Told]:
         return {row.run_id: RemoteCheckpoint(attempt=row.attempt, step=row.step, kind=kind) for row in rows}
 
     bests = last("best", newest.where(this.val_loss.is_not(None)))
-    return {run_id: Told(step=step, best=bests.get(run_id)) for run_id, step in last("step", newest).items()}
+    return {
+        run_id: KnownCheckpoints(step=step, best=bests.get(run_id)) for run_id, step in last("step", newest).items()
+    }
 
 
 AT_ONCE = 500
@@ -135,6 +141,6 @@ def _forgotten(database: Database, run_id: str, names: Sequence[str], keep: Keep
         if found is None or found[0].status not in TERMINAL:
             return []
         status = found[0].status
-        told = _told(connection, [run_id]).get(run_id, Told())
-        forget(connection, run_id, kept_of(status, keep))
+        told = _told(connection, [run_id]).get(run_id, KnownCheckpoints())
+        forget(connection, run_id, checkpoint_policy(status, keep))
         return surplus(names, status, told, keep)

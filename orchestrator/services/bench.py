@@ -57,7 +57,7 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 from worker.data.manifest import Manifest
-from worker.data.prepared import prepared
+from worker.data.prepared import list_prepared
 from worker.errors import RemoteFolderError
 from worker.footprint.cache import Needs, Wanted
 from worker.records.protocol import (
@@ -173,7 +173,7 @@ class Bench(CurationVerbs, SeriesVerbs):
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
-        return tuple(each for _, each in prepared(self._datasets_folder) if isinstance(each, Manifest))
+        return tuple(each for _, each in list_prepared(self._datasets_folder) if isinstance(each, Manifest))
 
     def preview(self, fields: object) -> Preview:
         """What submitting these fields would mean, or what is wrong with them; nothing is stored."""

@@ -67,7 +67,7 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def shown(value: Any, depth: int = 2) -> Any:
+def short_json(value: Any, depth: int = 2) -> Any:
     """`value` as finite, short JSON: what an error may repeat of its input, whatever that was."""
     if value is None or isinstance(value, bool):
         return value
@@ -89,14 +89,14 @@ def _shown_object(value: Mapping[Any, Any], depth: int) -> Any:
         return "{…}" if value else {}
     items = list(value.items())[:MOST_ITEMS]
     more: dict[str, Any] = {"…": "…"} if len(value) > MOST_ITEMS else {}
-    return {_short(encodable(str(key))): shown(item, depth - 1) for key, item in items} | more
+    return {_short(encodable(str(key))): short_json(item, depth - 1) for key, item in items} | more
 
 
 def _shown_list(value: list[Any] | tuple[Any, ...], depth: int) -> Any:
     if depth == 0:
         return "[…]" if value else []
     more = ["…"] if len(value) > MOST_ITEMS else []
-    return [shown(item, depth - 1) for item in value[:MOST_ITEMS]] + more
+    return [short_json(item, depth - 1) for item in value[:MOST_ITEMS]] + more
 
 
 def _short(text: str) -> str:
@@ -114,7 +114,7 @@ def _fault(error: Mapping[str, Any], root: Any, source: Source) -> Fault:
         place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
         return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}")
     path, model, in_union = _walk(location, root)
-    value = None if error["type"] == "missing" else shown(error["input"])
+    value = None if error["type"] == "missing" else short_json(error["input"])
     allowed = SCALAR_EXPECTED if in_union else _allowed(error, model, path)
     return Fault(pointer=pointer(path), value=value, allowed=encodable(allowed), source=source)
 

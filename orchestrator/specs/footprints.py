@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from optim.catalog import Scalar
 from worker.catalog import presets
 from worker.files import write_atomically
-from worker.footprint.process import Asked, counted
+from worker.footprint.process import FootprintQuestion, count_footprints
 from worker.records.footprint import Footprint
 
 log = structlog.get_logger(__name__)
@@ -125,7 +125,7 @@ class Footprints:
 
     def _count(self, question: Question) -> None:
         """Ask a process, and keep its answer only if it is one."""
-        (answer,) = counted([Asked(model=question.model, options=question.options())])
+        (answer,) = count_footprints([FootprintQuestion(model=question.model, options=question.options())])
         if (found := answer.footprint) is None:
             raise ValueError(answer.fault)
         path = self._path(question)

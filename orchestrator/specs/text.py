@@ -186,7 +186,7 @@ def _neither(form: TextForm) -> str:
     return "neither YAML nor JSON" if form is TextForm.YAML else f"no {form}"
 
 
-def written(fields: dict[str, Any]) -> str:
+def to_yaml(fields: dict[str, Any]) -> str:
     """The fields as YAML that `parse` reads back to the same."""
     text: str = yaml.dump(fields, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
     return text

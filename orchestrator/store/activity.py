@@ -11,7 +11,7 @@ from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
 from orchestrator.records import Standing
 from orchestrator.store.admin.quotas import quotas
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id
+from orchestrator.store.ids import validate_id
 from orchestrator.store.reads import require_run
 from orchestrator.store.tables import QUEUE_ORDER, attempts, experiments, is_claimable, is_kept, leaders, runs
 
@@ -27,7 +27,7 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     """The run's place. Raises `NotFoundError`."""
     require_run(connection, run_id)
     columns = [*QUEUE_ORDER, runs.c.available_at, runs.c.schedulable, is_claimable.label("waits")]
-    row = connection.execute(sa.select(*columns).where(runs.c.id == known_id(run_id))).one()
+    row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one()
     waiting = sa.select(sa.func.count()).select_from(runs).where(is_claimable, runs.c.schedulable)
     total = int(connection.execute(waiting).scalar_one())
     if not row.waits or not row.schedulable:
@@ -87,7 +87,7 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
 
 def stints(connection: Connection, experiment_id: str) -> tuple[Stint, ...]:
     """All attempts of all runs of an experiment, the earliest first."""
-    query = _stints().where(runs.c.experiment_id == known_id(experiment_id)).order_by(attempts.c.leased_at)
+    query = _stints().where(runs.c.experiment_id == validate_id(experiment_id)).order_by(attempts.c.leased_at)
     return tuple(Stint(**row._mapping) for row in connection.execute(query))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.annotations import AnnotationChange, Note, in_order
+from orchestrator.annotations import AnnotationChange, Note, sort_labels
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id, no_experiment
+from orchestrator.store.ids import no_experiment, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import experiments, keys, labels
 
@@ -29,7 +29,7 @@ def of(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotat
     for number, label in connection.execute(_LABELS, {"numbers": list(found)}) if found else ():
         found[number].append(label)
     editors = _editors(connection, rows)
-    return {row.number: Annotations(labels=in_order(found[row.number]), note=_note(row, editors)) for row in rows}
+    return {row.number: Annotations(labels=sort_labels(found[row.number]), note=_note(row, editors)) for row in rows}
 
 
 def change(
@@ -65,7 +65,7 @@ def change(
 def _locked(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     names = ("id", "number", "revision", "note", "deleted_at")
     query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
-    mine = query.where(experiments.c.id == known_id(experiment_id)).with_for_update(key_share=True)
+    mine = query.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
     row = connection.execute(mine).one_or_none()
     if row is None:
         raise no_experiment(connection, experiment_id)

@@ -17,10 +17,10 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import DamagedError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.follow_up import Place, following
+from orchestrator.kinds.follow_up import Place, follow_up_runs
 from orchestrator.kinds.tuning import Trial
 from orchestrator.store import integrity
-from orchestrator.store.ids import known_id
+from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.submission import RunLimits, insert_runs, run_limits
@@ -58,7 +58,7 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
 
     To be committed before the runs get the wish: then none can slip in behind the ones that were found.
     """
-    mine = experiments.c.id == known_id(experiment_id)
+    mine = experiments.c.id == validate_id(experiment_id)
     grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
@@ -66,8 +66,8 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
     revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
     connection.execute(sa.update(experiments).where(mine).values({**HEEDED[wish], "revision": revision}))
     if over:  # between two trials no run ends that would tell that the experiment has
-        tell(connection, [ExperimentId(known_id(experiment_id))], now)
-        note_endings(connection, [known_id(experiment_id)], now)
+        tell(connection, [ExperimentId(validate_id(experiment_id))], now)
+        note_endings(connection, [validate_id(experiment_id)], now)
         count_change(connection)
 
 
@@ -88,7 +88,7 @@ def _locked(
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
     query: sa.Select[Any] = sa.select(
-        integrity.stored(experiments.c.spec),
+        integrity.json_column(experiments.c.spec),
         *[experiments.c[name] for name in ("id", "number", "spec_hash", "paused", "created_at", "trace_parent")],
     )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
@@ -104,7 +104,7 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
         return
     trials = _trials(connection, row.number, ended)
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
-        planned = [run for place in trials for run in following(spec, place, trials[place])]
+        planned = [run for place in trials for run in follow_up_runs(spec, place, trials[place])]
     if planned:
         insert_runs(
             connection,

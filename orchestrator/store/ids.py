@@ -35,7 +35,7 @@ def new_id() -> str:
     return "".join(ID_ALPHABET[bits >> shift & 31] for shift in range(0, 5 * ID_LENGTH, 5))
 
 
-def known_id(text: str) -> str:
+def validate_id(text: str) -> str:
     """An id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has one."""
     return text.replace("\x00", "\ufffd")
 

@@ -45,7 +45,7 @@ def _postgresql_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str
     return compiler.process(element.clauses, **options)
 
 
-def stored(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+def json_column(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     """A column of JSON, to be read by this module alone: SQLite's driver decodes text, and a query fails as a whole
     where one row's is no UTF-8. (To read all text leniently would cost five times as much for every value.)"""
     return _Raw(column).label(column.name)
@@ -53,7 +53,7 @@ def stored(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
 
 def stored_columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
     """All columns of a table, with those of JSON as `stored` has them."""
-    return [stored(column) if column.name in ("spec", "result") else column for column in table.c]
+    return [json_column(column) if column.name in ("spec", "result") else column for column in table.c]
 
 
 def checksum(content: str | bytes) -> int:

@@ -23,7 +23,7 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
-from orchestrator.store.ids import known_id, no_experiment, no_such_run
+from orchestrator.store.ids import no_experiment, no_such_run, validate_id
 from orchestrator.store.tables import (
     attempts,
     change_counters,
@@ -53,7 +53,7 @@ def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
 def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> AnyExperiment:
     """One experiment, damaged or not. Raises `NotFoundError`, and `DeletedError` for a deleted one unless those are
     wanted, too."""
-    row = connection.execute(_EXPERIMENT, {"this": known_id(experiment_id)}).one_or_none()
+    row = connection.execute(_EXPERIMENT, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
         raise no_experiment(connection, experiment_id)
     if row.deleted_at is not None and not deleted_too:
@@ -79,11 +79,11 @@ def experiment_page(
     query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
     query = query.order_by(experiments.c.number.desc()).limit(limit)
     for label in labelled:
-        having = sa.select(labels.c.experiment_number).where(labels.c.label == known_id(label))
+        having = sa.select(labels.c.experiment_number).where(labels.c.label == validate_id(label))
         query = query.where(experiments.c.number.in_(having))
     if before is not None:
         # A page goes on behind one that has been deleted since.
-        row = connection.execute(_NUMBER, {"this": known_id(before)}).one_or_none()
+        row = connection.execute(_NUMBER, {"this": validate_id(before)}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no experiment {before!r}")
         query = query.where(experiments.c.number < row.number)
@@ -92,7 +92,7 @@ def experiment_page(
 
 def run(connection: Connection, run_id: str) -> RunRecord:
     """One run. Raises `NotFoundError`."""
-    row = connection.execute(_RUN, {"this": known_id(run_id)}).one_or_none()
+    row = connection.execute(_RUN, {"this": validate_id(run_id)}).one_or_none()
     if row is None:
         raise no_run(connection, run_id)
     return _run_record(row)
@@ -101,7 +101,7 @@ def run(connection: Connection, run_id: str) -> RunRecord:
 def no_run(connection: Connection, run_id: str) -> NotFoundError:
     """Why there is no such run: it never was, or its experiment is deleted."""
     query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
-    deleted = connection.execute(query.where(runs.c.id == known_id(run_id), is_deleted)).one_or_none()
+    deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted)).one_or_none()
     if deleted is not None:
         return deleted_error(deleted.id, deleted.undo_until)
     return no_such_run(connection, run_id)
@@ -179,7 +179,7 @@ def experiment_version(connection: Connection, experiment_id: str) -> int:
 
 def trace_parent(connection: Connection, run_id: str) -> str | None:
     """The trace that a run belongs to; None where it has none, or where there is no such run."""
-    query = sa.select(runs.c.trace_parent).where(runs.c.id == known_id(run_id))
+    query = sa.select(runs.c.trace_parent).where(runs.c.id == validate_id(run_id))
     found: str | None = connection.execute(query).scalar_one_or_none()
     return found
 
@@ -191,13 +191,13 @@ def require_experiment(connection: Connection, experiment_id: str) -> None:
 
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
-    if connection.execute(_THERE, {"this": known_id(run_id)}).first() is None:
+    if connection.execute(_THERE, {"this": validate_id(run_id)}).first() is None:
         raise no_run(connection, run_id)
 
 
 def require_kept(connection: Connection, experiment_id: str) -> None:
     """Raise `DeletedError` if the experiment is deleted: to be asked under the lock of one of its runs."""
-    row = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).one_or_none()
+    row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is not None and row.deleted_at is not None:
         raise deleted_error(experiment_id, row.undo_until)
 
@@ -216,7 +216,7 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
 
 def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     """Number and revision of one that is not deleted. Raises `NotFoundError`."""
-    row = connection.execute(_NUMBER, {"this": known_id(experiment_id)}).one_or_none()
+    row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
         raise no_experiment(connection, experiment_id)
     if row.deleted_at is not None:
@@ -231,7 +231,7 @@ def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnE
         yield is_kept
     for name in ("status", "candidate", "optimizer", "model", "seed"):
         if (wanted := getattr(where, name)) is not None:
-            yield runs.c[name] == (known_id(wanted) if isinstance(wanted, str) else wanted)
+            yield runs.c[name] == (validate_id(wanted) if isinstance(wanted, str) else wanted)
 
 
 def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
@@ -248,7 +248,7 @@ def _behind(
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
     key = runs.c[sort.key] if sort is not None else sa.null()
     columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
-    row = connection.execute(sa.select(*columns).where(runs.c.id == known_id(run_id))).one_or_none()
+    row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     number, position, of_experiment, value = row
@@ -270,9 +270,9 @@ def _run_query() -> sa.Select[Any]:
     specified = runs.outerjoin(run_specs, run_specs.c.run_id == runs.c.id)
     return sa.select(
         *RUN_COLUMNS,
-        integrity.stored(run_specs.c.spec),
+        integrity.json_column(run_specs.c.spec),
         run_specs.c.checksum.label("spec_checksum"),
-        integrity.stored(results.c.result),
+        integrity.json_column(results.c.result),
         results.c.checksum.label("result_checksum"),
         results.c.run_id.label("result_of"),
     ).select_from(specified.outerjoin(results, results.c.run_id == runs.c.id))

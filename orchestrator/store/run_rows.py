@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import ExperimentId, Limit, RunId, RunStatus
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id
+from orchestrator.store.ids import validate_id
 from orchestrator.store.tables import runs
 
 
@@ -58,7 +58,7 @@ def select_runs() -> sa.Select[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked:
+class LockedRuns:
     """Runs whose rows are ours until the transaction ends, and the database's time at that moment."""
 
     runs: tuple[RunRow, ...]
@@ -78,19 +78,19 @@ def lock(
     parameters: Mapping[str, object] | None = None,
     *,
     wait: bool = True,
-) -> Locked:
+) -> LockedRuns:
     """Lock the runs that `query`, made by `select_runs()`, finds; without `wait` only those that nobody has locked."""
     # PostgreSQL looks at a row of `runs` again after it has waited for it, so what is read here is the newest truth;
     # rows of joined tables may be older and have to be read again.
     rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait), parameters or {}).all()
-    return Locked(runs=tuple(RunRow(**row._mapping) for row in rows), now=database.read_clock(connection))
+    return LockedRuns(runs=tuple(RunRow(**row._mapping) for row in rows), now=database.read_clock(connection))
 
 
 def lock_ids(
     database: Database, connection: Connection, ids: Iterable[str], *, wait: bool = True
 ) -> tuple[dict[str, RunRow], float]:
     """Lock the runs of these ids: those that exist (without `wait`: those free) and the database's time."""
-    wanted = sorted({known_id(id) for id in ids})
+    wanted = sorted({validate_id(id) for id in ids})
     rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
     return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
 

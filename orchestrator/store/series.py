@@ -24,7 +24,7 @@ import zstandard
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import FIELDS, STEP, Array, Columns, merged
+from orchestrator.columns import FIELDS, STEP, Array, Columns, merge_attempts
 from orchestrator.errors import DamagedError
 from orchestrator.store import integrity
 from orchestrator.store.tables import attempts, chunks, observations
@@ -183,7 +183,7 @@ def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
     """One run's chunks, in the order of their attempts; damaged ones are left out."""
     rows = _intact(rows, fields)
     attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
-    return merged(decode([row.data for row in rows], fields), attempt)
+    return merge_attempts(decode([row.data for row in rows], fields), attempt)
 
 
 def _intact(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:

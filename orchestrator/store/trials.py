@@ -18,7 +18,7 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id
+from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
 from orchestrator.store.run_rows import lock_ids
 from orchestrator.store.submission import insert_runs, run_limits
@@ -57,7 +57,7 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
         query = sa.select(
             *(experiments.c[name] for name in ("number", "growing", "paused", "created_at", "trace_parent"))
         )
-        mine = query.where(experiments.c.id == known_id(sweep_id)).with_for_update(key_share=True)
+        mine = query.where(experiments.c.id == validate_id(sweep_id)).with_for_update(key_share=True)
         sweep = connection.execute(mine).one()
         at = runs.c.experiment_number == sweep.number, runs.c.position == number
         known = connection.execute(sa.select(runs.c.id).where(*at)).scalar_one_or_none()
@@ -136,13 +136,13 @@ def spending(database: Database, sweep_id: str) -> Spending:
 def close(database: Database, sweep_id: str) -> None:
     """No trial follows any more; may be repeated."""
     with database.writing() as connection:
-        mine = sa.update(experiments).where(experiments.c.id == known_id(sweep_id))
+        mine = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
         # Its revision lets pages and streams see that the sweep is over, with or without a run.
         connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
         # Its last run may have been told of while more could follow: who follows the outbox learns that it is over.
         now = database.read_clock(connection)
-        tell(connection, [ExperimentId(known_id(sweep_id))], now)
-        note_endings(connection, [known_id(sweep_id)], now)
+        tell(connection, [ExperimentId(validate_id(sweep_id))], now)
+        note_endings(connection, [validate_id(sweep_id)], now)
         count_change(connection)
 
 

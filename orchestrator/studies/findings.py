@@ -132,7 +132,7 @@ def incomplete(evidence: Evidence, names: Iterable[str]) -> Judgement | None:
     return missing(f"runs of {', '.join(going)} have not ended") if going else None
 
 
-def all_of(answers: Iterable[Answer]) -> Answer:
+def all_hold(answers: Iterable[Answer]) -> Answer:
     """Of a claim with several parts that must all hold."""
     found = list(answers)
     if not found:
@@ -144,7 +144,7 @@ def all_of(answers: Iterable[Answer]) -> Answer:
     return Answer.IN_PART if Answer.IN_PART in found else Answer.UNDECIDED
 
 
-def on_par(candidate: CandidateOutcome | None, margin: float = MARGIN_NATS) -> Answer:
+def is_on_par(candidate: CandidateOutcome | None, margin: float = MARGIN_NATS) -> Answer:
     """Whether a candidate is no worse than the baseline by more than the margin: the whole interval must say so."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
         return Answer.MISSING
@@ -207,7 +207,7 @@ def measure(name: str, found: Interval | Difference | None, *, claimed: float | 
     return Measure(name=name, value=found.mean, low=found.low, high=found.high, n=found.n, claimed=claimed, note=note)
 
 
-def above(found: Measure, limit: float) -> Answer:
+def lies_above(found: Measure, limit: float) -> Answer:
     """Whether a figure lies above a limit: its whole interval, or the value that several runs have in common."""
     if found.value is None or (found.n or 0) < 2:
         return Answer.UNDECIDED
@@ -216,7 +216,7 @@ def above(found: Measure, limit: float) -> Answer:
     return Answer.HOLDS if low > limit else Answer.FAILS if high < limit else Answer.UNDECIDED
 
 
-def said(found: Measure, digits: int = 3, unit: str = "") -> str:
+def figure_sentence(found: Measure, digits: int = 3, unit: str = "") -> str:
     """`AdaPM +0.012 nats (+0.003 to +0.021)`."""
     if found.value is None:
         return f"{found.name}: {found.note}"

@@ -10,7 +10,7 @@ from orchestrator.kinds.trials import parameters_of
 from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, Scale
 from orchestrator.studies.study import Part, Study
-from orchestrator.sweeps.records import Finding, SweepReport
+from orchestrator.sweeps.records import SweepFinding, SweepReport
 from worker.records.result import Environment, Observation
 
 DIGITS = 10
@@ -50,7 +50,7 @@ def machine(environment: Environment) -> Machine:
     return Machine(**{name: getattr(environment, name) for name in Machine.model_fields})
 
 
-def rounded(value: float) -> float:
+def round_figures(value: float) -> float:
     """To `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
@@ -86,16 +86,16 @@ def _run(study: Study, part: Part, run: RunRecord, source: Source) -> RunOutcome
         lr=run.lr,
         seed=run.seed,
         ended=result.verdict.value,
-        loss=None if result.final_val_loss is None else rounded(result.final_val_loss),
+        loss=None if result.final_val_loss is None else round_figures(result.final_val_loss),
         parameters=result.parameters,
         tokens=result.tokens,
         spec_hash=result.spec_hash[:16],
-        observed={name: rounded(value) for name, value in observed.items()},
+        observed={name: round_figures(value) for name, value in observed.items()},
         hyperparameters=parameters_of(searched, run.spec) if searched and run.spec else {},
     )
 
 
-def _best_trial(finding: Finding) -> CandidateOutcome:
+def _best_trial(finding: SweepFinding) -> CandidateOutcome:
     best = finding.best
     loss = best.objective if best else None
     return CandidateOutcome(

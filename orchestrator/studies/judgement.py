@@ -89,7 +89,7 @@ def _of_figures(own: Evidence, published: Evidence) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class Judgement:
     """A result of ours and the published one, side by side."""
 
     own: Finding | None
@@ -102,10 +102,10 @@ class Judged:
         return self.own is not None and self.published is not None and self.published.answer is not Answer.WITHDRAWN
 
 
-def judged(study: Study, own: Evidence | None, published: Evidence | None) -> Judged:
+def judge_both(study: Study, own: Evidence | None, published: Evidence | None) -> Judgement:
     """What both say, and where they differ."""
     mine, theirs = _finding(study, own), _finding(study, published)
-    both = Judged(own=mine, published=theirs, deviations=())
+    both = Judgement(own=mine, published=theirs, deviations=())
     if not (own and published and mine and theirs and both.are_compared()):
         return both
     figures = finding_deviations(mine, theirs) if comparable(own, published) else ()

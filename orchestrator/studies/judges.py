@@ -6,14 +6,14 @@ from orchestrator.studies import probed
 from orchestrator.studies.evidence import Evidence
 from orchestrator.studies.findings import (
     Judgement,
-    above,
-    all_of,
+    all_hold,
     difference,
     differences,
+    figure_sentence,
     incomplete,
+    is_on_par,
+    lies_above,
     missing,
-    on_par,
-    said,
 )
 
 Judge = Callable[[Evidence], Judgement]
@@ -32,8 +32,8 @@ def on_par_with_adamw(
         if mine is None or adamw is None:
             return missing("a candidate is missing")
         words = saved(mine.state_bytes / adamw.state_bytes) if mine.state_bytes and adamw.state_bytes else ""
-        sentence = f"{against}: {said(difference(mine), unit=unit)}{words}."
-        return Judgement(measured=on_par(mine), sentence=sentence, measures=differences(part))
+        sentence = f"{against}: {figure_sentence(difference(mine), unit=unit)}{words}."
+        return Judgement(measured=is_on_par(mine), sentence=sentence, measures=differences(part))
 
     return judge
 
@@ -44,12 +44,12 @@ def roles_above(roles: Sequence[str], limit: float, figure: str) -> Judge:
     def judge(evidence: Evidence) -> Judgement:
         if lacking := incomplete(evidence, [probed.PART]):
             return lacking
-        found = probed.over_runs(evidence)
+        found = probed.mean_over_runs(evidence)
         if any(role not in found for role in roles):
             return missing("no run that ended well was observed")
-        told = "; ".join(said(each, 2) for each in found.values())
+        told = "; ".join(figure_sentence(each, 2) for each in found.values())
         return Judgement(
-            measured=all_of(above(found[role], limit) for role in roles),
+            measured=all_hold(lies_above(found[role], limit) for role in roles),
             sentence=f"{figure}, at a tenth of the training: {told}.",
             measures=tuple(found.values()),
         )

@@ -66,7 +66,7 @@ def candidate(
     )
 
 
-def tuned(model: str, optimizer: str) -> Candidate:
+def tuned_candidate(model: str, optimizer: str) -> Candidate:
     """A candidate on a ×2 grid around its usual rate."""
     centre = CENTRES[model] if optimizer in ADAMS else catalog.entry(optimizer).learning_rate
     return Candidate(optimizer=optimizer, learning_rates=(centre / 2, centre, 2 * centre))

@@ -68,7 +68,7 @@ def by_role(
     return {role: fmean(values) for role, values in found.items() if values}
 
 
-def over_runs(evidence: Evidence) -> dict[str, Measure]:
+def mean_over_runs(evidence: Evidence) -> dict[str, Measure]:
     """Name of a figure → its mean over the seeds, with interval."""
     values: dict[str, list[float]] = {}
     for part in evidence.parts:

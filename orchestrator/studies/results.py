@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from orchestrator.errors import OrchestratorError
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer, Finding, unreadable
-from orchestrator.studies.judgement import judged
+from orchestrator.studies.judgement import judge_both
 from orchestrator.studies.study import Study
 from worker.files import write_atomically
 from worker.records.result import Record
@@ -73,7 +73,7 @@ def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
         except EvidenceError as error:
             found.append(StoredFinding(scale=scale, published=False, finding=unreadable(str(error))))
             continue
-        both = judged(study, own, published)
+        both = judge_both(study, own, published)
         if (said := both.own or both.published) is None:
             continue
         found.append(

@@ -25,7 +25,7 @@ class Variant:
     rules: tuple[str, ...] = ()
 
 
-def tuned(
+def tuned_comparison(
     name: str,
     optimizers: Sequence[str],
     scale: Scale,
@@ -38,7 +38,7 @@ def tuned(
 ) -> Part:
     """Optimizers against one of them at equal tuning. `seeds`: instead of the paper's. `steps`: at the tiny scale."""
     if scale is Scale.TINY:
-        chosen = [tiny_setting.tuned(each) for each in optimizers]
+        chosen = [tiny_setting.tuned_candidate(each) for each in optimizers]
         spec = tiny_setting.comparison(
             name,
             tiny_setting.workload(model=model, steps=steps),
@@ -50,7 +50,7 @@ def tuned(
         spec = paper_setting.comparison(
             name,
             paper_setting.workload(model),
-            [paper_setting.tuned(model, each) for each in optimizers],
+            [paper_setting.tuned_candidate(model, each) for each in optimizers],
             baseline=baseline,
             seeds=seeds or paper_setting.SEEDS,
             tuning=paper_setting.TUNING,
@@ -70,7 +70,7 @@ def ablation(
 ) -> Part:
     """Variants of AdaPM by their labels. `model` and `seeds`: at the paper's scale; the tiny one has one of each."""
     if scale is Scale.TINY:
-        chosen = [_variant(tiny_setting.tuned("adapm", label), each) for label, each in variants.items()]
+        chosen = [_variant(tiny_setting.tuned_candidate("adapm", label), each) for label, each in variants.items()]
         spec = tiny_setting.comparison(
             name, tiny_setting.workload(), chosen, baseline=baseline, tuning=tiny_setting.TUNING
         )

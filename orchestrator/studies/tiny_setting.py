@@ -60,7 +60,7 @@ def candidate(
     )
 
 
-def tuned(optimizer: str, label: str | None = None) -> Candidate:
+def tuned_candidate(optimizer: str, label: str | None = None) -> Candidate:
     """A candidate over its grid."""
     return candidate(optimizer, label, learning_rates=GRIDS.get(optimizer, RATES))
 

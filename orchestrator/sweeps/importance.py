@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from optim.catalog.records import Scalar
 from orchestrator.kinds.search_spaces import Choice, Integer, LogUniform, Range
-from orchestrator.kinds.sweep import Searched
+from orchestrator.kinds.sweep import SearchedCandidate
 
 FEWEST_TRIALS = 8
 """PED-ANOVA looks at the best tenth; below this that tenth is not even one of the trials."""
@@ -28,12 +28,12 @@ def distribution(domain: Range) -> BaseDistribution:
     return FloatDistribution(domain.low, domain.high, log=isinstance(domain, LogUniform))
 
 
-def distributions(candidate: Searched) -> dict[str, BaseDistribution]:
+def distributions(candidate: SearchedCandidate) -> dict[str, BaseDistribution]:
     """A candidate's space as Optuna knows it."""
     return {name: distribution(domain) for name, domain in candidate.ranges().items()}
 
 
-def importances(candidate: Searched, trials: Sequence[tuple[Mapping[str, Scalar], float]]) -> dict[str, float]:
+def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str, Scalar], float]]) -> dict[str, float]:
     """Hyperparameter → share, the most important first; empty where too few trials say anything.
 
     `trials`: hyperparameters with the loss. One that was stopped early, or diverged, counts with a loss that is worse

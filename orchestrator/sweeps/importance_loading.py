@@ -7,7 +7,7 @@ from functools import cache
 from threading import Event, Thread
 
 
-def at_once() -> bool:
+def is_loaded() -> bool:
     """Whether Optuna is there; where it is not, it is on its way after this call."""
     return _loading().is_set()
 

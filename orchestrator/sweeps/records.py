@@ -37,7 +37,7 @@ class Importance(Record):
     """Of 1 over the hyperparameters of a candidate."""
 
 
-class Finding(Record):
+class SweepFinding(Record):
     """What the sweep found for one optimizer."""
 
     candidate: str
@@ -71,7 +71,7 @@ class SweepReport(Record):
     device_hours: float
     """Over all attempts of all trials."""
     device_hours_budget: float | None
-    findings: tuple[Finding, ...]
+    findings: tuple[SweepFinding, ...]
     """The lowest loss first."""
     trials: tuple[TrialRow, ...]
     """By number."""

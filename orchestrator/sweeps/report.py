@@ -14,8 +14,8 @@ from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.search_spaces import Choice, Range, share_of
-from orchestrator.kinds.sweep import LR, Searched, SweepSpec
-from orchestrator.kinds.trials import as_candidate, parameters_of, trial_workload, without_defaults
+from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
+from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, parameters_of, trial_workload
 from orchestrator.records import (
     TENSORS,
     CandidateRow,
@@ -26,7 +26,7 @@ from orchestrator.records import (
     LearningRateRow,
     RunRecord,
 )
-from orchestrator.sweeps.records import Finding, Importance, SweepReport, TrialRow
+from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
 from worker.records.result import Result, Verdict
 
 SECONDS_PER_HOUR = 3600.0
@@ -167,13 +167,13 @@ def _device(results: Sequence[Result]) -> str | None:
     return environment.device if environment.device == "cpu" else environment.device_name
 
 
-def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importance: bool) -> Finding:
+def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importance: bool) -> SweepFinding:
     searched = spec.candidates[place]
     mine = [trial for trial in trials if trial.number % len(spec.candidates) == place]
     verdicts = Counter(trial.verdict for trial in mine)
     finished = [trial for trial in mine if trial.objective is not None]
     best = min(finished, key=lambda trial: (trial.objective, trial.number), default=None)
-    return Finding(
+    return SweepFinding(
         candidate=searched.name(),
         optimizer=searched.optimizer,
         title=searched.label or catalog.entry(searched.optimizer).title,
@@ -188,7 +188,7 @@ def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importa
     )
 
 
-def _edges(searched: Searched, best: TrialRow) -> tuple[str, ...]:
+def _edges(searched: SearchedCandidate, best: TrialRow) -> tuple[str, ...]:
     return tuple(name for name, domain in searched.ranges().items() if _at_edge(domain, best.parameters[name]))
 
 
@@ -196,7 +196,7 @@ def _at_edge(domain: Range, value: Scalar) -> bool:
     return not isinstance(domain, Choice) and not EDGE < share_of(domain, value) < 1 - EDGE
 
 
-def _importance(searched: Searched, trials: Sequence[TrialRow]) -> tuple[Importance, ...]:
+def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tuple[Importance, ...]:
     if len(searched.space) < 2 or not any(trial.objective is not None for trial in trials):
         return ()
     from orchestrator.sweeps.importance import importances
@@ -210,12 +210,12 @@ def _importance(searched: Searched, trials: Sequence[TrialRow]) -> tuple[Importa
     return tuple(Importance(parameter=name, share=share) for name, share in found.items())
 
 
-def _rank(finding: Finding) -> float:
+def _rank(finding: SweepFinding) -> float:
     return math.inf if finding.best is None or finding.best.objective is None else finding.best.objective
 
 
 def _notes(
-    spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[Finding]
+    spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[SweepFinding]
 ) -> Iterator[str]:
     done = experiment.counts.done()
     open_trials = sum(trial.status not in TERMINAL for trial in trials)
@@ -236,7 +236,7 @@ def _notes(
         if finding.at_edge:
             names = ", ".join(finding.at_edge)
             yield f"{finding.title}: the best {names} lies at an end of its range, a better one may lie outside."
-    for searched in without_defaults(spec):
+    for searched in candidates_without_defaults(spec):
         usual = ", ".join(f"{name} {value}" for name, value in searched.defaults(spec.workload).items())
         yield f"The space of {searched.name()} excludes the defaults ({usual}): nothing says how much was gained."
     if any(finding.best for finding in findings):
@@ -252,7 +252,7 @@ def _why_it_ended(spec: SweepSpec, trials: Sequence[TrialRow]) -> str:
     return f"one more would not have fitted into its {spec.device_hours:g} device-hours"
 
 
-def _outline_row(finding: Finding, trials: Sequence[TrialRow]) -> CandidateRow:
+def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> CandidateRow:
     mine = [trial for trial in trials if trial.candidate == finding.candidate]
     best = finding.best
     loss = None if best is None or best.objective is None else Interval(mean=best.objective, low=None, high=None, n=1)

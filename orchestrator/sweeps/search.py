@@ -20,7 +20,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Parameters, planned
+from orchestrator.kinds.trials import Parameters, planned_parameters
 from orchestrator.sweeps.importance import distributions
 from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
 
@@ -56,7 +56,7 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         if self._inner:
             wanted = self._inner[place].suggest(trial_id)
         else:
-            wanted = self._known.get(number) or planned(self._spec, number)
+            wanted = self._known.get(number) or planned_parameters(self._spec, number)
         assert isinstance(wanted, dict)
         added = self._add(number, wanted)
         if added is None:
@@ -146,7 +146,7 @@ def _tpe(spec: SweepSpec, place: int, known: Mapping[int, Parameters]) -> Optuna
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     candidates = len(spec.candidates)
     first: Sequence[Parameters] = [known[number] for number in sorted(known) if number % candidates == place]
-    if not first and (default := planned(spec, place)) is not None:
+    if not first and (default := planned_parameters(spec, place)) is not None:
         first = [default]
     # Another seed after each restart: the sampler would otherwise draw its first points a second time.
     seed = zlib.crc32(f"{spec.seed}/{place}/{len(first)}".encode())

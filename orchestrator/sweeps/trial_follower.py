@@ -30,7 +30,7 @@ FAULTLESS = "faultless"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class TuneReport:
     """One report to Tune."""
 
     step: int
@@ -47,9 +47,11 @@ def follow(config: dict[str, object], *, database_url: str, steps_total: int) ->
         tune.report({LOSS: told.loss, STEP: told.step, FAULTLESS: told.faultless})
 
 
-def reports(database: Database, run_id: str, steps_total: int, *, poll_seconds: float = POLL_SECONDS) -> Iterator[Told]:
+def reports(
+    database: Database, run_id: str, steps_total: int, *, poll_seconds: float = POLL_SECONDS
+) -> Iterator[TuneReport]:
     """Each validation loss once, as it comes; after the run has ended, one last word where its loss does not say it."""
-    seen_version, last = -1, Told(step=0, loss=LOST)
+    seen_version, last = -1, TuneReport(step=0, loss=LOST)
     while True:
         try:
             now = glance(database, run_id)
@@ -67,28 +69,28 @@ def reports(database: Database, run_id: str, steps_total: int, *, poll_seconds: 
         time.sleep(poll_seconds)
 
 
-def last_word(ended: Glance, last: Told, steps_total: int) -> Told | None:
+def last_word(ended: Glance, last: TuneReport, steps_total: int) -> TuneReport | None:
     """What Tune has to hear at the end of a run; None where its last validation loss says it all."""
     match ended.verdict:
         case None:
-            return Told(step=max(last.step, 1), loss=last.loss, faultless=False)
+            return TuneReport(step=max(last.step, 1), loss=last.loss, faultless=False)
         case Verdict.CONVERGED | Verdict.DIVERGED if ended.final_val_loss is not None:
-            final = Told(step=steps_total, loss=ended.final_val_loss)
+            final = TuneReport(step=steps_total, loss=ended.final_val_loss)
             return None if final == last else final
         case Verdict.STOPPED_EARLY:
-            return Told(step=1, loss=LOST) if last.step == 0 else None
+            return TuneReport(step=1, loss=LOST) if last.step == 0 else None
         case _:
-            return Told(step=max(last.step, 1), loss=LOST)
+            return TuneReport(step=max(last.step, 1), loss=LOST)
 
 
-def _losses(database: Database, run_id: str, after_step: int) -> list[Told]:
+def _losses(database: Database, run_id: str, after_step: int) -> list[TuneReport]:
     """The validation losses behind a step; the one before training says nothing of any hyperparameter."""
     with database.reading() as connection:
         columns = series.read(connection, run_id, ("val_loss",), after_step)
     losses = columns.values["val_loss"]
     known = np.isfinite(losses) & (columns.step > after_step)
     pairs = zip(columns.step[known].tolist(), losses[known].tolist(), strict=True)
-    return [Told(step=int(step), loss=float(loss)) for step, loss in pairs if step > 0]
+    return [TuneReport(step=int(step), loss=float(loss)) for step, loss in pairs if step > 0]
 
 
 @cache

@@ -103,7 +103,7 @@ class WebhookPolicy:
 _WAY_OUT = "ADAPM_BENCH_WEBHOOK_NETWORKS names the private networks that may be reached"
 
 
-async def looked_up(host: str, port: int) -> tuple[str, ...]:
+async def resolve_host(host: str, port: int) -> tuple[str, ...]:
     """The addresses of a host, as this machine sees them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found))

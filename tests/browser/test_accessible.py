@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.specs.footprints import Question
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
@@ -87,7 +87,7 @@ def _sweep(site: Site, spec: SweepSpec) -> str:
     sweep_id = site.bench.submit(spec).experiment.id
     database = site.bench._database
     for number in range(3):
-        parameters = planned(spec, number)
+        parameters = planned_parameters(spec, number)
         assert parameters is not None
         trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
         (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)

@@ -13,7 +13,7 @@ import pytest
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned
+from orchestrator.kinds.trials import planned_parameters
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.chaos.processes import living, running_service, sweep_drivers_of, until, url_of
 from tests.factories.sweep import sweep_spec
@@ -80,7 +80,7 @@ def none_lives(processes: Sequence[psutil.Process]) -> bool:
 
 def test_a_sweep_whose_driver_is_killed_has_each_trial_once(tmp_path: Path):
     spec = asha()
-    rates = [(planned(spec, number) or {})["lr"] for number in range(4)]
+    rates = [(planned_parameters(spec, number) or {})["lr"] for number in range(4)]
     assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
     folder = tmp_path / "data"
     with running_service(folder) as supervisor, Client(url_of(folder)) as client:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
 from orchestrator.retention.local import prune
-from orchestrator.retention.policy import Keep, Kept, kept_of
+from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy
 from orchestrator.services.bench import Bench
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
@@ -117,7 +117,7 @@ def test_a_backup_of_postgresql_comes_back_by_the_command_that_is_told(
         bench.hello(lease.run_id, 1, lease.token)
         before = bench.experiment(experiment.id)
     maintenance.backup(source, tmp_path / "dump")
-    command = maintenance.way_back(target.replace("bench@", "bench:secret@"), tmp_path / "dump")
+    command = maintenance.restore_command(target.replace("bench@", "bench:secret@"), tmp_path / "dump")
     assert "secret" not in command
     subprocess.run(shlex.split(command), check=True, capture_output=True)
     with closing(Database(target)) as restored:
@@ -148,9 +148,9 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
 ) -> None:
     ended, _ = one_cancelled_of_two(store, tmp_path)
 
-    def retried_meanwhile(status: RunStatus, keep: Keep) -> Kept:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> CheckpointPolicy:
         store.bench.wish_run(ended, Wish.RETRY)
-        return kept_of(status, keep)
+        return checkpoint_policy(status, keep)
 
     monkeypatch.setattr("orchestrator.retention.local.kept_of", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
-from orchestrator.store.queue.completion import halved
+from orchestrator.store.queue.completion import halve_micro_batch
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import Failure, FailureKind
@@ -95,6 +95,6 @@ def run_spec(*, batch_sequences: int, processes: int | None = None) -> RunSpec:
 def halvings(spec: RunSpec) -> list[int]:
     """The micro-batches of one attempt after another."""
     sizes: list[int] = []
-    while (less := halved(spec, sizes[-1] if sizes else None)) is not None:
+    while (less := halve_micro_batch(spec, sizes[-1] if sizes else None)) is not None:
         sizes.append(less)
     return sizes

@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
 from orchestrator.retention import local
-from orchestrator.retention.policy import Keep, Kept, kept_of
-from orchestrator.retention.remote import Told, prune_remote, surplus
+from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy
+from orchestrator.retention.remote import KnownCheckpoints, prune_remote, surplus
 from orchestrator.retention.removal import remove_deleted
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
@@ -39,7 +39,7 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
 @pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
 def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
-    told = Told(step=RemoteCheckpoint(step=20, attempt=1, kind="step"))
+    told = KnownCheckpoints(step=RemoteCheckpoint(step=20, attempt=1, kind="step"))
     gone = surplus(names, RunStatus.FAILED, told, keep)
     left = sorted(set(names) - set(gone))
     # What is newer than the service knows stays beside the last one that it knows.
@@ -85,9 +85,9 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
 
-    def retried_meanwhile(status: RunStatus, keep: Keep) -> Kept:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> CheckpointPolicy:
         store.bench.wish_run(lease.run_id, Wish.RETRY)
-        return kept_of(status, keep)
+        return checkpoint_policy(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
     monkeypatch.setattr("orchestrator.retention.remote.kept_of", retried_meanwhile)
@@ -98,7 +98,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
     names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
-    told = Told(step=RemoteCheckpoint(step=40, attempt=1, kind="step"))
+    told = KnownCheckpoints(step=RemoteCheckpoint(step=40, attempt=1, kind="step"))
     assert set(surplus(names, RunStatus.RUNNING, told, "last")) == {
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",

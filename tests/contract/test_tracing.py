@@ -13,14 +13,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Tuning
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store import trials
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from tests.factories.sweep import sweep_spec
-from worker.attempt import traced
+from worker.attempt import attempt_span
 from worker.errors import TracingError
 from worker.reporting import tracing
 
@@ -71,7 +71,7 @@ def test_a_run_is_one_trace_from_submit_to_finish(
     Dispatcher(store.queue, runner, Leadership(store.database, "here")).tick()
     (lease,) = runner.leases
     assignment = store.bench.hello(lease.run_id, 1, lease.token)
-    with traced(assignment):
+    with attempt_span(assignment):
         store.bench.finish(lease.run_id, 1, lease.token, result())
     monkeypatch.undo()
     spans: dict[str, ReadableSpan] = {span.name: span for span in exporter.get_finished_spans()}
@@ -95,7 +95,7 @@ def test_runs_that_come_later_are_of_the_trace_of_their_submission(
     store.bench.finish(lease.run_id, 1, lease.token, result())
     spec = sweep_spec()
     sweep = store.bench.submit(spec).experiment
-    parameters = planned(spec, 0)
+    parameters = planned_parameters(spec, 0)
     assert parameters is not None
     trials.add(store.database, sweep.id, spec, 0, trial_run(spec, 0, parameters))
     roots = {

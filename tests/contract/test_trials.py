@@ -7,12 +7,12 @@ import pytest
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import Lease, RunStatus, Wish
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Spending, planned, trial_run
+from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
 from orchestrator.records import RunRecord
 from orchestrator.store import trials
 from orchestrator.store.outgoing.exports import Outbox
 from orchestrator.store.trials import Glance
-from orchestrator.sweeps.trial_follower import LOST, Told, reports
+from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
 from tests.contract.conftest import Store
 from tests.contract.test_queue_races import ROUNDS, together
 from tests.factories.stores import result
@@ -28,7 +28,7 @@ def begun(store: Store, spec: SweepSpec = ASHA) -> str:
 
 
 def add(store: Store, sweep_id: str, number: int, spec: SweepSpec = ASHA) -> str | None:
-    parameters = planned(spec, number)
+    parameters = planned_parameters(spec, number)
     assert parameters is not None
     return trials.add(store.database, sweep_id, spec, number, trial_run(spec, number, parameters))
 
@@ -179,21 +179,21 @@ def test_what_a_sweep_has_spent(store: Store):
 @pytest.mark.parametrize(
     ("verdict", "final", "word"),
     [
-        (Verdict.CONVERGED, 2.5, Told(step=10, loss=2.5)),
-        (Verdict.DIVERGED, None, Told(step=4, loss=LOST)),
-        (Verdict.OUT_OF_MEMORY, None, Told(step=4, loss=LOST)),
+        (Verdict.CONVERGED, 2.5, TuneReport(step=10, loss=2.5)),
+        (Verdict.DIVERGED, None, TuneReport(step=4, loss=LOST)),
+        (Verdict.OUT_OF_MEMORY, None, TuneReport(step=4, loss=LOST)),
         (Verdict.STOPPED_EARLY, None, None),
     ],
 )
 def test_a_follower_tells_every_loss_and_how_it_ended(
-    store: Store, verdict: Verdict, final: float | None, word: Told | None
+    store: Store, verdict: Verdict, final: float | None, word: TuneReport | None
 ):
     """Asked again, as a driver does that was started anew, it tells the same."""
     add(store, begun(store), 0)
     lease = work(store)
     tell(store, lease, {0: 5.6, 2: 4.0, 4: 3.5})
     store.bench.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
-    expected = [Told(step=2, loss=4.0), Told(step=4, loss=3.5), *([word] if word else [])]
+    expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *([word] if word else [])]
     for _ in range(2):
         assert list(reports(store.database, lease.run_id, 10)) == expected
 

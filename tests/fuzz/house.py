@@ -19,7 +19,7 @@ from api.app import create_app
 from orchestrator.errors import LeaseLostError
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.kind import read_spec
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
@@ -85,7 +85,7 @@ def furnish(bench: Bench, player: Player, by: str) -> dict[str, dict[str, str]]:
     sweep = sweep_spec()
     sweep_id = bench.submit(sweep, by=by).experiment.id
     for number in range(4):
-        parameters = planned(sweep, number)
+        parameters = planned_parameters(sweep, number)
         assert parameters is not None
         trials.add(bench._database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
     trials.close(bench._database, sweep_id)

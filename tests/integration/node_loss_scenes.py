@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.dispatch.dispatcher import Ended
+from orchestrator.dispatch.dispatcher import EndedAttempt
 from orchestrator.dispatch.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, RunId, Token
@@ -65,7 +65,7 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, tmp_path: P
         ours = psutil.Process().children(recursive=True)
         (raylet,) = (each for each in ours if each.name() == "raylet")
         os.kill(raylet.pid, signal.SIGKILL)
-        ended: list[Ended] = []
+        ended: list[EndedAttempt] = []
 
         def has_ended() -> bool:
             ended.extend(runner.ended())

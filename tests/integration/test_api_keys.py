@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.auth.callers import BELIEVED_SECONDS, Callers, Shown
+from api.auth.callers import BELIEVED_SECONDS, Callers, PresentedSecret
 from api.auth.client_key import KeyUnreadableError, own_key
 from api.auth.throttle import MOST_BUCKETS, Throttle
 from api.client.client import Client, ClientError
@@ -94,7 +94,7 @@ def test_a_key_is_looked_up_once_in_two_seconds(bench: Bench, keys):
             asked.append(secret)
             return super().open_with(secret)
 
-    clock, secret = Clock(), Shown(secret=keys[Scope.VIEWER], by_cookie=False)
+    clock, secret = Clock(), PresentedSecret(secret=keys[Scope.VIEWER], by_cookie=False)
     callers = Callers(Counting(bench._database), clock)
 
     async def asks() -> list[bool]:
@@ -119,7 +119,7 @@ def test_a_look_up_that_a_revocation_overtakes_is_not_believed(bench: Bench, key
             return found
 
     callers = Callers(Overtaken(bench._database), Clock())
-    secret = Shown(secret=keys[Scope.VIEWER], by_cookie=False)
+    secret = PresentedSecret(secret=keys[Scope.VIEWER], by_cookie=False)
 
     async def asks() -> list[bool]:
         return [await callers.key(secret) is not None for _ in range(2)]

@@ -13,7 +13,7 @@ from api.cli.app import main
 from api.client.client import Client, ClientError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store import trials
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_fields, sweep_spec
@@ -42,7 +42,7 @@ def swept(service: Service, client: Client) -> str:
     sweep_id = client.submit(spec).experiment.id
     database = service.bench._database
     for number, loss in enumerate((2.7, 2.6, 2.8, 2.5)):
-        parameters = planned(spec, number)
+        parameters = planned_parameters(spec, number)
         assert parameters is not None
         trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
         (lease,) = claim(service.queue, cpus=1, limit=1)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.factories.dataset import MadeSource, prepare_made_dataset
@@ -131,7 +131,7 @@ def end_everything(service: Service) -> None:
         if isinstance(spec := experiment.spec, SweepSpec) and not experiment.counts.done():
             by_chance = spec.model_copy(update={"algorithm": "random"})  # TPE would draw them in a process of its own
             for number in range((spec.trials or 4) * len(spec.candidates)):
-                parameters = planned(by_chance, number)
+                parameters = planned_parameters(by_chance, number)
                 assert parameters is not None
                 trials.add(service.bench._database, experiment.id, spec, number, trial_run(spec, number, parameters))
             trials.close(service.bench._database, experiment.id)

@@ -38,7 +38,7 @@ from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import LONGEST_SECONDS, RemoteAnswers, RemoteFolder
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
-from worker.reporting.log import log_path, logged_to
+from worker.reporting.log import log_path, log_to_file
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.training.checkpoint import CheckpointStore
@@ -67,7 +67,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
         assignment = service.hello()
         folders = Folders.of(assignment)
         with (
-            logged_to(log_path(folders.run_folder, 1)),
+            log_to_file(log_path(folders.run_folder, 1)),
             HttpReporter(
                 service,
                 attempt=1,

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.openapi.document import FILE
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
@@ -221,7 +221,7 @@ def _several(story: Story, bench: Bench, player: Player, experiment_id: str) -> 
     sweep_id = story.ask("POST /v1/experiments", sweep_fields(), called="sweep")["experiment"]["id"]
     sweep = sweep_spec()
     for number in range(4):
-        parameters = planned(sweep, number)
+        parameters = planned_parameters(sweep, number)
         assert parameters is not None
         trials.add(bench._database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
     trials.close(bench._database, sweep_id)

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
 from tests.browser.playing import PlayedRun
@@ -219,7 +219,7 @@ def _sweep(story: Story) -> None:
     fields = sweep.model_dump(mode="json")
     one = story.submit(**fields)
     for number in range(8):
-        parameters = planned(sweep, number)
+        parameters = planned_parameters(sweep, number)
         assert parameters is not None
         trials.add(story.folder.database, one, sweep, number, trial_run(sweep, number, parameters))
     story.finish_all()

@@ -50,7 +50,7 @@ Promise = Callable[[Subject], None]
 """Its docstring is the promise; it raises `BrokenPromiseError` where that is broken."""
 
 
-def promised(kept: bool, otherwise: str) -> None:
+def require_promise(kept: bool, otherwise: str) -> None:
     """Raise `BrokenPromiseError` with `otherwise` unless the promise was kept."""
     if not kept:
         raise BrokenPromiseError(otherwise)
@@ -61,9 +61,11 @@ def holds_every_parameter_once(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.on(model)
     held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
-    promised(isinstance(optimizer, torch.optim.Optimizer), f"{type(optimizer).__name__} is no torch.optim.Optimizer")
+    require_promise(
+        isinstance(optimizer, torch.optim.Optimizer), f"{type(optimizer).__name__} is no torch.optim.Optimizer"
+    )
     expected = sorted(id(parameter) for parameter in model.parameters())
-    promised(sorted(held) == expected, f"its groups hold {len(held)} parameters; the model has {len(expected)}")
+    require_promise(sorted(held) == expected, f"its groups hold {len(held)} parameters; the model has {len(expected)}")
 
 
 def learns_a_gpt2(subject: Subject) -> None:
@@ -81,7 +83,7 @@ def learns_in_bfloat16(subject: Subject) -> None:
     model = tiny_gpt2(dtype=torch.bfloat16)
     _learns(subject, model)
     found = {value.dtype for value in model.parameters()}
-    promised(found == {torch.bfloat16}, f"the weights became {found}")
+    require_promise(found == {torch.bfloat16}, f"the weights became {found}")
 
 
 def repeats_itself(subject: Subject) -> None:
@@ -156,7 +158,7 @@ def keeps_rates_of_groups(subject: Subject) -> None:
         before = _weights(model)
         train(model, optimizer, range(2))
         moved = _changed(model, before) & {names_of[id(value)] for value in still["params"]}
-        promised(subject.coasts or not moved, f"at rate 0 these moved: {_listed(moved)}")
+        require_promise(subject.coasts or not moved, f"at rate 0 these moved: {_listed(moved)}")
 
 
 def takes_a_closure(subject: Subject) -> None:
@@ -174,7 +176,7 @@ def takes_a_closure(subject: Subject) -> None:
 
     expected = loss_of(model, 0).item()
     returned = optimizer.step(closure)  # type: ignore[arg-type]  # torch types the loss float; its practice is a tensor
-    promised(returned == expected, f"step(closure) returned {returned!r}; the closure's loss was {expected!r}")
+    require_promise(returned == expected, f"step(closure) returned {returned!r}; the closure's loss was {expected!r}")
     _only_these_changed(model, before, set(before))
 
 
@@ -186,7 +188,7 @@ def leaves_parameters_without_gradient(subject: Subject) -> None:
     optimizer.step()
     _only_these_changed(model, before, set())
     kept = state_bytes(optimizer).total_bytes
-    promised(kept == 0, f"it keeps {kept} bytes of state before any gradient")
+    require_promise(kept == 0, f"it keeps {kept} bytes of state before any gradient")
 
 
 def leaves_out_frozen_parameters(subject: Subject) -> None:
@@ -204,7 +206,7 @@ def refuses_an_empty_model(subject: Subject) -> None:
     try:
         subject.on(tiny_gpt2().requires_grad_(False))
     except ValueError as error:
-        promised("empty parameter list" in str(error), f"it says {str(error)!r} instead of torch's sentence")
+        require_promise("empty parameter list" in str(error), f"it says {str(error)!r} instead of torch's sentence")
         return
     raise BrokenPromiseError("it accepted a model without a trainable parameter")
 
@@ -221,12 +223,12 @@ def keeps_a_bad_gradient_apart(subject: Subject) -> None:
     optimizer.step()
     held = [weight, *(value for value in optimizer.state[weight].values() if isinstance(value, Tensor))]
     # Lion's sign of NaN is 0: it spoils its momentum alone.
-    promised(any(value.isnan().all() for value in held), "a gradient of NaN left no trace")
+    require_promise(any(value.isnan().all() for value in held), "a gradient of NaN left no trace")
     others = {key: value for key, value in model.named_parameters() if value is not weight}
     spoilt = {key for key, value in others.items() if not value.isfinite().all()}
-    promised(not spoilt, f"it spread to {_listed(spoilt)}")
+    require_promise(not spoilt, f"it spread to {_listed(spoilt)}")
     still = set(others) - _changed(model, before)
-    promised(not still, f"these were not updated beside it: {_listed(still)}")
+    require_promise(not still, f"these were not updated beside it: {_listed(still)}")
 
 
 def decays_matrices_only(subject: Subject) -> None:
@@ -240,7 +242,7 @@ def decays_matrices_only(subject: Subject) -> None:
         optimizer.step()
     for key, value in model.named_parameters():
         kept = 1.0 if value.ndim < 2 else (value.norm() / before[key].norm()).item()
-        promised(value.ndim < 2 or 0.0 < kept < 1.0, f"two steps of decay left {kept:g} of {key}")
+        require_promise(value.ndim < 2 or 0.0 < kept < 1.0, f"two steps of decay left {kept:g} of {key}")
         torch.testing.assert_close(value.detach(), before[key] * kept)
 
 
@@ -249,7 +251,9 @@ def has_the_modes_of_its_entry(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.on(model)
     needs_modes = Need.MODES in entry(subject.name).needs
-    promised(isinstance(optimizer, HasModes) is needs_modes, "its train() and eval() and its entry's `needs` disagree")
+    require_promise(
+        isinstance(optimizer, HasModes) is needs_modes, "its train() and eval() and its entry's `needs` disagree"
+    )
     with result_weights(optimizer):  # before the first step there is one set of weights
         start = _weights(model)
     _only_these_changed(model, start, set())
@@ -258,7 +262,7 @@ def has_the_modes_of_its_entry(subject: Subject) -> None:
     with result_weights(optimizer):
         _only_these_changed(model, trained, set(trained) if needs_modes else set())
         loss = loss_of(model, 30).item()
-        promised(loss < 4.0, f"the weights for results have a loss of {loss:.3f}")
+        require_promise(loss < 4.0, f"the weights for results have a loss of {loss:.3f}")
     for key, value in model.named_parameters():
         torch.testing.assert_close(value.detach(), trained[key])
 
@@ -295,12 +299,14 @@ def outlives_an_idle_matrix(subject: Subject) -> None:
         step(idles=False)
     for number in range(IDLE_STEPS):
         step(idles=True)
-        promised(bool(idle.isfinite().all()), f"after {number + 1} gradients of zero the weights are not finite")
+        require_promise(bool(idle.isfinite().all()), f"after {number + 1} gradients of zero the weights are not finite")
     before = (idle.detach() - goal[name]).norm().item()
     for _ in range(STEPS):
         step(idles=False)
     after = (idle.detach() - goal[name]).norm().item()
-    promised(after < before, f"{STEPS} gradients later it is {after:.3f} from its goal; it was {before:.3f} away")
+    require_promise(
+        after < before, f"{STEPS} gradients later it is {after:.3f} from its goal; it was {before:.3f} away"
+    )
 
 
 def _feed_forward() -> nn.Module:
@@ -317,7 +323,7 @@ def keeps_what_meta_tensors_foretell(subject: Subject) -> None:
     after_one = state_bytes(optimizer).total_bytes
     train(model, optimizer, range(1, 4))
     found = (after_one, state_bytes(optimizer).total_bytes)
-    promised(found == (foretold, foretold), f"foretold {foretold} bytes; after 1 and 4 steps there are {found}")
+    require_promise(found == (foretold, foretold), f"foretold {foretold} bytes; after 1 and 4 steps there are {found}")
 
 
 def has_the_defaults_of_its_entry(subject: Subject) -> None:
@@ -359,7 +365,7 @@ def _learns(subject: Subject, model: nn.Module) -> None:
 
 
 def _goes_down(losses: list[float]) -> None:
-    promised(
+    require_promise(
         losses[-1] < losses[0] - LEARNT_NATS,
         f"{len(losses)} steps brought the loss from {losses[0]:.3f} to {losses[-1]:.3f} only; is the rate right?",
     )
@@ -376,7 +382,7 @@ def _resumes(subject: Subject, dtype: torch.dtype) -> None:
     second.load_state_dict(_through_a_file(first.state_dict()))
     after.load_state_dict(_through_a_file(before.state_dict()))
     kept, loaded = state_bytes(before), state_bytes(after)
-    promised(kept == loaded, f"{kept.total_bytes} bytes of state were saved, {loaded.total_bytes} loaded")
+    require_promise(kept == loaded, f"{kept.total_bytes} bytes of state were saved, {loaded.total_bytes} loaded")
     train(second, after, range(4, 8))
     _same_bits(whole, second)
 
@@ -399,13 +405,13 @@ def _changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
 
 def _only_these_changed(model: nn.Module, before: dict[str, Tensor], expected: set[str]) -> None:
     found = _changed(model, before)
-    promised(not (more := found - expected), f"these moved and should not: {_listed(more)}")
-    promised(not (fewer := expected - found), f"these did not move and should: {_listed(fewer)}")
+    require_promise(not (more := found - expected), f"these moved and should not: {_listed(more)}")
+    require_promise(not (fewer := expected - found), f"these did not move and should: {_listed(fewer)}")
 
 
 def _same_bits(one: nn.Module, other: nn.Module) -> None:
     differ = _changed(one, _weights(other))
-    promised(not differ, f"these differ: {_listed(differ)}")
+    require_promise(not differ, f"these differ: {_listed(differ)}")
 
 
 def _listed(names: set[str]) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from worker.catalog import datasets
 from worker.data.conversations import Chats, ConversationSource, UltraFeedback
 from worker.data.documents import Split
-from worker.data.lock import locked
+from worker.data.lock import hold_lock
 from worker.data.manifest import ConversationManifest
 from worker.data.tokenizers import ByteTokenizer, Tokenizer, Tokens
 from worker.errors import CorruptShardError, DataError
@@ -81,7 +81,7 @@ def ensure_conversations(
     folder = dataset_folder / datasets.folder_name(dataset, tokenizer)
     if not folder.exists():
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
+        with hold_lock(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
             if not folder.exists():  # another worker may have prepared it while we waited
                 prepare_conversations(SOURCES[dataset](), dataset, tokenizer, folder)
     opened = open_conversations(folder)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from worker.data.documents import Split
-from worker.data.sources import explained
+from worker.data.sources import explain_hub_errors
 from worker.errors import DataError
 
 PROMPT_FORM: Final = "User: {prompt}\nAssistant:"
@@ -139,7 +139,7 @@ class UltraFeedback:
         from datasets import load_dataset  # a second of imports, for those who read it
 
         files = dict(self._data_files) if self._data_files else None
-        with explained(f"{self._path} (split {split})", AGAIN):
+        with explain_hub_errors(f"{self._path} (split {split})", AGAIN):
             yield from load_dataset(self._path, data_files=files, split=split, streaming=True, revision=self._revision)
 
 

@@ -15,7 +15,9 @@ SAY_SECONDS: Final = 60.0
 
 
 @contextmanager
-def locked(path: Path, on_wait: Callable[[str], None], check_stop: Callable[[], None] = lambda: None) -> Iterator[None]:
+def hold_lock(
+    path: Path, on_wait: Callable[[str], None], check_stop: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Hold the lock at `path`; where another process has it, say so through `on_wait` and wait for its end.
     `check_stop` is called meanwhile, and raises where there is no use in waiting any longer."""
     with path.open("a+") as file:

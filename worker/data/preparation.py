@@ -16,9 +16,9 @@ from pydantic import Field
 
 from worker.catalog import datasets
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
-from worker.data.lock import locked
+from worker.data.lock import hold_lock
 from worker.data.manifest import MANIFEST_NAME, TOKENIZER_FILE, Manifest, Recipe, hash_shards
-from worker.data.prepared import not_prepared, on_demand, prepared
+from worker.data.prepared import can_prepare, list_prepared, not_prepared
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
@@ -64,7 +64,7 @@ def ensure_dataset(
     folder = dataset_folder / datasets.folder_name(dataset, tokenizer)
     _known(dataset, tokenizer)
     if not folder.exists():
-        if not on_demand(dataset, tokenizer):
+        if not can_prepare(dataset, tokenizer):
             raise DataError(not_prepared(dataset, tokenizer, dataset_folder))
         order = Order(dataset=dataset, tokenizer=tokenizer)
         prepare_once(source_of(dataset), order, dataset_folder, lambda reached: check_stop(), check_stop=check_stop)
@@ -108,7 +108,7 @@ def prepare_once(
     folder = dataset_folder / datasets.folder_name(order.dataset, order.tokenizer)
     with _explained(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f"{folder.name}.lock"), say, check_stop):
+        with hold_lock(folder.with_name(f"{folder.name}.lock"), say, check_stop):
             if folder.exists():
                 return _same(Manifest.read(folder), recipe, folder)
             _refuse_other_files(recipe, dataset_folder)
@@ -148,7 +148,7 @@ def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
     """An own name stands for the same files with every tokenizer, else comparing tokenizers compares texts."""
     if datasets.dataset(recipe.dataset) is not None:
         return
-    for path, manifest in prepared(dataset_folder):
+    for path, manifest in list_prepared(dataset_folder):
         if not isinstance(manifest, Manifest) or manifest.recipe.dataset != recipe.dataset:
             continue
         if manifest.recipe.source_version != recipe.source_version:

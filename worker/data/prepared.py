@@ -16,7 +16,7 @@ from worker.files import UNFINISHED
 from worker.spec.run import Workload
 
 
-def prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptShardError]]:
+def list_prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptShardError]]:
     """Every finished folder with its manifest, or with what is wrong with it; sorted by name."""
     for path in sorted(dataset_folder.glob(f"*/{MANIFEST_NAME}")):
         if path.parent.suffix == UNFINISHED:
@@ -27,7 +27,7 @@ def prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptSha
             yield path.parent, error
 
 
-def on_demand(dataset: str, tokenizer: str) -> bool:
+def can_prepare(dataset: str, tokenizer: str) -> bool:
     """Whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
     entry = datasets.dataset(dataset)
     without_file = tokenizer == "byte" or datasets.trained_size(tokenizer) is not None
@@ -56,12 +56,12 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
     except CorruptShardError as error:
         return [*found, str(error)]
     except RemoteFolderError as error:
-        if error.__cause__ is None and not on_demand(data.dataset, data.tokenizer):  # no waiting helps
+        if error.__cause__ is None and not can_prepare(data.dataset, data.tokenizer):  # no waiting helps
             return [*found, str(error)]
         return found  # away just now: the run prepares its data, or waits for them
     if manifest is not None:
         return [*found, *_unfit(workload, manifest)]
-    there = on_demand(data.dataset, data.tokenizer)
+    there = can_prepare(data.dataset, data.tokenizer)
     return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]
 
 

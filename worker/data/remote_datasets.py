@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.catalog import datasets
-from worker.data.lock import locked
+from worker.data.lock import hold_lock
 from worker.data.manifest import ConversationManifest, FolderManifest, Manifest, WeightsManifest, way_out
 from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
@@ -57,7 +57,7 @@ def _have(folder: Path, url: str, check_stop: Callable[[], None]) -> None:
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
+    with hold_lock(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
         if not folder.exists():  # another run may have fetched it while we waited
             patiently(lambda: fetch(RemoteFolder(url).below(folder.name), folder, check_stop), check_stop)
 
@@ -67,7 +67,7 @@ def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = l
 
     What an earlier call had fetched is kept, if it is what it should be. `check_stop` as in `fetch_missing`.
     """
-    contents = there(remote)
+    contents = remote_content(remote)
     if contents is None:
         return False
     unfinished = folder.with_name(f"{folder.name}.fetched{UNFINISHED}")
@@ -96,8 +96,8 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
     Raises `DataError` where other data have that name there, `CorruptShardError` where the folder has no good manifest,
     `RemoteFolderError`.
     """
-    remote, ours = RemoteFolder(url).below(folder.name), here(folder)
-    theirs = there(remote)
+    remote, ours = RemoteFolder(url).below(folder.name), local_content(folder)
+    theirs = remote_content(remote)
     if theirs is not None and theirs.sha256 != ours.sha256:
         raise DataError(
             f"{remote.url} holds other data under that name: runs of one service must see one text. Delete that folder "
@@ -118,7 +118,7 @@ def object_name(name: str, sha256: str) -> str:
     return f"{sha256[:16]}-{name}"
 
 
-def here(folder: Path) -> Contents:
+def local_content(folder: Path) -> Contents:
     """What the prepared folder contains; raises `CorruptShardError`."""
     for kind in (Manifest, ConversationManifest):
         if (folder / kind.file_name).exists():
@@ -129,7 +129,7 @@ def here(folder: Path) -> Contents:
     raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {way_out(folder)}")
 
 
-def there(remote: RemoteFolder) -> Contents | None:
+def remote_content(remote: RemoteFolder) -> Contents | None:
     """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
     for kind in (Manifest, ConversationManifest, WeightsManifest):
         if (content := remote.read(kind.file_name)) is not None:

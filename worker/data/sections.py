@@ -44,7 +44,7 @@ class Place(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reached:
+class SectionProgress:
     """What a progress bar shows."""
 
     documents: int
@@ -52,7 +52,7 @@ class Reached:
     training_tokens: int
 
 
-OnProgress = Callable[[Reached], None]
+OnProgress = Callable[[SectionProgress], None]
 
 
 def read_place(folder: Path, recipe: Recipe) -> Place | None:
@@ -131,7 +131,9 @@ class Sections:
                 self._full = True
                 break
         self._on_progress(
-            Reached(documents=self._documents, text_bytes=self._text_bytes, training_tokens=self._training_tokens)
+            SectionProgress(
+                documents=self._documents, text_bytes=self._text_bytes, training_tokens=self._training_tokens
+            )
         )
 
     def _limit_reached(self) -> bool:

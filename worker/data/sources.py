@@ -69,7 +69,7 @@ class HubSource:
     def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
         """Yield the rows with text from `cursor` on; raises `HubError` where the hub cannot be read."""
         self.skipped_documents = int(cursor["skipped"]) if cursor else 0
-        with explained(f"{self.location.repository} ({self.location.subset})", AGAIN):
+        with explain_hub_errors(f"{self.location.repository} ({self.location.subset})", AGAIN):
             self._stream = _open(self.location)
             if cursor:
                 self._stream.load_state_dict(cursor["stream"])
@@ -101,7 +101,7 @@ def _open(location: HubLocation) -> Any:
 
 
 @contextmanager
-def explained(what: str, way_out: str) -> Iterator[None]:
+def explain_hub_errors(what: str, way_out: str) -> Iterator[None]:
     """What network and files raise becomes a `HubError` that says what could not be read, and the way out."""
     import httpx2
     from datasets.exceptions import DatasetsError

@@ -88,11 +88,11 @@ class Needs:
 def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
     """Those that could be counted: a prediction without its memory is better than none, and another time may do."""
     asked = [
-        process.Asked(model=model, optimizers=(wanted.optimizer,), options=json.loads(wanted.options))
+        process.FootprintQuestion(model=model, optimizers=(wanted.optimizer,), options=json.loads(wanted.options))
         for model, wanted in keys
     ]
     try:
-        answers = process.counted(asked)
+        answers = process.count_footprints(asked)
     except (OSError, subprocess.SubprocessError):
         return {}
     return {key: _need(each.footprint) for key, each in zip(keys, answers, strict=True) if each.footprint}

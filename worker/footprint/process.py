@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 600.0
 """A model of 8 G parameters takes some seconds; a machine under load takes a while to import torch."""
 
 
-class Asked(BaseModel):
+class FootprintQuestion(BaseModel):
     """What is to be counted."""
 
     model_config = ConfigDict(frozen=True)
@@ -39,7 +39,7 @@ class Answer(BaseModel):
     fault: str | None = None
 
 
-def counted(questions: Sequence[Asked]) -> list[Answer]:
+def count_footprints(questions: Sequence[FootprintQuestion]) -> list[Answer]:
     """An answer for each; raises `OSError` or `subprocess.SubprocessError` where the process itself fails."""
     command = [sys.executable, "-m", "worker.footprint.process"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -63,11 +63,11 @@ def counted(questions: Sequence[Asked]) -> list[Answer]:
 
 def main() -> None:
     """Count what standard input asks for; the last line of standard output has the answers."""
-    wanted = [Asked.model_validate(each) for each in json.load(sys.stdin)]
+    wanted = [FootprintQuestion.model_validate(each) for each in json.load(sys.stdin)]
     print(json.dumps([_answer(each).model_dump(mode="json") for each in wanted]))
 
 
-def _answer(wanted: Asked) -> Answer:
+def _answer(wanted: FootprintQuestion) -> Answer:
     from worker.footprint.count import footprint
 
     try:

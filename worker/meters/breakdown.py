@@ -37,7 +37,7 @@ Storages = dict[int, int]
 
 
 @dataclass(kw_only=True)
-class Observed:
+class ObservedStep:
     """One step as it was seen; pure, so that it can be told apart without a device."""
 
     before: dict[Part, Storages]
@@ -118,7 +118,7 @@ class BreakdownMeter:
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         self._model, self._optimizer, self._device = model, optimizer, device
-        self._observed = Observed(before={})
+        self._observed = ObservedStep(before={})
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -148,7 +148,7 @@ class BreakdownMeter:
             other_bytes=parts[Part.OTHER],
         )
 
-    def _stock(self) -> Observed:
+    def _stock(self) -> ObservedStep:
         """What the step finds; a storage that several tensors share is the first part's."""
         before = {
             Part.PARAMETERS: self._storages(self._model.parameters()),
@@ -163,7 +163,7 @@ class BreakdownMeter:
         named_bytes = sum(sum(storages.values()) for storages in before.values())
         cuda = self._device.type == "cuda"
         unnamed_bytes = torch.cuda.memory_allocated(self._device) - named_bytes if cuda else 0
-        return Observed(before=before, unnamed_bytes=unnamed_bytes)
+        return ObservedStep(before=before, unnamed_bytes=unnamed_bytes)
 
     def _gradients(self) -> Iterator[torch.Tensor]:
         return (p.grad for p in self._model.parameters() if p.grad is not None)

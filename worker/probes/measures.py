@@ -58,7 +58,7 @@ def residual(residue: Tensor, momentum: Tensor) -> Values:
     return {"relative_norm": size / norm if norm > 0 else 0.0, **quantiles}
 
 
-def truncated(momentum: Tensor, rank: int) -> Tensor:
+def truncate_rank(momentum: Tensor, rank: int) -> Tensor:
     """The best approximation of an m × n matrix of that rank, by its leading singular vectors."""
     matrix = momentum.float()
     wide = matrix.shape[0] <= matrix.shape[1]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from optim.plan.blocks import Block, rank_of
-from worker.probes.measures import truncated
+from worker.probes.measures import truncate_rank
 from worker.probes.momenta import Momenta
 
 LEFT, RIGHT = "momentum_left", "momentum_right"
@@ -44,7 +44,7 @@ class Residues:
         factors = self._factors(block)
         if factors is None:
             momentum = self._momenta.of(block).float()
-            return truncated(momentum, rank_of(block.shape, rank_ratio)) - momentum, momentum
+            return truncate_rank(momentum, rank_of(block.shape, rank_ratio)) - momentum, momentum
         parameter = self._parameters[block.parameter]
         assert parameter.grad is not None
         beta1, gradient = self._beta1[parameter], block.view(parameter.grad).float()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from worker.schema import WHOLE_NUMBER, Described
+from worker.schema import WHOLE_NUMBER, DescribedRecord
 
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Exact = Annotated[int, Field(ge=0, le=2**53)]
@@ -22,7 +22,7 @@ StoredText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 """Text as both databases keep it in a column of its own: PostgreSQL refuses NUL."""
 
 
-class Record(Described):
+class Record(DescribedRecord):
     """The base of all records."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -39,7 +39,7 @@ class RemoteCheckpoint:
         return f"attempt-{self.attempt:04d}/{self.kind}-{self.step:09d}"
 
 
-def named(name: str) -> tuple[RemoteCheckpoint, str] | None:
+def parse_checkpoint_name(name: str) -> tuple[RemoteCheckpoint, str] | None:
     """The checkpoint that a file belongs to, and the file's ending; None for any other file."""
     if (found := _NAME.fullmatch(name)) is None:
         return None
@@ -50,7 +50,7 @@ def named(name: str) -> tuple[RemoteCheckpoint, str] | None:
 def complete(names: Iterable[str], kind: Kind) -> list[RemoteCheckpoint]:
     """The checkpoints of that kind that have both of their files, the latest last."""
     endings: dict[RemoteCheckpoint, set[str]] = {}
-    for checkpoint, ending in filter(None, map(named, names)):
+    for checkpoint, ending in filter(None, map(parse_checkpoint_name, names)):
         endings.setdefault(checkpoint, set()).add(ending)
     return sorted(each for each, found in endings.items() if each.kind == kind and found == {STATE, NOTICE})
 

@@ -93,7 +93,7 @@ class RemoteFolder:
     @cached_property
     def _opened(self) -> tuple[Any, str]:
         """fsspec's file system, and this folder's path in it."""
-        if refusal := refused(self.url):
+        if refusal := find_refusal(self.url):
             raise RemoteFolderError(refusal)
 
         def opened() -> tuple[Any, str]:
@@ -119,7 +119,7 @@ class RemoteFolder:
             ) from error
 
 
-def refused(url: str) -> str | None:
+def find_refusal(url: str) -> str | None:
     """Why an URL names no folder that several machines can share, in a sentence with the way out; None where it may."""
     from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it publishes no types
 

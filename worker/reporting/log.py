@@ -60,7 +60,7 @@ def open_log(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 @contextmanager
-def logged_to(path: Path) -> Iterator[None]:
+def log_to_file(path: Path) -> Iterator[None]:
     """Send standard output and standard error of this process, and the log, into a file until the block ends.
 
     What a full disk has no room for is lost: a log ends no training, neither by a `print` nor where it cannot begin.

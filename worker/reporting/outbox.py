@@ -26,7 +26,7 @@ from worker.files import write_atomically
 from worker.records.protocol import PointsBatch
 from worker.records.result import Observation, Point, Record
 from worker.reporting.client import POINTS, Verb
-from worker.reporting.reporter import still_valid
+from worker.reporting.reporter import valid_reports
 
 # Unsent points on disk, one file a batch, so that they outlive the service's absence and the worker's death.
 
@@ -80,8 +80,8 @@ def _valid(path: Path, after_step: int | None) -> list[Observation | Point]:
         logger.warning("passed over the damaged spooled batch %s: %s", path, error)
         return []
     observations, points = (
-        still_valid(list(batch.observations), after_step),
-        still_valid(list(batch.points), after_step),
+        valid_reports(list(batch.observations), after_step),
+        valid_reports(list(batch.points), after_step),
     )
     return sorted([*observations, *points], key=lambda report: (report.step, isinstance(report, Point)))
 

@@ -62,7 +62,7 @@ class Reporter(Protocol):
 Reported = TypeVar("Reported", Point, Observation)
 
 
-def still_valid(reported: list[Reported], after_step: int | None) -> list[Reported]:
+def valid_reports(reported: list[Reported], after_step: int | None) -> list[Reported]:
     """What earlier attempts reported that the attempt going on after that step does not report again."""
     return [one for one in reported if after_step is not None and one.step <= after_step]
 
@@ -82,8 +82,8 @@ class MemoryReporter:
 
     def begin(self, after_step: int | None) -> None:
         """Forget the points that are void."""
-        self.points = still_valid(self.points, after_step)
-        self.observations = still_valid(self.observations, after_step)
+        self.points = valid_reports(self.points, after_step)
+        self.observations = valid_reports(self.observations, after_step)
 
     def command(self) -> Command:
         """The command that was set last."""
@@ -280,9 +280,9 @@ class FileReporter:
         self._close()
         for name in (RESULT_NAME, ENDING_NAME):
             (self.folder / name).unlink(missing_ok=True)
-        _write_lines(self.folder / POINTS_NAME, still_valid(read_points(self.folder), after_step))
+        _write_lines(self.folder / POINTS_NAME, valid_reports(read_points(self.folder), after_step))
         if (self.folder / OBSERVATIONS_NAME).exists():
-            _write_lines(self.folder / OBSERVATIONS_NAME, still_valid(read_observations(self.folder), after_step))
+            _write_lines(self.folder / OBSERVATIONS_NAME, valid_reports(read_observations(self.folder), after_step))
 
     def command(self) -> Command:
         """Nobody commands a run without a service."""

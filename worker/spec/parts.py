@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from worker.catalog import datasets as data_catalog
-from worker.schema import Count, CountOrZero, Flag, Spec, left_out_at, one_of
+from worker.schema import Count, CountOrZero, Flag, Spec, omit_default, require_known
 
 Precision = Literal["fp32", "bf16"]
 
@@ -25,13 +25,13 @@ class DataSpec(Spec):
     @classmethod
     def _known_dataset(cls, value: str) -> str:
         known = data_catalog.OWN_NAME.fullmatch(value) is not None
-        return value if known else one_of("dataset", value, data_catalog.dataset_names())
+        return value if known else require_known("dataset", value, data_catalog.dataset_names())
 
     @field_validator("tokenizer")
     @classmethod
     def _known_tokenizer(cls, value: str) -> str:
         known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
-        return value if known else one_of("tokenizer", value, data_catalog.tokenizer_names())
+        return value if known else require_known("tokenizer", value, data_catalog.tokenizer_names())
 
 
 class Budget(Spec):
@@ -67,7 +67,7 @@ class Execution(Spec):
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
     auto the most that the memory holds, found by trial steps."""
-    retry_out_of_memory: Flag = left_out_at(True)
+    retry_out_of_memory: Flag = omit_default(True)
     """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
     false takes the first refusal for the result."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None

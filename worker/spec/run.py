@@ -22,9 +22,9 @@ from worker.schema import Spec as Spec
 from worker.schema import as_stored as as_stored
 from worker.schema import canonical_json as canonical_json
 from worker.schema import is_stored as is_stored
-from worker.schema import left_out_at as left_out_at
-from worker.schema import one_of as one_of
+from worker.schema import omit_default as left_out_at
 from worker.schema import raise_faults as raise_faults
+from worker.schema import require_known as one_of
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import Evaluation as Evaluation
@@ -32,7 +32,7 @@ from worker.spec.parts import Execution as Execution
 from worker.spec.parts import Precision as Precision
 from worker.spec.parts import Schedule as Schedule
 from worker.spec.probes import Probes
-from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, filled
+from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, fill_defaults
 
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 _WHAT = r"(?:full|low-rank|none|rank:[1-9][0-9]*|per:(?:element|row|neuron|head))"
@@ -70,7 +70,7 @@ class Workload(Spec):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults_of_its_task(cls, fields: Any) -> Any:
-        return filled(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
+        return fill_defaults(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
 
     @field_validator("initial_weights")
     @classmethod

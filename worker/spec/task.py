@@ -209,27 +209,27 @@ KINDS: Final[Mapping[str, type[TaskSpec]]] = {
 }
 
 
-def written_out(task: Any) -> Any:
+def expand_shorthand(task: Any) -> Any:
     """`"sft"` → `{"kind": "sft"}`; anything else as it is."""
     return {"kind": task} if isinstance(task, str) else task
 
 
 AnyTask = Annotated[
-    PretrainTask | SftTask | RlhfTask | RegressionTask, Field(discriminator="kind"), BeforeValidator(written_out)
+    PretrainTask | SftTask | RlhfTask | RegressionTask, Field(discriminator="kind"), BeforeValidator(expand_shorthand)
 ]
 
 
 def defaults_of(task: Any) -> Mapping[str, Any]:
     """The workload's defaults for a task as a user may write it; none where it is no task at all."""
-    task = written_out(task)
+    task = expand_shorthand(task)
     kind = task.get("kind") if isinstance(task, Mapping) else getattr(task, "kind", None)
     return KINDS[kind].defaults if isinstance(kind, str) and kind in KINDS else {}
 
 
-def filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """`given` with what it leaves out taken from `defaults`, also inside nested mappings."""
     both = {**defaults, **given}
     for name, default in defaults.items():
         if isinstance(default, Mapping) and isinstance(both[name], Mapping):
-            both[name] = filled(both[name], default)
+            both[name] = fill_defaults(both[name], default)
     return both

@@ -30,7 +30,7 @@ def upgrade(data: Data = None, json: Json = False) -> None:
     from orchestrator.store.admin import maintenance
 
     settings = read_settings(data=data)
-    with private(settings), opened(settings) as database:
+    with private(settings), open_database(settings) as database:
         before, newest = maintenance.revision(database)
         database.migrate()
     if json:
@@ -44,7 +44,7 @@ def check(data: Data = None, json: Json = False) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
     from orchestrator.store.admin import maintenance
 
-    with opened(read_settings(data=data)) as database:
+    with open_database(read_settings(data=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:
         complain(fault)
@@ -68,7 +68,7 @@ def backup(
     settings = read_settings(data=data)
     with _failing():
         maintenance.backup(settings.resolved_database_url(), target)
-    way_back = maintenance.way_back(settings.resolved_database_url(), target)
+    way_back = maintenance.restore_command(settings.resolved_database_url(), target)
     if json:
         print_json({"file": target, "bytes": target.stat().st_size, "way_back": way_back})
         return
@@ -82,7 +82,7 @@ def vacuum(data: Data = None, json: Json = False) -> None:
     """Give the space of what was deleted back to the disk; writers wait meanwhile."""
     from orchestrator.store.admin import maintenance
 
-    with opened(read_settings(data=data)) as database:
+    with open_database(read_settings(data=data)) as database:
         maintenance.vacuum(database)
     if json:
         print_json({"done": True})
@@ -101,7 +101,7 @@ def private(settings: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator["Database"]:
+def open_database(settings: Settings) -> Iterator["Database"]:
     """The settings' database; what it raises ends the command with a sentence."""
     from orchestrator.store.database import Database
 

@@ -11,7 +11,7 @@ import typer
 from api.cli.admin.up import Data
 from api.cli.console import LOG_WIDTH, plain, print_json
 from api.cli.doctor.finding import Check, broken, good
-from api.cli.service import FAILED, Json, understood_settings
+from api.cli.service import FAILED, Json, read_settings
 
 NAME_COLUMNS = 12
 
@@ -50,7 +50,7 @@ def settings() -> Iterator[Check]:
     """The settings: each fault by itself, or how many come from where."""
     from orchestrator.settings import place
 
-    name, understood = "settings", understood_settings()
+    name, understood = "settings", read_settings()
     if isinstance(understood, tuple):
         for fault in understood:
             what, _, way_out = fault.rpartition("; ")

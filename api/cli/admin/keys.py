@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from api.cli.admin.db import opened, private
+from api.cli.admin.db import open_database, private
 from api.cli.admin.up import Data, read_settings
 from api.cli.console import complain, console, plain, print_json
-from api.cli.service import BAD_INPUT, URL_VARIABLE, Json, Url, connected
+from api.cli.service import BAD_INPUT, URL_VARIABLE, Json, Url, open_client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 
 if TYPE_CHECKING:
@@ -147,15 +147,15 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
     if url is None and data is None:
         url = os.environ.get(URL_VARIABLE)
     if url is not None:
-        with connected(url) as client:
+        with open_client(url) as client:
             yield client
         return
     settings = read_settings(data=data)
-    with private(settings), opened(settings) as database:
-        from api.cli.admin.keys_here import KeysHere
+    with private(settings), open_database(settings) as database:
+        from api.cli.admin.keys_here import LocalKeys
 
         database.migrate()
-        yield KeysHere(database, HERE)
+        yield LocalKeys(database, HERE)
 
 
 def _key_table(found: tuple[KeyRecord, ...]) -> "Table":

@@ -6,7 +6,7 @@ from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.database import Database
 
 
-class KeysHere:
+class LocalKeys:
     """The keyring and the audit log of a database, for who can write it."""
 
     def __init__(self, database: Database, address: str) -> None:

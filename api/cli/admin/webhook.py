@@ -7,7 +7,7 @@ import typer
 
 from api.cli.admin.keys import moment
 from api.cli.console import complain, console, plain, print_json
-from api.cli.service import BAD_INPUT, FAILED, Json, Url, connected
+from api.cli.service import BAD_INPUT, FAILED, Json, Url, open_client
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +47,7 @@ def add(
         for fault in error.errors(include_url=False):
             complain(plain(f"{fault['loc'][-1]}: {fault['msg']}; see docs/webhooks.md"))
         raise typer.Exit(BAD_INPUT) from None
-    with connected(url) as client:
+    with open_client(url) as client:
         made = client.add_webhook(wanted)
     if json:
         print_json(made)
@@ -61,7 +61,7 @@ def add(
 @verbs.command()
 def ls(url: Url = None, json: Json = False) -> None:
     """List all webhooks with what waits for them; secrets are known to those who added them."""
-    with connected(url) as client:
+    with open_client(url) as client:
         found = client.webhooks()
     print_json(found) if json else console().print(_table(found))
 
@@ -69,7 +69,7 @@ def ls(url: Url = None, json: Json = False) -> None:
 @verbs.command()
 def rm(webhook_id: Id, url: Url = None, json: Json = False) -> None:
     """Tell its URL nothing any more, what waits to be delivered included."""
-    with connected(url) as client:
+    with open_client(url) as client:
         gone = client.remove_webhook(webhook_id)
     print_json(gone) if json else print(f"removed {gone.id} ({plain(gone.url)})")
 
@@ -77,7 +77,7 @@ def rm(webhook_id: Id, url: Url = None, json: Json = False) -> None:
 @verbs.command("test")
 def try_out(webhook_id: Id, url: Url = None, json: Json = False) -> None:
     """Post a message of the type `webhook.test`, and say what came of it; exit code 0 if it was delivered."""
-    with connected(url) as client:
+    with open_client(url) as client:
         delivery = client.test_webhook(webhook_id)
         deadline = time.monotonic() + WAIT_SECONDS
         while delivery.settled_at is None and delivery.tries == 0 and time.monotonic() < deadline:

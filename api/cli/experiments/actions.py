@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from api.cli.console import print_json
-from api.cli.experiments.show import AnyId, identified
-from api.cli.service import Json, Url, connected
+from api.cli.experiments.show import AnyId, resolve_id
+from api.cli.service import Json, Url, open_client
 from orchestrator.jobs import Wish
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
 def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
     from orchestrator.records import RunRecord
 
-    with connected(url) as client:
+    with open_client(url) as client:
         record = _ask(client, id, wish)
     if json:
         print_json(record)
@@ -58,5 +58,5 @@ def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
 def _ask(client: "Client", id: str, wish: Wish) -> "AnyExperiment | RunRecord":
     from orchestrator.records import RunRecord
 
-    found = identified(client, id)
+    found = resolve_id(client, id)
     return client.wish_run(found.id, wish) if isinstance(found, RunRecord) else client.wish_experiment(found.id, wish)

@@ -9,7 +9,7 @@ import typer
 
 from api.cli.console import complain, console, plain, print_json
 from api.cli.experiments.show import Id
-from api.cli.service import BAD_INPUT, Json, Url, connected
+from api.cli.service import BAD_INPUT, Json, Url, open_client
 
 if TYPE_CHECKING:
     from orchestrator.records import AnyExperiment
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 def label(id: Id, act: LabelAct, labels: Words, url: Url = None, json: Json = False) -> None:
     """Give an experiment labels, or take them away; `adapm-bench ls --label LABEL` finds it by them."""
-    with connected(url) as client:
+    with open_client(url) as client:
         change = client.add_labels if act is LabelAct.ADD else client.remove_labels
         experiment = change(id, *labels)
     if json:
@@ -63,7 +63,7 @@ def note(
     if wanted is not None and not wanted.strip():
         complain("the text is empty, and nothing was changed; --clear takes the note away")
         raise typer.Exit(BAD_INPUT)
-    with connected(url) as client:
+    with open_client(url) as client:
         writes = wanted is not None or clear
         experiment = client.write_note(id, wanted) if writes else client.experiment(id)
     if json:
@@ -76,7 +76,7 @@ def note(
 
 def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> None:
     """Delete an experiment of which every run has ended; `adapm-bench restore` undoes it for a while."""
-    with connected(url) as client:
+    with open_client(url) as client:
         if not yes:
             _ask(client.experiment(id))
         experiment = client.delete_experiment(id)
@@ -88,7 +88,7 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
 
 def restore(id: Id, url: Url = None, json: Json = False) -> None:
     """Undo the deletion of an experiment; `adapm-bench ls --deleted` lists those for which there is still time."""
-    with connected(url) as client:
+    with open_client(url) as client:
         experiment = client.restore_experiment(id)
     if json:
         print_json(experiment)
@@ -100,7 +100,7 @@ def restore(id: Id, url: Url = None, json: Json = False) -> None:
 
 def clone(id: Id, name: Name = None, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment's specification once more, as a new experiment that says of what it is a clone."""
-    with connected(url) as client:
+    with open_client(url) as client:
         submission = client.clone_experiment(id, name, key)
     if json:
         print_json(submission)

@@ -8,7 +8,7 @@ import typer
 
 from api.cli.console import complain, say_files
 from api.cli.experiments.show import Cell, Id
-from api.cli.service import FAILED, Json, Url, connected
+from api.cli.service import FAILED, Json, Url, open_client
 
 if TYPE_CHECKING:
     from api.client.client import Client
@@ -43,7 +43,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Write an experiment's results (a row a run) and series (a row a point), its figures, or one document."""
-    with connected(url) as client:
+    with open_client(url) as client:
         client.experiment(id)
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ ReportFile = Annotated[
 
 def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) -> None:
     """Write a report: answer, figures, method, runs, provenance and BibTeX in one HTML file."""
-    with connected(url) as client:
+    with open_client(url) as client:
         text = client.document(id, "report").decode()
     path = out or Path(f"{id}-report.html")
     try:

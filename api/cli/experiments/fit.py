@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from api.cli.console import console, print_json
-from api.cli.service import Json, Url, connected
+from api.cli.service import Json, Url, open_client
 
 
 class FormOption(StrEnum):
@@ -45,6 +45,6 @@ def fit(ids: Ids, form: FormChoice = None, predict: Predict = None, url: Url = N
     """Fit each optimizer's scaling law over experiments: exponents with intervals, predictions, verdicts."""
     from api.cli.tables.fit import fit_view
 
-    with connected(url) as client:
+    with open_client(url) as client:
         report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import complain, console, print_json
-from api.cli.service import BAD_INPUT, Json, Url, connected
+from api.cli.service import BAD_INPUT, Json, Url, open_client
 from orchestrator.jobs import Outcome, RunStatus
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def ls(
     if of_runs and of_experiments:
         complain(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined")
         raise typer.Exit(BAD_INPUT)
-    with connected(url) as client:
+    with open_client(url) as client:
         if of_runs:
             if experiment is not None:
                 client.experiment(experiment)  # an id that does not exist is an error, not an empty list
@@ -109,8 +109,8 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
     from api.cli.tables.listings import experiment_view, run_view
     from orchestrator.records import ExperimentRecord
 
-    with connected(url) as client:
-        found = identified(client, id)
+    with open_client(url) as client:
+        found = resolve_id(client, id)
         if isinstance(found, ExperimentRecord):
             runs = client.runs(experiment_id=found.id)
             view = {"experiment": found, "runs": runs}
@@ -121,14 +121,14 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
         print_json(story) if json else console().print(run_view(found, attempts, events, standing))
 
 
-def identified(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
+def resolve_id(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
     """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
     return client.run(id) if "-" in id else client.experiment(id)
 
 
 def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = None, json: Json = False) -> None:
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of several, profiles."""
-    with connected(url) as client:
+    with open_client(url) as client:
         if len(ids) > 1:
             _compare_several(client, ids, form, json)
         elif json or form is Layout.JSON:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api.cli.console import complain, plain, print_json
-from api.cli.service import BAD_INPUT, FAILED, URL_VARIABLE, Json, Url, connected, environment_settings
+from api.cli.service import BAD_INPUT, FAILED, URL_VARIABLE, Json, Url, environment_settings, open_client
 
 if TYPE_CHECKING:
     from orchestrator.records import ExperimentRecord
@@ -41,7 +41,7 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
     if "optimizer" in spec.fields and "candidates" not in spec.fields:
         source, words = plain(spec.source), f"adapm-bench run {plain(str(file))}"
         refuse(f"{source} is one run, which needs no queue: {words}; an experiment has candidates, and their seeds")
-    with connected(url) as client:
+    with open_client(url) as client:
         try:
             submission = client.submit(spec.fields, key=key)
         except ClientError as error:
@@ -96,7 +96,7 @@ def _looked_at(fields: dict[str, Any], url: str | None) -> "Preview":
 
     settings = environment_settings()
     if url or os.environ.get(URL_VARIABLE) or read_note(settings.data_folder) is not None:
-        with connected(url) as client:
+        with open_client(url) as client:
             return client.validate(fields)
     from orchestrator.specs.footprints import Footprints
     from orchestrator.specs.preview import preview

@@ -7,7 +7,7 @@ import typer
 
 from api.cli.console import console, plain, print_json
 from api.cli.experiments.show import Id
-from api.cli.service import Json, Url, connected
+from api.cli.service import Json, Url, open_client
 
 Seeds = Annotated[int, typer.Option("--seeds", min=1, max=256, help="How many fresh seeds each optimizer gets.")]
 Output = Annotated[
@@ -28,14 +28,14 @@ def show(id: Id, url: Url = None, json: Json = False) -> None:
     """Show the best trial of each optimizer, which hyperparameters mattered, and every trial."""
     from api.cli.tables.sweep import sweep_view
 
-    with connected(url) as client:
+    with open_client(url) as client:
         report = client.sweep(id)
     print_json(report) if json else console().print(sweep_view(report))
 
 
 def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, json: Json = False) -> None:
     """Submit a comparison of each optimizer's best trial over fresh seeds; again, and it is the same comparison."""
-    with connected(url) as client:
+    with open_client(url) as client:
         spec = client.sweep_comparison(id, seeds=seeds)
         if output is not None:
             _write(output, spec.model_dump(mode="json"))

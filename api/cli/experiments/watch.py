@@ -6,7 +6,7 @@ import typer
 
 from api.cli.console import complain, plain, print_json
 from api.cli.experiments.show import Id
-from api.cli.service import FAILED, INTERRUPTED, Json, Url, connected
+from api.cli.service import FAILED, INTERRUPTED, Json, Url, open_client
 from orchestrator.jobs import RunStatus
 
 UNHAPPY = (RunStatus.FAILED, RunStatus.CANCELLED)
@@ -25,7 +25,7 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
     from api.cli.experiments.follow import follow
 
     try:
-        with connected(url, retries=4) as client:
+        with open_client(url, retries=4) as client:
             experiment = list(client.watch(id))[-1] if json else follow(client, id)
             unhappy = [] if json else [run for run in client.runs(experiment_id=id) if run.status in UNHAPPY]
     except KeyboardInterrupt:
@@ -56,7 +56,7 @@ LINE_BYTES = 400
 
 def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
     """Show the end of what an attempt of a run printed."""
-    with connected(url) as client:
+    with open_client(url) as client:
         record = client.run(run)
         run, newest = record.id, record.attempt
         if newest == 0:

@@ -79,10 +79,10 @@ def ls(json: Json = False) -> None:
 def _prepared(folder: Path) -> list[dict[str, Any]]:
     """What is prepared, as JSON."""
     from worker.data.documents import Split
-    from worker.data.prepared import prepared
+    from worker.data.prepared import list_prepared
 
     found: list[dict[str, Any]] = []
-    for path, manifest in prepared(folder):
+    for path, manifest in list_prepared(folder):
         if isinstance(manifest, Exception):
             found.append({"folder": path, "error": str(manifest)})
             continue
@@ -244,13 +244,13 @@ def _carried_out(order: "Order", paths: list[str], column: str, *, quiet: bool) 
 
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
     """Read every prepared shard again and compare it with its hash."""
-    from worker.data.prepared import prepared
+    from worker.data.prepared import list_prepared
     from worker.data.verification import verify_folder
 
     folder = environment_settings().datasets_folder()
     wanted = [
         (path, manifest)
-        for path, manifest in prepared(folder)
+        for path, manifest in list_prepared(folder)
         if dataset is None or isinstance(manifest, Exception) or manifest.recipe.dataset == dataset
     ]
     if not wanted:

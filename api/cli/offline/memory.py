@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.console import console, print_json
-from api.cli.offline.model import Model, RankRatio, Rules, StateDtype, block_rules, state_options, understood
+from api.cli.offline.model import Model, RankRatio, Rules, StateDtype, block_rules, check_model_name, state_options
 from api.cli.service import Json
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def memory(
     """Count parameters, gradients and optimizer state before training. It needs no service and no such memory."""
     given = [name.strip() for text in optimizers or () for name in text.split(",")]
     names = list(dict.fromkeys(given)) if given else None
-    with understood(model):
+    with check_model_name(model):
         from worker.footprint.count import footprint
 
         found = footprint(model, names, state_options(rank_ratio, state_dtype), block_rules(rule))

@@ -50,7 +50,7 @@ def block_rules(texts: list[str] | None) -> "list[Rule]":
 
 
 @contextmanager
-def understood(model: str) -> Iterator[None]:
+def check_model_name(model: str) -> Iterator[None]:
     """Check the model's name; what the optimizers refuse ends the command with a sentence and exit code 2."""
     try:
         presets.preset(model)

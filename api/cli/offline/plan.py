@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from api.cli.console import complain, console, print_json
-from api.cli.offline.model import Model, RankRatio, Rules, StateDtype, block_rules, state_options, understood
+from api.cli.offline.model import Model, RankRatio, Rules, StateDtype, block_rules, check_model_name, state_options
 from api.cli.service import BAD_INPUT, Json
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what AdaPM keeps for every block of a model. It needs no service."""
-    with understood(model):
+    with check_model_name(model):
         from worker.footprint.count import block_plan
 
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
@@ -57,7 +57,7 @@ def plan(
         print(f"\n{_summary(model, optimizer, found)}")
 
 
-def folded(blocks: "Iterable[Block]") -> Iterator[Fold]:
+def fold_blocks(blocks: "Iterable[Block]") -> Iterator[Fold]:
     """Fold blocks that are alike but for the numbers in their names, where these make up whole ranges."""
     alike: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
@@ -106,7 +106,7 @@ def _table(found: "BlockPlan") -> "Table":
     for column in ("shape", "kind", "first moment", "second"):
         table.add_column(column, no_wrap=True)
     table.add_column("state", justify="right", no_wrap=True)
-    for fold in folded(found):
+    for fold in fold_blocks(found):
         first, count = fold.blocks[0], len(fold.blocks)
         shape = "×".join(map(str, first.shape)) or "scalar"
         state = formats.size(sum(block.state_bytes for block in fold.blocks))

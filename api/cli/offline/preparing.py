@@ -11,7 +11,7 @@ from api.cli.console import complain, console
 
 if TYPE_CHECKING:
     from worker.data.preparation import Order
-    from worker.data.sections import Reached
+    from worker.data.sections import SectionProgress
 
 LINE_SECONDS = 5.0
 """Without a terminal: at most one line in this time."""
@@ -44,7 +44,7 @@ class PreparationProgress:
     ) -> None:
         self._bar.stop()
 
-    def update(self, reached: "Reached") -> None:
+    def update(self, reached: "SectionProgress") -> None:
         """Show the documents, bytes and tokens so far."""
         now = time.monotonic()
         if self._first_bytes is None:  # what an earlier call had finished is no speed of this one
@@ -62,7 +62,7 @@ class PreparationProgress:
     def _total(self) -> int | None:
         return self._order.tokens or self._order.documents or self._total_bytes
 
-    def _done(self, reached: "Reached") -> int:
+    def _done(self, reached: "SectionProgress") -> int:
         if self._order.tokens:
             return reached.training_tokens
         return reached.documents if self._order.documents else reached.text_bytes

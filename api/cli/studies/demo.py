@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from api.cli.admin.up import Data, Port, Slots
-from api.cli.console import complain, console, print_json, told_beside
+from api.cli.console import complain, console, messages_on_stderr, print_json
 from api.cli.service import FAILED, Json
 from orchestrator.jobs import RunStatus
 
@@ -27,7 +27,7 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     """Compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2 and real text, end to end, in minutes on a CPU."""
     from api.cli.studies.demo_run import run
 
-    with told_beside(as_json=json):
+    with messages_on_stderr(as_json=json):
         ended = run(data, port, slots, fresh)
         experiment = ended.experiment
         if not json:

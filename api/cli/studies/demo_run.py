@@ -24,7 +24,7 @@ from orchestrator.studies.demo import DEMO
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demonstrated:
+class DemoResult:
     """The experiment at its end, its answer, and the address of its page."""
 
     experiment: ExperimentRecord
@@ -34,7 +34,7 @@ class Demonstrated:
     """Whether the service that shows the page goes on."""
 
 
-def run(data: Data, port: Port, slots: Slots, fresh: bool) -> Demonstrated:
+def run(data: Data, port: Port, slots: Slots, fresh: bool) -> DemoResult:
     """Run it, or go on with it, and print its answer."""
     settings = read_settings(data=data, port=port, slots=slots)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -51,7 +51,7 @@ def run(data: Data, port: Port, slots: Slots, fresh: bool) -> Demonstrated:
         print("stopped. What was trained is kept; the same command goes on from there.", flush=True)
         raise typer.Exit(130) from None
     page = f"{url if is_up else f'http://{settings.host}:{settings.port}'}/experiments/{experiment.id}"
-    return Demonstrated(experiment=experiment, comparison=comparison, page=page, is_up=is_up)
+    return DemoResult(experiment=experiment, comparison=comparison, page=page, is_up=is_up)
 
 
 def conclusion(comparison: Comparison) -> str:

@@ -12,7 +12,7 @@ from orchestrator.analysis.laws.records import FitReport
 from orchestrator.jobs import RunStatus
 from orchestrator.studies.evidence import Evidence, Machine, Scale
 from orchestrator.studies.findings import Answer
-from orchestrator.studies.gathering import Source, gather, machine, rounded
+from orchestrator.studies.gathering import Source, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, stored_findings, write_evidence
 from orchestrator.studies.study import Study
 
@@ -31,7 +31,7 @@ class Runner:
             if plan.compute is None:
                 continue
             print(f"{study.name}: computing", flush=True)
-            figures = {name: rounded(value) for name, value in plan.compute().items()}
+            figures = {name: round_figures(value) for name, value in plan.compute().items()}
             evidence = Evidence(
                 study=study.name, scale=self.scale, computed=figures, computed_by=plan.version, machines=(_here(),)
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Never
 import typer
 
 from api.cli.admin.up import Data, Slots, read_settings
-from api.cli.console import complain, console, plain, print_json, told_beside
+from api.cli.console import complain, console, messages_on_stderr, plain, print_json
 from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings, fail
 from orchestrator.errors import OrchestratorError
 from orchestrator.studies.evidence import Scale
@@ -99,7 +99,7 @@ def run(
     chosen = _known(all_names() if everything else names or ())
     settings = read_settings(data=data, slots=slots)
     runner = Runner(scale=scale, folder=settings.data_folder / "studies", again=again)
-    with told_beside(as_json=json):
+    with messages_on_stderr(as_json=json):
         _run(runner, chosen, settings, url)
         deviating = runner.tell_deviations(chosen)
         if everything:

@@ -10,7 +10,7 @@ from api.cli.console import plain
 from api.cli.tables.comparison import text_table
 from dashboards.text import formats
 from dashboards.text.sweep import outcome, value_text
-from orchestrator.sweeps.records import Finding, SweepReport, TrialRow
+from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 
 
 def sweep_view(report: SweepReport) -> RenderableType:
@@ -21,7 +21,7 @@ def sweep_view(report: SweepReport) -> RenderableType:
     return Group(head, Text(), _findings(report.findings), Padding(notes, (1, 0)), _trials(report))
 
 
-def _findings(findings: Iterable[Finding]) -> RenderableType:
+def _findings(findings: Iterable[SweepFinding]) -> RenderableType:
     rows = [
         (
             finding.candidate,
@@ -64,11 +64,11 @@ def _words(parameters: Mapping[str, bool | int | float | str | None]) -> str:
     return ", ".join(f"{name} {value_text(value)}" for name, value in parameters.items())
 
 
-def _importance(finding: Finding) -> str:
+def _importance(finding: SweepFinding) -> str:
     return ", ".join(f"{each.parameter} {formats.percent(each.share)}" for each in finding.importance) or "—"
 
 
-def _counts(finding: Finding) -> str:
+def _counts(finding: SweepFinding) -> str:
     named = {
         "stopped early": finding.stopped_early,
         "diverged": finding.diverged,

@@ -15,7 +15,7 @@ import numpy as np
 
 from optim import catalog
 from orchestrator.analysis.candidates import summaries
-from orchestrator.analysis.laws.memory import counted, extrapolated
+from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
     Array,
@@ -127,7 +127,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class FittedLaw:
     """A candidate's law with its bootstrap draws."""
 
     sample: Sample
@@ -280,13 +280,13 @@ def _said(asked: Sequence[Target], form: Form, samples: Sequence[Sample]) -> tup
     return tuple(each for each in asked if each.parameters in trained)
 
 
-def _fitted(sample: Sample, form: Form, draws: int) -> Fitted | None:
+def _fitted(sample: Sample, form: Form, draws: int) -> FittedLaw | None:
     """None where there are fewer cells than coefficients and one more."""
     if too_few(sample.points(), form):
         return None
     cells = sample.cells()
     law = fit(form, cells)
-    return Fitted(sample=sample, law=law, draws=bootstrap(law, cells, _mixtures(draws, len(cells.losses))))
+    return FittedLaw(sample=sample, law=law, draws=bootstrap(law, cells, _mixtures(draws, len(cells.losses))))
 
 
 def _mixtures(draws: int, n: int) -> Array:
@@ -295,7 +295,7 @@ def _mixtures(draws: int, n: int) -> Array:
     return np.random.default_rng(SEED).standard_normal((draws, n, n))
 
 
-def _pair(fitted: Fitted | None, baseline: Fitted | None, draws: int) -> tuple[Fitted, Fitted] | None:
+def _pair(fitted: FittedLaw | None, baseline: FittedLaw | None, draws: int) -> tuple[FittedLaw, FittedLaw] | None:
     """The laws of a candidate and of the baseline, both fitted to the cells and seeds that both have; None where one
     of them is no law, and for the baseline itself."""
     mine, theirs = _law_only(fitted), _law_only(baseline)
@@ -313,8 +313,8 @@ def _pair(fitted: Fitted | None, baseline: Fitted | None, draws: int) -> tuple[F
 
 def _row(
     sample: Sample,
-    fitted: Fitted | None,
-    pair: tuple[Fitted, Fitted] | None,
+    fitted: FittedLaw | None,
+    pair: tuple[FittedLaw, FittedLaw] | None,
     is_baseline: bool,
     form: Form,
     predict: Sequence[Target],
@@ -342,12 +342,12 @@ def _row(
     )
 
 
-def _law_only(fitted: Fitted | None) -> Fitted | None:
+def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:
     """What was fitted, where it is a law: nothing is predicted, compared or drawn without one."""
     return None if fitted is None or no_law(_coefficients(fitted)) else fitted
 
 
-def _coefficients(fitted: Fitted) -> dict[str, Estimate]:
+def _coefficients(fitted: FittedLaw) -> dict[str, Estimate]:
     drawn = fitted.draws.coefficients()
     return {
         name: fitted.estimate(value, drawn[name], positive=name in "AB")
@@ -357,19 +357,19 @@ def _coefficients(fitted: Fitted) -> dict[str, Estimate]:
     }
 
 
-def _floor(fitted: Fitted, value: Array, drawn: dict[str, Array]) -> Estimate:
+def _floor(fitted: FittedLaw, value: Array, drawn: dict[str, Array]) -> Estimate:
     """E with its interval, which a stretched one may leave: no loss is below zero."""
     found = fitted.estimate(value, drawn["E"])
     return found.model_copy(update={"low": None if found.low is None else max(0.0, found.low)})
 
 
-def _relative_error(fitted: Fitted) -> float:
+def _relative_error(fitted: FittedLaw) -> float:
     points = fitted.sample.points()
     residuals = [np.log(each.loss / fitted.law.losses(each.parameters, each.tokens)) for each in points]
     return float(np.sqrt(np.mean(np.square(residuals))))
 
 
-def _fitted_points(sample: Sample, fitted: Fitted | None) -> tuple[ScalingPoint, ...]:
+def _fitted_points(sample: Sample, fitted: FittedLaw | None) -> tuple[ScalingPoint, ...]:
     if fitted is None:
         return sample.points()
     return tuple(
@@ -378,28 +378,28 @@ def _fitted_points(sample: Sample, fitted: Fitted | None) -> tuple[ScalingPoint,
     )
 
 
-def _loss_at(fitted: Fitted, parameters: int, tokens: int) -> Estimate:
+def _loss_at(fitted: FittedLaw, parameters: int, tokens: int) -> Estimate:
     value, drawn = fitted.law.losses(parameters, tokens), fitted.draws.losses(parameters, tokens)
     return fitted.estimate(value, drawn, positive=True)
 
 
-def _tokens(fitted: Fitted, wanted: Target) -> int:
+def _tokens(fitted: FittedLaw, wanted: Target) -> int:
     return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
 
 
-def _prediction(fitted: Fitted, wanted: Target, needs: Mapping[tuple[str, str], Need]) -> Prediction:
+def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Need]) -> Prediction:
     tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
-    exact = counted(need) if need is not None and need.parameters == wanted.parameters else None
+    exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(
         parameters=wanted.parameters,
         tokens=tokens,
         loss=_loss_at(fitted, wanted.parameters, tokens),
         model=wanted.model,
-        memory=exact or extrapolated(fitted.sample.states, wanted.parameters),
+        memory=exact or extrapolate_state(fitted.sample.states, wanted.parameters),
     )
 
 
-def _curves(fitted: Fitted, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
+def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
     targets = [(each.parameters, _tokens(fitted, each)) for each in predict]
     form, sample = fitted.law.form, fitted.sample
     return law_curves(
@@ -426,7 +426,7 @@ def _held_out(sample: Sample, form: Form) -> HeldOut | None:
     )
 
 
-def _differences(fitted: Fitted, baseline: Fitted, comparisons: int) -> tuple[ExponentDifference, ...]:
+def _differences(fitted: FittedLaw, baseline: FittedLaw, comparisons: int) -> tuple[ExponentDifference, ...]:
     """Exponents against the baseline's. Cells of the same size and budget are drawn together."""
     mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
     found = []
@@ -441,7 +441,7 @@ def _differences(fitted: Fitted, baseline: Fitted, comparisons: int) -> tuple[Ex
     return tuple(found)
 
 
-def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference, ...]:
+def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDifference, ...]:
     """The two laws' losses apart, at every size (or budget): where the larger exponent loses
     more, this says so. A band over all of them, by the largest deviation in standard errors of each draw."""
     places = _places(fitted)
@@ -456,7 +456,7 @@ def _loss_differences(fitted: Fitted, baseline: Fitted) -> tuple[LossDifference,
     )
 
 
-def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifference], comparisons: int) -> Drift:
+def _drift(fitted: FittedLaw, baseline: FittedLaw, differences: Sequence[LossDifference], comparisons: int) -> Drift:
     first, last = differences[0], differences[-1]
     value = last.difference.value - first.difference.value
     at_first, at_last = (_apart(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last))
@@ -464,7 +464,7 @@ def _drift(fitted: Fitted, baseline: Fitted, differences: Sequence[LossDifferenc
     return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
 
 
-def _places(fitted: Fitted) -> list[tuple[int, int]]:
+def _places(fitted: FittedLaw) -> list[tuple[int, int]]:
     """(parameters, tokens) at each step of the law's axis, with the most of the other."""
     axis = SIZE if SIZE in fitted.law.form.variables else TOKENS
     largest: dict[int, tuple[int, int]] = {}
@@ -477,14 +477,14 @@ def _apart(law: Law, other: Law, parameters: int, tokens: int) -> Array:
     return np.asarray(law.losses(parameters, tokens) - other.losses(parameters, tokens))
 
 
-def _efficiencies(fitted: Fitted, baseline: Fitted) -> tuple[DataEfficiency, ...]:
+def _efficiencies(fitted: FittedLaw, baseline: FittedLaw) -> tuple[DataEfficiency, ...]:
     """D_eff / D at each cell that both have, by both laws and their draws in common."""
     if TOKENS not in baseline.law.form.variables:
         return ()
     return tuple(_efficiency(fitted, baseline, point) for point in fitted.sample.points())
 
 
-def _efficiency(fitted: Fitted, baseline: Fitted, point: ScalingPoint) -> DataEfficiency:
+def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint) -> DataEfficiency:
     place = (point.parameters, point.tokens)
     value, drawn = (
         effective_tokens(theirs, point.parameters, mine.losses(*place)) / point.tokens

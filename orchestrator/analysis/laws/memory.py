@@ -18,7 +18,7 @@ FLOAT32_BYTES = 4
 """Parameters and gradients are kept in float32; `bf16` is autocast."""
 
 
-def counted(need: Need) -> MemoryPrediction | None:
+def count_state(need: Need) -> MemoryPrediction | None:
     """Of a model of the catalog; None where its optimizer cannot be counted without running it."""
     if need.state_bytes is None:
         return None
@@ -30,7 +30,7 @@ def counted(need: Need) -> MemoryPrediction | None:
     )
 
 
-def extrapolated(states: Sequence[tuple[int, int]], parameters: int) -> MemoryPrediction | None:
+def extrapolate_state(states: Sequence[tuple[int, int]], parameters: int) -> MemoryPrediction | None:
     """From (parameters, bytes of state) of the trained sizes; None without a state at all."""
     known = [(size, held) for size, held in states if size > 0 and held > 0]
     if not known:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.records import Tested
+from orchestrator.records import TestedDifference
 from worker.records.result import Record
 
 FormName = Literal["n", "n0", "d", "d0", "nd"]
@@ -90,7 +90,7 @@ class HeldOut(Record):
     """Predicted minus measured, nats."""
 
 
-class ExponentDifference(Tested):
+class ExponentDifference(TestedDifference):
     """An exponent against the baseline's, for the hypothesis that they are equal; one of all candidates and exponents
     of the report."""
 
@@ -107,7 +107,7 @@ class LossDifference(Record):
     """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %."""
 
 
-class Drift(Tested):
+class Drift(TestedDifference):
     """How the difference to the baseline changes from the smallest size to the largest, by both laws; for the
     hypothesis that it is the same at both, one of all candidates of the report."""
 

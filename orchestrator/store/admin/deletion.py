@@ -17,7 +17,7 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.admin.quotas import DAY_SECONDS
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id, no_experiment
+from orchestrator.store.ids import no_experiment, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import (
     attempts,
@@ -164,7 +164,7 @@ def sums(connection: Connection) -> dict[str, tuple[int, float]]:
 
 
 def _number(connection: Connection, experiment_id: str) -> int:
-    query = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
+    query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
     number = connection.execute(query).scalar_one_or_none()
     if number is None:
         raise no_experiment(connection, experiment_id, deleted_too=True)

@@ -15,7 +15,7 @@ from orchestrator.errors import DiskFullError, NotFoundError
 from orchestrator.keys import SECRET, KeyRecord, KeyRequest, NewKey
 from orchestrator.store.admin.quotas import usage
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id, new_id
+from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.tables import keys, sessions
 
 SECRET_BYTES = 32
@@ -62,10 +62,10 @@ class Keyring:
         """Let a key open nothing any more, its sessions included; its experiments go on. Raises `NotFoundError`."""
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)
-            mine = keys.c.id == known_id(key_id)
+            mine = keys.c.id == validate_id(key_id)
             moment = sa.func.coalesce(keys.c.revoked_at, now)
             connection.execute(sa.update(keys).where(mine).values(revoked_at=moment))
-            connection.execute(sa.delete(sessions).where(sessions.c.key_id == known_id(key_id)))
+            connection.execute(sa.delete(sessions).where(sessions.c.key_id == validate_id(key_id)))
             return self._record(connection, key_id)
 
     def any(self) -> bool:
@@ -112,7 +112,7 @@ class Keyring:
     # Helpers, in the order of their use
 
     def _record(self, connection: Connection, key_id: str) -> KeyRecord:
-        row = connection.execute(sa.select(*COLUMNS).where(keys.c.id == known_id(key_id))).one_or_none()
+        row = connection.execute(sa.select(*COLUMNS).where(keys.c.id == validate_id(key_id))).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no key {key_id!r}")
         used = usage(connection, [row.id], self._database.read_clock(connection))[row.id]

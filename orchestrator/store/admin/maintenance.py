@@ -168,7 +168,7 @@ def _without_password(url: sa.URL) -> str:
     return plain.render_as_string(hide_password=False)
 
 
-def way_back(url: str, target: Path) -> str:
+def restore_command(url: str, target: Path) -> str:
     """The command that makes the database of a backup again; the service is stopped before it."""
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":

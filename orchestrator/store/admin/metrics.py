@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
-from orchestrator.records import Census, Timed
+from orchestrator.records import Census, Timing
 from orchestrator.store.admin.deletion import sums
 from orchestrator.store.database import Database
 from orchestrator.store.outgoing.exports import IS_TOLD
@@ -71,8 +71,8 @@ def _timed(
     seconds: sa.ColumnElement[float],
     condition: sa.ColumnElement[bool],
     gone: tuple[int, float],
-) -> Timed:
+) -> Timing:
     joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
     query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(condition)
     count, total = connection.execute(query).one()
-    return Timed(count=int(count) + gone[0], seconds=float(total or 0.0) + gone[1])
+    return Timing(count=int(count) + gone[0], seconds=float(total or 0.0) + gone[1])

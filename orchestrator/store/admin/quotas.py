@@ -81,12 +81,12 @@ def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[st
     return {key_id: found.get(key_id, Usage(runs=0, device_hours=0.0)) for key_id in key_ids}
 
 
-def exhausted(found: Mapping[str, Quota]) -> frozenset[str]:
+def exhausted_keys(found: Mapping[str, Quota]) -> frozenset[str]:
     """The keys whose runs wait."""
     return frozenset(key_id for key_id, quota in found.items() if quota.runs_left() == 0)
 
 
-def not_of(key_ids: Collection[str]) -> sa.ColumnElement[bool]:
+def excludes_keys(key_ids: Collection[str]) -> sa.ColumnElement[bool]:
     """Whether a run is of none of these keys' experiments."""
     theirs = sa.select(experiments.c.number).where(experiments.c.key_id.in_(sorted(key_ids)))
     return runs.c.experiment_number.not_in(theirs)
@@ -114,7 +114,7 @@ class Allowance:
         return True
 
 
-def lock_within(
+def lock_within_quotas(
     database: Database, connection: Connection, due: sa.Select[Any], limit: int
 ) -> tuple[tuple[RunRow, ...], float]:
     """Lock the head of `due`, at most `limit` runs, passing over those that no quota has room for; and the time."""
@@ -123,12 +123,12 @@ def lock_within(
         free = lock(database, connection, due.limit(limit), wait=False)
         return free.runs, free.now
     found = quotas(connection, database.read_clock(connection))
-    passed, query = exhausted(found), due
+    passed, query = exhausted_keys(found), due
     chosen: list[RunRow] = []
     while True:
         if passed:
             mine = runs.c.id.in_([run.id for run in chosen])
-            query = due.where(sa.or_(mine, not_of(passed)))
+            query = due.where(sa.or_(mine, excludes_keys(passed)))
         locked = lock(database, connection, query.limit(limit), wait=False)
         whose, allowance = keys_of(connection, locked.runs), Allowance(found)
         chosen = [run for run in locked.runs if allowance.take(whose[run.experiment_id])]

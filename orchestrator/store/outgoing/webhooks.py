@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id, new_id
+from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import note_endings
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
 from orchestrator.store.reads import require_experiment
@@ -94,7 +94,7 @@ class Webhooks:
         """Forget a webhook and its messages; returns it as it was."""
         with self._database.writing() as connection:
             # First of all, and so against a sender that adds a message meanwhile.
-            mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
+            mine = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
             connection.execute(mine.with_for_update())
             record = _record(connection, webhook_id)
             connection.execute(sa.delete(webhook_messages).where(webhook_messages.c.webhook_id == record.id))
@@ -105,7 +105,7 @@ class Webhooks:
         """Have a test delivered; the same `key` gives the same delivery again. Raises `ConflictError` where too many
         wait."""
         with self._database.writing() as connection:
-            mine = sa.select(webhooks.c.id).where(webhooks.c.id == known_id(webhook_id))
+            mine = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
             connection.execute(mine.with_for_update(read=True, key_share=True))  # it may be about to be removed
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
@@ -160,7 +160,7 @@ def _earlier(connection: Connection, values: Mapping[str, Any]) -> str | None:
 
 
 def _record(connection: Connection, webhook_id: str) -> WebhookRecord:
-    row = connection.execute(_WEBHOOKS.where(webhooks.c.id == known_id(webhook_id))).one_or_none()
+    row = connection.execute(_WEBHOOKS.where(webhooks.c.id == validate_id(webhook_id))).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no webhook {webhook_id!r}")
     return WebhookRecord.model_validate(dict(row._mapping))

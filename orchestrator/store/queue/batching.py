@@ -27,15 +27,15 @@ GATHER_SECONDS = 0.0005
 made pairs of transactions, of 1 and of 31 calls, without it. One that comes alone waits once and then not again."""
 
 
-class Apart(Enum):
+class RetryAlone(Enum):
     """An answer that is none yet."""
 
     APART = "apart"
 
 
-APART: Final = Apart.APART
+APART: Final = RetryAlone.APART
 """What is answered for a call that shall be carried out by itself."""
-Answers = Sequence[Answer | OrchestratorError | Literal[Apart.APART]]
+Answers = Sequence[Answer | OrchestratorError | Literal[RetryAlone.APART]]
 
 
 class _Waiting(Generic[Call, Answer]):
@@ -51,7 +51,7 @@ class _Waiting(Generic[Call, Answer]):
         self.woken.acquire()
 
 
-class Combined(Generic[Call, Answer]):
+class TransactionBatcher(Generic[Call, Answer]):
     """Callable from any number of threads.
 
     `together` carries out calls in one transaction and returns the answer of each, or the error that refuses this one

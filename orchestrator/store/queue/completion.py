@@ -15,10 +15,10 @@ from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, Orc
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
 from orchestrator.store.database import Database
-from orchestrator.store.queue.lease_check import COMMANDS, Held, hold
+from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import checkpoints, events, results, run_specs
-from orchestrator.store.transitions import AttemptEnd, after_loss, end_attempts, move
+from orchestrator.store.transitions import AttemptEnd, end_attempts, move, status_after_loss
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
 from worker.spec.run import RunSpec
@@ -37,7 +37,7 @@ class Ending:
     outcome: AttemptOutcome
     message: str
     device_seconds: float
-    decide: Callable[[Connection, Held, LeasePolicy], RunRow]
+    decide: Callable[[Connection, HeldRun, LeasePolicy], RunRow]
     """Where the run goes; raises `ConflictError` where the word contradicts the run's state."""
     result: Result | None = None
 
@@ -45,7 +45,7 @@ class Ending:
 def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
     """→ SUCCEEDED with its one result, also while a cancel or pause is under way: what is done is done."""
 
-    def succeed(_connection: Connection, held: Held, _policy: LeasePolicy) -> RunRow:
+    def succeed(_connection: Connection, held: HeldRun, _policy: LeasePolicy) -> RunRow:
         if held.run.status is RunStatus.LEASED:
             raise ConflictError(f"attempt {attempt} of run {run_id} has not said hello and cannot have a result")
         return replace(
@@ -75,10 +75,10 @@ def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
 def stopped(run_id: str, attempt: int, token: str, word: Stopped) -> Ending:
     """The worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken back."""
 
-    def stop(connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
+    def stop(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:
         here = replace(held.run, step=min(word.step, held.run.steps_total))
         if here.status in COMMANDS:
-            return after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
+            return status_after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
         if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
             reason = "paused and resumed; the run goes on from its checkpoint"
             return replace(here, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
@@ -100,18 +100,18 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
     interrupted = failure.kind is FailureKind.INTERRUPTED
     outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
 
-    def lose(connection: Connection, held: Held, policy: LeasePolicy) -> RunRow:
+    def lose(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:
         if failure.kind is FailureKind.OUT_OF_MEMORY:
             again = smaller(connection, held.run, held.now)
             if again is not None:
                 return again
         if failure.kind is FailureKind.STORAGE_FULL:
-            waiting = after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
+            waiting = status_after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
             return replace(waiting, available_at=held.now + ROOM_SECONDS)
         if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
             failures = held.run.failures + 1
             return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)
-        return after_loss(held.run, outcome, failure.message, policy, held.now)
+        return status_after_loss(held.run, outcome, failure.message, policy, held.now)
 
     return Ending(
         run_id=run_id,
@@ -124,13 +124,13 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
     )
 
 
-def end_together(
+def record_endings(
     database: Database, policy: LeasePolicy, endings: Sequence[Ending]
 ) -> list[AttemptOutcome | OrchestratorError]:
     """Carry out the endings in one transaction; for each its outcome, or what refuses it."""
     with database.writing() as connection:
         held = hold(database, connection, [(each.run_id, each.attempt, each.token) for each in endings])
-        accepted: dict[str, tuple[Ending, Held, RunRow]] = {}
+        accepted: dict[str, tuple[Ending, HeldRun, RunRow]] = {}
         answers = [
             _answer(connection, policy, ending, mine, accepted) for ending, mine in zip(endings, held, strict=True)
         ]
@@ -152,14 +152,14 @@ def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
         spec = integrity.run_spec(row.spec, row.checksum)
     except DamagedError:
         return None  # the next claim tells it
-    less = halved(spec, run.micro_batch_sequences)
+    less = halve_micro_batch(spec, run.micro_batch_sequences)
     if less is None:
         return None
     reason = f"out of memory; the next attempt takes micro-batches of {less} {'sequence' if less == 1 else 'sequences'}"
     return replace(run, status=RunStatus.RETRY_WAIT, reason=reason, micro_batch_sequences=less, available_at=now)
 
 
-def halved(spec: RunSpec, cut_down_to: int | None) -> int | None:
+def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
     """Half the micro-batch of the last attempt, rounded up; None where it is not to be cut, or is one sequence."""
     asked = spec.workload.execution
     if not asked.retry_out_of_memory or asked.micro_batch_sequences == "auto":
@@ -175,8 +175,8 @@ def _answer(
     connection: Connection,
     policy: LeasePolicy,
     ending: Ending,
-    held: Held | None,
-    accepted: dict[str, tuple[Ending, Held, RunRow]],
+    held: HeldRun | None,
+    accepted: dict[str, tuple[Ending, HeldRun, RunRow]],
 ) -> AttemptOutcome | OrchestratorError:
     if held is None:
         return LeaseLostError()
@@ -192,7 +192,7 @@ def _answer(
     return ending.outcome
 
 
-def _write(connection: Connection, accepted: Sequence[tuple[Ending, Held, RunRow]]) -> None:
+def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, RunRow]]) -> None:
     if not accepted:
         return
     now = accepted[0][1].now
@@ -223,7 +223,7 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, Held, RunRow
     )
 
 
-def _was_asked_to_pause(connection: Connection, held: Held) -> bool:
+def _was_asked_to_pause(connection: Connection, held: HeldRun) -> bool:
     query = sa.select(events.c.sequence).where(
         events.c.run_id == held.run.id,
         events.c.attempt == held.attempt,
@@ -232,7 +232,7 @@ def _was_asked_to_pause(connection: Connection, held: Held) -> bool:
     return connection.execute(query).first() is not None
 
 
-def _result_row(held: Held, result: Result) -> dict[str, object]:
+def _result_row(held: HeldRun, result: Result) -> dict[str, object]:
     content = result.model_dump_json()
     return {
         "run_id": held.run.id,

@@ -23,7 +23,7 @@ COMMANDS = {RunStatus.CANCELLING: Command.CANCEL, RunStatus.PAUSING: Command.PAU
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class HeldRun:
     """A run whose row is locked, seen by the attempt that claims to hold its lease."""
 
     run: RunRow
@@ -48,7 +48,7 @@ def token_hash(token: str) -> str:
 
 def hold(
     database: Database, connection: Connection, claims: Sequence[tuple[str, int, str]], *, wait: bool = True
-) -> list[Held | None]:
+) -> list[HeldRun | None]:
     """Lock the runs and check each (run, attempt, token); None where the token does not open that attempt, and
     without `wait` where somebody else has locked the run."""
     found, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
@@ -74,8 +74,8 @@ def _opens(stored: str, token: str) -> bool:
     return secrets.compare_digest(stored, token_hash(token))
 
 
-def _held(run: RunRow, now: float, row: Any) -> Held:
-    return Held(
+def _held(run: RunRow, now: float, row: Any) -> HeldRun:
+    return HeldRun(
         run=run,
         now=now,
         attempt=row.attempt,

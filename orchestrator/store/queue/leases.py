@@ -11,16 +11,16 @@ from functools import partial
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import received
+from orchestrator.columns import columns_of_batch
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
-from orchestrator.store.queue.batching import APART, Answers, Combined
+from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
-from orchestrator.store.queue.lease_check import COMMANDS, Held, hold
+from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
 from orchestrator.store.transitions import move
@@ -69,10 +69,10 @@ class Leases:
     def __init__(self, database: Database, policy: LeasePolicy) -> None:
         self._database = database
         self._policy = policy
-        self._hello = Combined[Identity, Greeting](self._greet)
-        self._beat = Combined[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
-        self._append = Combined[Arrival, None](self._take, apart=partial(self._take, wait=True))
-        self._end = Combined[Ending, AttemptOutcome](partial(completion.end_together, database, policy))
+        self._hello = TransactionBatcher[Identity, Greeting](self._greet)
+        self._beat = TransactionBatcher[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
+        self._append = TransactionBatcher[Arrival, None](self._take, apart=partial(self._take, wait=True))
+        self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
 
     def hello(self, run_id: str, attempt: int, token: str) -> Greeting:
         """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
@@ -84,7 +84,7 @@ class Leases:
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
-        columns = received(batch.columns)
+        columns = columns_of_batch(batch.columns)
         chunk = series.Batch.of(run_id, attempt, batch.sequence, columns)
         self._append(
             Arrival(
@@ -161,7 +161,7 @@ class Leases:
             refused = LeaseLostError() if wait else APART  # there may be such a lease, and its run be locked
             return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
-    def _beaten(self, held: Held, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
+    def _beaten(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
         """The binds of `_EXTEND` and of `_PROGRESS`."""
         step = min(beat.step, held.run.steps_total)
         seconds = max(held.device_seconds, beat.device_seconds)
@@ -185,13 +185,13 @@ class Leases:
             refused = LeaseLostError() if wait else APART
             return [refused if each is None else None if each.live else LeaseLostError() for each in held]
 
-    def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> Held:
+    def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])
         if held is None or not held.live:
             raise LeaseLostError
         return held
 
-    def _extension(self, held: Held) -> dict[str, object]:
+    def _extension(self, held: HeldRun) -> dict[str, object]:
         """The binds of `_EXTEND` and `_START` that say whose lease lasts how much longer."""
         return {
             "this": held.run.id,
@@ -201,17 +201,17 @@ class Leases:
         }
 
 
-def _reply(held: Held) -> HeartbeatReply:
+def _reply(held: HeldRun) -> HeartbeatReply:
     """Cancel and pause come first: they are a person's."""
     otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
     return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
 
-def _started(held: Held) -> RunRow:
+def _started(held: HeldRun) -> RunRow:
     return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
 
 
-def _unknown(arrivals: Sequence[tuple[Held, Arrival]]) -> list[tuple[Held, Arrival]]:
+def _unknown(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
     """Those that were not accepted before; of an attempt's that came together each number once."""
     last: dict[tuple[str, int], int] = {}
     new = []
@@ -223,7 +223,7 @@ def _unknown(arrivals: Sequence[tuple[Held, Arrival]]) -> list[tuple[Held, Arriv
     return new
 
 
-def _show_newest(connection: Connection, arrivals: Sequence[tuple[Held, Arrival]]) -> None:
+def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arrival]]) -> None:
     """Set the visible losses and pace of locked runs."""
     shown: dict[str, dict[str, object]] = {}
     for held, arrival in arrivals:
@@ -233,7 +233,7 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[Held, Arrival]
     connection.execute(_SHOW, rows)
 
 
-def _greeting(connection: Connection, held: Held, spec: RunSpec | DamagedError) -> Greeting | DamagedError:
+def _greeting(connection: Connection, held: HeldRun, spec: RunSpec | DamagedError) -> Greeting | DamagedError:
     if isinstance(spec, DamagedError):
         return spec
     return Greeting(
@@ -257,7 +257,7 @@ def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec | Damage
     return found
 
 
-def _checkpoint_before(connection: Connection, held: Held) -> CheckpointNotice | None:
+def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:
     """The last checkpoint of the newest earlier attempt that has one: it may have begun behind an older one's."""
     if held.attempt == 1:
         return None
@@ -268,7 +268,7 @@ def _checkpoint_before(connection: Connection, held: Held) -> CheckpointNotice |
     return None if row is None else CheckpointNotice(**row._mapping)
 
 
-def _counted_steps(connection: Connection, held: Held) -> dict[int, int]:
+def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
     """Of each earlier attempt the last step that it told of and that is not behind the first one of a later attempt:
     beyond that the later one had gone another way."""
     if held.attempt == 1:

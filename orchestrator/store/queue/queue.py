@@ -41,7 +41,7 @@ from orchestrator.store.queue.lease_check import token_hash
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
-from orchestrator.store.transitions import AttemptEnd, after_loss, end_attempts, longest_backoff_seconds, move
+from orchestrator.store.transitions import AttemptEnd, end_attempts, longest_backoff_seconds, move, status_after_loss
 from worker.spec.run import RunSpec
 
 log = structlog.get_logger(__name__)
@@ -107,7 +107,7 @@ class Queue:
         if limit < 1 or not self._anything(self._due):
             return ()
         with self._database.writing() as connection:
-            waiting, now = quotas.lock_within(self._database, connection, self._due, limit)
+            waiting, now = quotas.lock_within_quotas(self._database, connection, self._due, limit)
             return self._lease(connection, _fitting(waiting, room), now)
 
     def note_actors(self, actors: Mapping[tuple[RunId, int], str]) -> None:
@@ -331,7 +331,7 @@ class Queue:
             ends.append(AttemptEnd(run=run, outcome=outcome, message=message, device_seconds=seconds))
         charged = end_attempts(connection, ends, now)
         moved = [
-            after_loss(run, outcome, reason, self._policy, now)
+            status_after_loss(run, outcome, reason, self._policy, now)
             if after is None
             else replace(after, device_seconds=run.device_seconds)
             for run in charged

@@ -17,7 +17,7 @@ from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.admin.limits import with_time_anew
 from orchestrator.store.database import Database
-from orchestrator.store.ids import known_id, no_experiment
+from orchestrator.store.ids import no_experiment, validate_id
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
 from orchestrator.store.transitions import move
@@ -51,7 +51,7 @@ def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -
 def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> AnyExperiment:
     """The wish for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
     with database.writing() as connection:
-        known = sa.select(experiments.c.number).where(experiments.c.id == known_id(experiment_id))
+        known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
         if number is None:
             raise no_experiment(connection, experiment_id)

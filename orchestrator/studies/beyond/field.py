@@ -3,7 +3,7 @@
 from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, Scale
 from orchestrator.studies.findings import MARGIN_NATS, Answer, Judgement, better, differences, incomplete, missing
-from orchestrator.studies.shapes import PART, one_part, tuned
+from orchestrator.studies.shapes import PART, one_part, tuned_comparison
 from orchestrator.studies.study import Study
 
 OPTIMIZERS = (
@@ -59,8 +59,8 @@ STUDY = Study(
     claim="Ours to ask: no optimizer with as little state ends at a lower loss than AdaPM.",
     source="beyond the paper",
     plans=one_part(
-        tuned("field", ON_A_CPU, Scale.TINY, model="gpt2-tiny", baseline="adapm"),
-        tuned("field", OPTIMIZERS, Scale.PAPER, model="gpt2-124m", seeds=(1, 2, 3), baseline="adapm"),
+        tuned_comparison("field", ON_A_CPU, Scale.TINY, model="gpt2-tiny", baseline="adapm"),
+        tuned_comparison("field", OPTIMIZERS, Scale.PAPER, model="gpt2-124m", seeds=(1, 2, 3), baseline="adapm"),
     ),
     judge=judge,
     caveats=(

@@ -8,7 +8,7 @@ import numpy as np
 from orchestrator.analysis.statistics import CONFIDENCE, t_quantile
 from orchestrator.kinds.block_rules import PLAN, PREFIX
 from orchestrator.kinds.search_spaces import Choice
-from orchestrator.kinds.sweep import Searched, SweepSpec
+from orchestrator.kinds.sweep import SearchedCandidate, SweepSpec
 from orchestrator.records import Interval
 from orchestrator.studies import paper_setting, tiny_setting
 from orchestrator.studies.evidence import Evidence, Scale
@@ -17,10 +17,10 @@ from orchestrator.studies.findings import (
     Answer,
     Judgement,
     Measure,
-    above,
-    all_of,
+    all_hold,
     ended_well,
     incomplete,
+    lies_above,
     measure,
     missing,
 )
@@ -157,7 +157,7 @@ STEPS = 10_000
 
 def _part(scale: Scale, seed: int) -> Part:
     model = MODELS[scale]
-    searched = Searched(
+    searched = SearchedCandidate(
         optimizer="adapm",
         lr=RATES[scale],
         space={role.hyperparameter(): Choice(values=(PLAN, *role.others)) for role in ROLES},
@@ -211,7 +211,7 @@ def judge(evidence: Evidence) -> Judgement:
         *([f"The plan found, as rules: {' '.join(_rule(role, found[role]) for role in changed)}"] if changed else []),
     )
     return Judgement(
-        measured=all_of(_answer(role, effects) for role in ROLES),
+        measured=all_hold(_answer(role, effects) for role in ROLES),
         sentence=f"The least momentum shown to cost a role no more than {MARGIN_NATS} nats: {kept} ({differs}).",
         measures=tuple(measures),
         notes=notes,
@@ -221,15 +221,17 @@ def judge(evidence: Evidence) -> Judgement:
 def _answer(role: Role, effects: Effects) -> Answer:
     """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
     if role.planned != FULL:
-        dear = above(_cost(role, role.planned, effects), MARGIN_NATS)
+        dear = lies_above(_cost(role, role.planned, effects), MARGIN_NATS)
         return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(dear, dear)
-    return above(_cost(role, role.kept()[-2], effects), MARGIN_NATS)
+    return lies_above(_cost(role, role.kept()[-2], effects), MARGIN_NATS)
 
 
 def _cheapest(role: Role, effects: Effects) -> str:
     """The least that is shown to cost no more than the margin."""
     cheap = (
-        kept for kept in role.kept() if kept == FULL or above(_cost(role, kept, effects), MARGIN_NATS) is Answer.FAILS
+        kept
+        for kept in role.kept()
+        if kept == FULL or lies_above(_cost(role, kept, effects), MARGIN_NATS) is Answer.FAILS
     )
     return next(cheap)
 

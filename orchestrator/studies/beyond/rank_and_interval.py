@@ -2,7 +2,7 @@
 
 from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import MARGIN_NATS, Judgement, all_of, differences, incomplete, on_par
+from orchestrator.studies.findings import MARGIN_NATS, Judgement, all_hold, differences, incomplete, is_on_par
 from orchestrator.studies.shapes import PART, Variant, ablation
 from orchestrator.studies.study import Plan, Study
 
@@ -28,7 +28,7 @@ def judge(evidence: Evidence) -> Judgement:
     spread = f"from {min(found):+.3f} to {max(found):+.3f} nats" if found else "unknown"
     sentence = f"Against {DEFAULT} the other {len(others)} settings end {spread} on average."
     return Judgement(
-        measured=all_of(on_par(each) for each in others), sentence=sentence, measures=differences(part),
+        measured=all_hold(is_on_par(each) for each in others), sentence=sentence, measures=differences(part),
         notes=(f"Overlap: no setting is worse than the default by more than {MARGIN_NATS} nats, at 95 %.",),
     )  # fmt: skip
 

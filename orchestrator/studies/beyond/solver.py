@@ -2,7 +2,15 @@
 
 from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence
-from orchestrator.studies.findings import Answer, Judgement, difference, differences, incomplete, on_par, said
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    difference,
+    differences,
+    figure_sentence,
+    incomplete,
+    is_on_par,
+)
 from orchestrator.studies.shapes import PART, Variant, ablations
 from orchestrator.studies.study import Study
 
@@ -14,8 +22,10 @@ def judge(evidence: Evidence) -> Judgement:
     if lacking := incomplete(evidence, [PART]):
         return lacking
     (part,) = evidence.parts
-    answer = on_par(part.candidate("gd"))
-    told = "; ".join(said(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline)
+    answer = is_on_par(part.candidate("gd"))
+    told = "; ".join(
+        figure_sentence(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline
+    )
     notes: tuple[str, ...] = (
         "`gd` is algorithm 2 with a step size that cannot diverge; as printed it does (docs/LOG.md).",
     )

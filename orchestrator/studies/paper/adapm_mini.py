@@ -3,7 +3,7 @@
 from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.judges import on_par_with_adamw
-from orchestrator.studies.shapes import PART, one_part, tuned
+from orchestrator.studies.shapes import PART, one_part, tuned_comparison
 from orchestrator.studies.study import Study
 
 OPTIMIZERS = ("adamw", "adam-mini", "adapm-mini")
@@ -15,8 +15,8 @@ STUDY = Study(
     claim="On GPT-2 1.5B the combination is on par with AdamW, with about 5 % of its optimizer state.",
     source="figure 4c",
     plans=one_part(
-        tuned("adapm-mini", OPTIMIZERS, Scale.TINY, model="gpt2-tiny"),
-        tuned("adapm-mini", OPTIMIZERS, Scale.PAPER, model="gpt2-1.5b"),
+        tuned_comparison("adapm-mini", OPTIMIZERS, Scale.TINY, model="gpt2-tiny"),
+        tuned_comparison("adapm-mini", OPTIMIZERS, Scale.PAPER, model="gpt2-1.5b"),
     ),
     judge=on_par_with_adamw(
         "adapm-mini",

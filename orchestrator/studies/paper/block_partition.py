@@ -5,12 +5,12 @@ from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     Answer,
     Judgement,
-    all_of,
+    all_hold,
     difference,
+    figure_sentence,
     incomplete,
+    is_on_par,
     measure,
-    on_par,
-    said,
     worse,
 )
 from orchestrator.studies.shapes import PART, Variant, ablations
@@ -32,7 +32,7 @@ def judge(evidence: Evidence) -> Judgement:
     if lacking := incomplete(evidence, [PART]):
         return lacking
     (part,) = evidence.parts
-    answers = [on_par(part.candidate(NO_EM_O)), on_par(part.candidate(ADAPM)), worse(part.candidate(V_LOW))]
+    answers = [is_on_par(part.candidate(NO_EM_O)), is_on_par(part.candidate(ADAPM)), worse(part.candidate(V_LOW))]
     paper = evidence.scale is Scale.PAPER
     measures = [
         measure(each.title, each.loss, claimed=CLAIMED[each.candidate] if paper else None) for each in part.candidates
@@ -44,10 +44,12 @@ def judge(evidence: Evidence) -> Judgement:
         for each in part.candidates
         if not each.is_baseline
     ]
-    told = "; ".join(said(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline)
+    told = "; ".join(
+        figure_sentence(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline
+    )
     sentence = f"Against full momentum everywhere: {told}."
     notes = () if Answer.MISSING not in answers else ("A partition has no finite loss.",)
-    return Judgement(measured=all_of(answers), sentence=sentence, measures=tuple(measures), notes=notes)
+    return Judgement(measured=all_hold(answers), sentence=sentence, measures=tuple(measures), notes=notes)
 
 
 STUDY = Study(

@@ -80,7 +80,7 @@ def _orthonormal(matrix: "Tensor") -> "Tensor":
     return columns
 
 
-def bound(largest_mean: float, t: int) -> float:
+def theorem_bound(largest_mean: float, t: int) -> float:
     """The theorem's, C b1^(t+1) / (1 − b1)."""
     return largest_mean * BETA1 ** (t + 1) / (1.0 - BETA1)
 
@@ -94,7 +94,7 @@ def judge(evidence: Evidence) -> Judgement:
         return missing("some steps have not been computed")
     measures, above, one_later = [], [], []
     for t in STEPS:
-        bias, error, limit = values[f"bias/{t}"], values[f"error/{t}"], bound(values["C"], t)
+        bias, error, limit = values[f"bias/{t}"], values[f"error/{t}"], theorem_bound(values["C"], t)
         measures.append(
             Measure(
                 name=f"t = {t}",
@@ -113,7 +113,7 @@ def judge(evidence: Evidence) -> Judgement:
     last = STEPS[-1]
     ratio = values[f"plain/{last}"] / (values[f"bias/{last}"] + Z * values[f"error/{last}"])
     removed = f"after {last} steps correction leaves at most 1 / {ratio:.0f} of the bias"
-    open_at = [t for t in STEPS if values[f"bias/{t}"] + Z * values[f"error/{t}"] > bound(values["C"], t)]
+    open_at = [t for t in STEPS if values[f"bias/{t}"] + Z * values[f"error/{t}"] > theorem_bound(values["C"], t)]
     if not above and open_at:
         times = ", ".join(map(str, open_at))
         sentence = f"Not told apart from the bound at t = {times}, by {Z:g} standard errors; {removed}."

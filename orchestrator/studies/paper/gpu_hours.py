@@ -8,10 +8,10 @@ from orchestrator.studies.findings import (
     Answer,
     Judgement,
     Measure,
-    above,
-    all_of,
+    all_hold,
     ended_well,
     incomplete,
+    lies_above,
     measure,
     missing,
 )
@@ -73,7 +73,7 @@ def judge(evidence: Evidence) -> Judgement:
     if not any(ended_well(part.runs) for part in evidence.parts):
         return missing("no run was trained under any cap")
     return Judgement(
-        measured=all_of(answers),
+        measured=all_hold(answers),
         sentence=f"Largest micro-batch by cap: {'; '.join(told)}.",
         measures=tuple(measures),
         notes=("Measured: AdamW's tokens a second by the optimizer's, which is the share of its device-hours for equal "
@@ -88,7 +88,7 @@ def _answer(share: Measure, batch: float | None, baseline: float | None) -> Answ
         return Answer.HOLDS  # it trains where AdamW does not fit
     if batch < baseline:
         return Answer.FAILS
-    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(slower := above(share, 1.0), slower)
+    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(slower := lies_above(share, 1.0), slower)
 
 
 def _micro_batch(part: PartEvidence, candidate: str) -> float | None:

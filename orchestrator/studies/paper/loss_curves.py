@@ -5,15 +5,15 @@ from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     Answer,
     Judgement,
-    all_of,
+    all_hold,
     difference,
     differences,
+    figure_sentence,
     incomplete,
-    on_par,
-    said,
+    is_on_par,
     worse,
 )
-from orchestrator.studies.shapes import tuned
+from orchestrator.studies.shapes import tuned_comparison
 from orchestrator.studies.study import Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm", "adam-mini", "adafactor", "galore")
@@ -28,7 +28,7 @@ def judge(evidence: Evidence) -> Judgement:
     """On every model AdaPM is on par with AdamW, and the others are worse than it."""
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
-    par = [on_par(part.candidate("adapm")) for part in evidence.parts]
+    par = [is_on_par(part.candidate("adapm")) for part in evidence.parts]
     slower = [worse(part.candidate(name)) for part in evidence.parts for name in SLOWER]
     measures = [
         each.model_copy(update={"name": f"{each.name}, {part.name}"})
@@ -37,7 +37,7 @@ def judge(evidence: Evidence) -> Judgement:
     ]
     count = sum(each is Answer.HOLDS for each in slower)
     told = "; ".join(
-        f"{part.name}: {said(difference(found), unit=' nats')}"
+        f"{part.name}: {figure_sentence(difference(found), unit=' nats')}"
         for part in evidence.parts
         if (found := part.candidate("adapm")) is not None
     )
@@ -45,7 +45,7 @@ def judge(evidence: Evidence) -> Judgement:
         f"AdaPM against AdamW, {told}; worse than AdamW are {count} of {len(slower)} pairs of another optimizer and a "
         "model."
     )
-    return Judgement(measured=all_of([*par, *slower]), sentence=sentence, measures=tuple(measures))
+    return Judgement(measured=all_hold([*par, *slower]), sentence=sentence, measures=tuple(measures))
 
 
 STUDY = Study(
@@ -57,7 +57,9 @@ STUDY = Study(
     source="figures 1a and 2",
     plans={
         scale: Plan(
-            parts=tuple(tuned(f"loss-curves {model}", OPTIMIZERS, scale, model=model, part=model) for model in models)
+            parts=tuple(
+                tuned_comparison(f"loss-curves {model}", OPTIMIZERS, scale, model=model, part=model) for model in models
+            )
         )
         for scale, models in MODELS.items()
     },

@@ -1,7 +1,7 @@
 """`memory-table`: table 2's optimizer states, counted over the real optimizers' tensors on `meta`."""
 
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Judgement, Measure, all_of, missing
+from orchestrator.studies.findings import Answer, Judgement, Measure, all_hold, missing
 from orchestrator.studies.study import Numbers, Plan, Study
 from worker.footprint.published import PAPER_STATES
 
@@ -64,7 +64,7 @@ def judge(evidence: Evidence) -> Judgement:
     if strange:
         sentence = f"Not the paper's models: {', '.join(strange)} of what the paper says, by more than {TOLERANCE:.0%}."
         return Judgement(measured=Answer.FAILS, sentence=sentence, measures=tuple(measures))
-    measured = all_of(answers)
+    measured = all_hold(answers)
     met = sum(each is Answer.HOLDS for each in answers)
     within = f"{met} of {len(answers)} figures and savings are met within {TOLERANCE:.0%}"
     sentence = f"{within}. By the paper's figures: {'; '.join(told)}."

@@ -11,14 +11,14 @@ from orchestrator.studies.findings import (
     Answer,
     Judgement,
     Measure,
-    all_of,
+    all_hold,
     better,
     difference,
     ended_well,
+    figure_sentence,
     incomplete,
     measure,
     missing,
-    said,
     worse,
 )
 from orchestrator.studies.study import Part, Plan, Study
@@ -113,9 +113,9 @@ def judge(evidence: Evidence) -> Judgement:
     gain = difference(helped).model_copy(update={"name": "ASGD − SGD, a > b", "claimed": None})
     harm = difference(hindered).model_copy(update={"name": "ASGD − SGD, a <= b", "claimed": None})
     measures += [gain, harm]
-    measured = all_of([*bounds, better(helped), worse(hindered)])
+    measured = all_hold([*bounds, better(helped), worse(hindered)])
     slower = [each.name for each, answer in zip(measures, bounds, strict=False) if answer is not Answer.HOLDS]
-    sentence = f"At the largest T: {said(gain, 4)}, {said(harm, 4)}; " + (
+    sentence = f"At the largest T: {figure_sentence(gain, 4)}, {figure_sentence(harm, 4)}; " + (
         f"not shown to be below its bound: {', '.join(slower)}." if slower else "every exponent is below its bound."
     )
     return Judgement(measured=measured, sentence=sentence, measures=tuple(measures), notes=_NOTES)

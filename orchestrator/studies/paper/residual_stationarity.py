@@ -7,7 +7,7 @@ from statistics import fmean
 
 from orchestrator.studies import probed
 from orchestrator.studies.evidence import Evidence
-from orchestrator.studies.findings import Answer, Judgement, above, all_of, incomplete, missing, said
+from orchestrator.studies.findings import Answer, Judgement, all_hold, figure_sentence, incomplete, lies_above, missing
 from orchestrator.studies.study import Numbers, Study
 from worker.records.result import Observation
 
@@ -48,13 +48,13 @@ def judge(evidence: Evidence) -> Judgement:
     """In every role no quantile drifts by more than a tenth."""
     if lacking := incomplete(evidence, [probed.PART]):
         return lacking
-    found = probed.over_runs(evidence)
+    found = probed.mean_over_runs(evidence)
     if any(role not in found for role in ROLES):
         return missing("no run that ended well was observed over a whole window")
-    answers = [_OPPOSITE[above(found[role], AGREE)] for role in ROLES]
-    told = "; ".join(said(found[role], 3) for role in ROLES)
+    answers = [_OPPOSITE[lies_above(found[role], AGREE)] for role in ROLES]
+    told = "; ".join(figure_sentence(found[role], 3) for role in ROLES)
     return Judgement(
-        measured=all_of(answers),
+        measured=all_hold(answers),
         sentence=f"Largest relative drift of a quantile of |r| within {WINDOW_STEPS} steps: {told}.",
         measures=tuple(found[role] for role in ROLES),
         notes=("The quantiles are of the residuals' sizes: the mean, of which the theorem speaks, is not tested.",),

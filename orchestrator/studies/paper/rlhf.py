@@ -1,7 +1,15 @@
 """`rlhf`: reinforcement learning from a reward (ReMax) with AdaPM against AdamW."""
 
 from orchestrator.studies.evidence import Evidence
-from orchestrator.studies.findings import Answer, Judgement, difference, differences, incomplete, missing, said
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    difference,
+    differences,
+    figure_sentence,
+    incomplete,
+    missing,
+)
 from orchestrator.studies.paper.fine_tuning import Setting, both, plans
 from orchestrator.studies.study import Study
 from worker.spec.task import RlhfTask
@@ -36,7 +44,7 @@ def judge(evidence: Evidence) -> Judgement:
     else:
         over = found.low > MARGIN_REWARD
         measured = Answer.HOLDS if found.high <= MARGIN_REWARD else Answer.FAILS if over else Answer.UNDECIDED
-    sentence = f"Reward that AdaPM lacks against AdamW, of 1 at most: {said(difference(adapm))}."
+    sentence = f"Reward that AdaPM lacks against AdamW, of 1 at most: {figure_sentence(difference(adapm))}."
     return Judgement(measured=measured, sentence=sentence, measures=differences(part))
 
 

@@ -3,8 +3,17 @@
 from orchestrator.analysis.laws.records import CandidateFit
 from orchestrator.studies import paper_setting
 from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import MARGIN_NATS, Answer, Judgement, Measure, all_of, incomplete, missing, said
-from orchestrator.studies.shapes import tuned
+from orchestrator.studies.findings import (
+    MARGIN_NATS,
+    Answer,
+    Judgement,
+    Measure,
+    all_hold,
+    figure_sentence,
+    incomplete,
+    missing,
+)
+from orchestrator.studies.shapes import tuned_comparison
 from orchestrator.studies.study import Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm")
@@ -57,10 +66,10 @@ def judge(evidence: Evidence) -> Judgement:
             Answer.HOLDS: "lie on its law",
             Answer.FAILS: "lie off its law",
         }.get(follows, "may lie on its law or not")
-        ends = "; ".join(said(each, 4, " nats") for each in (differences[:1] + differences[1:][-1:]))
+        ends = "; ".join(figure_sentence(each, 4, " nats") for each in (differences[:1] + differences[1:][-1:]))
         sentence = f"{evidence.fit.formula}: AdaPM's points {law}, and it {told}: {ends or 'AdamW has no law'}."
     return Judgement(
-        measured=Answer.FAILS if Answer.FAILS in (follows, kept) else all_of((follows, kept)),
+        measured=Answer.FAILS if Answer.FAILS in (follows, kept) else all_hold((follows, kept)),
         sentence=sentence,
         measures=(*measures, *differences),
         notes=evidence.fit.notes,
@@ -87,7 +96,7 @@ def _follows(evidence: Evidence, mine: CandidateFit) -> Answer:
             least, most = ((1 + sign * TOLERANCE) * (point.fitted or 0.0) for sign in (-1, 1))
             inside, outside = least <= low and high <= most, high < least or most < low
             answers.append(Answer.HOLDS if inside else Answer.FAILS if outside else Answer.UNDECIDED)
-    return Answer.FAILS if Answer.FAILS in answers else all_of(answers)
+    return Answer.FAILS if Answer.FAILS in answers else all_hold(answers)
 
 
 def _keeps_up(mine: CandidateFit) -> Answer:
@@ -113,7 +122,7 @@ STUDY = Study(
     plans={
         scale: Plan(
             parts=tuple(
-                tuned(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, steps=STEPS)
+                tuned_comparison(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, steps=STEPS)
                 for model in models
             )
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.batching import MOST_CALLS, Gathered
+from api.batching import MOST_CALLS, ThreadBatcher
 
 
 class Squares:
@@ -26,7 +26,9 @@ class Squares:
         return [ValueError(f"{number} is odd") if number % 2 else number**2 for number in numbers]
 
 
-async def sent(gathered: Gathered[int, int], squares: Squares, numbers: Sequence[int]) -> list[int | BaseException]:
+async def sent(
+    gathered: ThreadBatcher[int, int], squares: Squares, numbers: Sequence[int]
+) -> list[int | BaseException]:
     """Ask for 0, and for all the numbers while that is under way; the answers to the numbers."""
     first = asyncio.create_task(gathered(0))
     while not squares.begun.is_set():
@@ -42,14 +44,14 @@ async def sent(gathered: Gathered[int, int], squares: Squares, numbers: Sequence
 def test_calls_that_come_during_another_one_share_the_next_turn(count: int) -> None:
     squares = Squares()
     numbers = list(range(2, 2 * count + 2, 2))
-    assert asyncio.run(sent(Gathered(squares.together), squares, numbers)) == [number**2 for number in numbers]
+    assert asyncio.run(sent(ThreadBatcher(squares.together), squares, numbers)) == [number**2 for number in numbers]
     assert squares.batches == [[0], *[batch for batch in (numbers[:MOST_CALLS], numbers[MOST_CALLS:]) if batch]]
 
 
 def test_calls_of_one_moment_share_a_turn() -> None:
     squares = Squares()
     squares.go_on.set()
-    gathered = Gathered(squares.together)
+    gathered = ThreadBatcher(squares.together)
 
     async def at_once() -> list[int]:
         return await asyncio.gather(*map(gathered, (2, 4, 6)))
@@ -61,14 +63,14 @@ def test_calls_of_one_moment_share_a_turn() -> None:
 
 def test_what_refuses_one_refuses_no_other() -> None:
     squares = Squares()
-    even, odd, last = asyncio.run(sent(Gathered(squares.together), squares, [2, 3, 4]))
+    even, odd, last = asyncio.run(sent(ThreadBatcher(squares.together), squares, [2, 3, 4]))
     assert (even, last) == (4, 16)
     assert isinstance(odd, ValueError) and str(odd) == "3 is odd"
 
 
 def test_a_fault_of_the_whole_turn_is_everybodys_answer_and_the_next_turn_is_fine() -> None:
     squares = Squares()
-    gathered = Gathered(squares.together)
+    gathered = ThreadBatcher(squares.together)
 
     async def story() -> tuple[list[int | BaseException], int]:
         return await sent(gathered, squares, [2, -1]), await gathered(6)
@@ -80,7 +82,7 @@ def test_a_fault_of_the_whole_turn_is_everybodys_answer_and_the_next_turn_is_fin
 
 def test_a_caller_who_leaves_takes_no_other_along() -> None:
     squares = Squares()
-    gathered = Gathered(squares.together)
+    gathered = ThreadBatcher(squares.together)
 
     async def story() -> list[int]:
         leaving = asyncio.create_task(gathered(2))

@@ -8,14 +8,14 @@ from worker.catalog.datasets import DATASETS
 from worker.data.documents import Split
 from worker.data.manifest import Manifest
 from worker.data.preparation import prepare
-from worker.data.prepared import prepared
+from worker.data.prepared import list_prepared
 
 
 def test_own_data_are_listed_once_they_are_prepared_and_others_say_with_which_tokens(tmp_path: Path) -> None:
     """Nothing is prepared of most of the catalog."""
     made = prepare_made_dataset(tmp_path)
     own = prepare(MadeSource(), made_recipe().model_copy(update={"dataset": "own/mine"}), tmp_path / "own-mine-byte")
-    texts = [each for _, each in prepared(tmp_path) if isinstance(each, Manifest)]
+    texts = [each for _, each in list_prepared(tmp_path) if isinstance(each, Manifest)]
 
     found = {each.name: each for each in dataset_infos(DATASETS, texts)}
 

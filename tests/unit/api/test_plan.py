@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.offline.plan import folded
+from api.cli.offline.plan import fold_blocks
 from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
 from worker.catalog import presets
 
@@ -55,7 +55,7 @@ def vector(parameter: str, size: int = 4, label: str = "") -> Block:
     ],
 )
 def test_layers_of_one_shape_are_folded(blocks: list[Block], folds: list[tuple[str, int]]):
-    assert [(fold.name, len(fold.blocks)) for fold in folded(blocks)] == folds
+    assert [(fold.name, len(fold.blocks)) for fold in fold_blocks(blocks)] == folds
 
 
 def test_the_plan_is_a_table_with_its_totals(cli):

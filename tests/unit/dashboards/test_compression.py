@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from api.app import create_app
-from api.middleware.compression import WORTH_BYTES, Compressed
+from api.middleware.compression import WORTH_BYTES, CompressionMiddleware
 from tests.browser.playing import DEMO
 from tests.browser.serving import opened_bench
 
@@ -59,7 +59,7 @@ def test_streams_of_events_are_not_held_back():
 
         return StreamingResponse(events(), media_type="text/event-stream")
 
-    with TestClient(Compressed(Starlette(routes=[Route("/events", told)]))) as client:
+    with TestClient(CompressionMiddleware(Starlette(routes=[Route("/events", told)]))) as client:
         answer = client.get("/events", headers={"Accept-Encoding": "gzip"})
     assert "Content-Encoding" not in answer.headers
     assert answer.text.endswith("x\n\n")

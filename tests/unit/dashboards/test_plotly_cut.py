@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 from dashboards.assets import PLOTLY
-from dashboards.plotly_cut import cut
+from dashboards.plotly_cut import cut_plotly
 
 MODULES = (
     "var o=1",
@@ -33,7 +33,7 @@ return Plotly;
 
 
 def test_only_what_is_reached_from_the_core_and_the_named_kinds_is_kept():
-    found = cut(BUNDLE, ("bar",))
+    found = cut_plotly(BUNDLE, ("bar",))
     assert found.startswith("/**\n* a licence\n*/") and "/*! other licences */" in found
     assert found.count("window.Plotly = Plotly;") == 1
     assert re.findall(r"var (\w+)=W\(", found) == ["maps", "util", "core", "bar", "main"]
@@ -54,12 +54,12 @@ def test_only_what_is_reached_from_the_core_and_the_named_kinds_is_kept():
     ],
 )
 def test_a_bundle_that_is_made_otherwise_is_left_whole(broken):
-    assert cut(broken, ("bar",)) == broken
+    assert cut_plotly(broken, ("bar",)) == broken
 
 
 def test_the_installed_bundle_is_cut():
     whole = (files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")
-    found = cut(whole)
+    found = cut_plotly(whole)
     assert len(found) < len(whole) / 3
     kinds = set(re.findall(r'moduleType:"trace",name:"(\w+)"', found))
     assert {"scatter", "bar"} <= kinds and not kinds & {"pie", "heatmap", "scattergl", "scattermap"}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.columns import FIELDS, WHOLE_NUMBERS, Array, Columns, buckets, columns_of, merged, spikes
+from orchestrator.columns import FIELDS, WHOLE_NUMBERS, Array, Columns, buckets, columns_of, merge_attempts, spikes
 from worker.records.result import Point
 
 Report = tuple[int, int, float | None, float | None]
@@ -33,7 +33,7 @@ def test_merging_keeps_of_each_step_what_the_newest_attempt_said_last(
         expected[step] = (attempt, train, val)
     attempts = np.array([row[0] for row in rows], dtype=np.int64)
     told = {"train_loss": column([row[2] for row in rows]), "val_loss": column([row[3] for row in rows])}
-    found = merged(Columns(step=column([row[1] for row in rows]), values=told), attempts)
+    found = merge_attempts(Columns(step=column([row[1] for row in rows]), values=told), attempts)
     assert found.step.tolist() == sorted(expected)
     for place, name in ((1, "train_loss"), (2, "val_loss")):
         wanted = column([expected[step][place] for step in sorted(expected)])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orchestrator.errors import ConflictError, OrchestratorError, StoreError
-from orchestrator.store.queue.batching import Combined
+from orchestrator.store.queue.batching import TransactionBatcher
 
 
 class Squares:
@@ -30,7 +30,7 @@ class Squares:
 
 def send(squares: Squares, numbers: list[int]) -> list[int | BaseException]:
     """Call with 0, and with all the numbers while that is under way; what each call returned or raised."""
-    combined = Combined(squares.together)
+    combined = TransactionBatcher(squares.together)
     waiting = threading.Barrier(len(numbers) + 1)
 
     def call(number: int) -> int | BaseException:
@@ -80,7 +80,7 @@ def test_a_database_that_is_away_is_not_asked_for_each_call_again() -> None:
 
 
 def test_after_an_error_calls_go_on() -> None:
-    combined = Combined(Squares.together.__get__(squares := Squares()))
+    combined = TransactionBatcher(Squares.together.__get__(squares := Squares()))
     squares.go_on.set()
     with pytest.raises(ZeroDivisionError):
         combined(-1)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestrator.annotations import AnnotationChange
 from orchestrator.keys import KeyRequest
 from orchestrator.kinds.comparison import Candidate
-from orchestrator.kinds.sweep import Searched
+from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.names import IN_SCHEMA, Name, is_unseen, plain_name
 from tests.factories.stores import comparison_spec
 from tests.factories.sweep import sweep_spec
@@ -36,7 +36,7 @@ PLACES: dict[str, Callable[[str], object]] = {
     "comparison": lambda name: comparison_spec(name=name),
     "sweep": lambda name: type(sweep_spec()).model_validate(sweep_spec().model_dump() | {"name": name}),
     "candidate": lambda name: Candidate(optimizer="adamw", learning_rates=(1e-3,), label=name),
-    "searched": lambda name: Searched.model_validate({"optimizer": "adamw", "label": name}),
+    "searched": lambda name: SearchedCandidate.model_validate({"optimizer": "adamw", "label": name}),
     "key": lambda name: KeyRequest(label=name),
     "label": lambda name: AnnotationChange(labels=(name,)),
 }

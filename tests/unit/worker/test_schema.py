@@ -5,12 +5,12 @@ from typing import Generic, TypeVar
 import pytest
 from pydantic import ConfigDict, Field, create_model
 
-from worker.schema import Described, field_docs
+from worker.schema import DescribedRecord, field_docs
 
 Answer = TypeVar("Answer")
 
 
-class Parent(Described):
+class Parent(DescribedRecord):
     first: int
     """What the parent says."""
     second: int = 0
@@ -28,7 +28,7 @@ class Child(Parent):
     """What is not shown."""
 
 
-class Page(Described, Generic[Answer]):
+class Page(DescribedRecord, Generic[Answer]):
     items: tuple[Answer, ...]
     """Of this page."""
 
@@ -52,7 +52,7 @@ def test_a_schema_says_what_each_field_means(mode):
 
 
 def test_it_says_what_pydantic_itself_would():
-    class Here(Described):
+    class Here(DescribedRecord):
         first: int
         """Within a function."""
         second: tuple[int, ...] = ()
@@ -63,7 +63,7 @@ def test_it_says_what_pydantic_itself_would():
 
         """Of no field."""
 
-    class There(Described):
+    class There(DescribedRecord):
         model_config = ConfigDict(use_attribute_docstrings=True, title="Here")
 
         first: int
@@ -80,6 +80,6 @@ def test_it_says_what_pydantic_itself_would():
 
 
 def test_a_class_without_a_source_is_not_described():
-    made = create_model("Made", __base__=Described, __module__="nowhere", first=(int, ...))
+    made = create_model("Made", __base__=DescribedRecord, __module__="nowhere", first=(int, ...))
     assert field_docs(made) == {}
     assert descriptions(made.model_json_schema()) == {"first": None}

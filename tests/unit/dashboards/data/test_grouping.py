@@ -41,7 +41,7 @@ def test_only_what_tells_runs_apart_is_offered():
     )
     one = DEMO.model_copy(update={"candidates": (Candidate(optimizer="adamw", learning_rates=(2e-3,)),), "seeds": (1,)})
     assert grouping.choices(one) == (("", "candidate"),)
-    assert grouping.chosen(SPEC, "nothing") is None
+    assert grouping.find_grouping(SPEC, "nothing") is None
 
 
 def test_an_option_that_is_not_set_is_at_its_default_or_there_is_none(client, bench, experiment):

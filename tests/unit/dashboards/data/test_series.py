@@ -8,15 +8,15 @@ from dashboards.data.series import (
     Band,
     Series,
     across_seeds,
-    behind_each_other,
-    elapsed,
-    evaluated,
-    gridded,
+    elapsed_seconds,
+    evaluation_rows,
+    evenly_spaced_rows,
+    join_with_gaps,
     numbers,
     series,
     smooth,
     spiky,
-    thinned,
+    thin_band,
     window_of,
 )
 from orchestrator.columns import Columns, columns_of
@@ -60,20 +60,20 @@ def test_numbers_are_those_of_five_digits_at_any_magnitude():
 
 
 def test_lines_behind_each_other_have_gaps_between_them():
-    x, y = behind_each_other([(np.array([1.0, 2.0]), np.array([5.0, 4.0])), (np.array([1.0]), np.array([6.0]))])
+    x, y = join_with_gaps([(np.array([1.0, 2.0]), np.array([5.0, 4.0])), (np.array([1.0]), np.array([6.0]))])
     assert (numbers(x), numbers(y)) == ([1.0, 2.0, None, 1.0, None], [5.0, 4.0, None, 6.0, None])
-    assert behind_each_other([])[0].size == 0
+    assert join_with_gaps([])[0].size == 0
 
 
 def test_of_a_run_whose_marks_are_drawn_alone_the_evaluations_stay_and_the_end():
-    few = evaluated(made([5.0, None, 3.0, None, None]), 5)
+    few = evaluation_rows(made([5.0, None, 3.0, None, None]), 5)
     assert few.steps.tolist() == [0, 2, 4]
     assert few.seconds.tolist() == [0.0, 1.0, 2.0], "the steps between count"
-    assert evaluated(made([]), 5).steps.size == 0
+    assert evaluation_rows(made([]), 5).steps.size == 0
 
 
 def test_elapsed_counts_the_steps_between_two_points():
-    assert elapsed(np.array([0.0, 10.0, 20.0]), np.array([np.nan, 0.5, 0.25])).tolist() == [0.0, 5.0, 7.5]
+    assert elapsed_seconds(np.array([0.0, 10.0, 20.0]), np.array([np.nan, 0.5, 0.25])).tolist() == [0.0, 5.0, 7.5]
 
 
 def test_smoothing_is_the_mean_of_the_window_and_skips_what_is_missing():
@@ -123,7 +123,7 @@ def test_no_seed_gives_an_empty_band():
 
 def test_thinning_keeps_both_ends_and_the_limit():
     long = np.arange(10 * MAX_POINTS, dtype=float)
-    band = thinned(Band(x=long, mean=long, low=long, high=long))
+    band = thin_band(Band(x=long, mean=long, low=long, high=long))
     assert band.x.size <= MAX_POINTS
     assert (band.x[0], band.x[-1]) == (0.0, long[-1])
 
@@ -149,7 +149,7 @@ def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
 def test_a_run_that_is_evaluated_all_the_time_is_drawn_in_few_points():
     losses: list[float | None] = [3.0 - place / 4_000 + (place == 2_222) for place in range(4_000)]
     one = made(losses, every=5)
-    assert gridded(one, 20_000).steps.size <= MAX_POINTS + 2
+    assert evenly_spaced_rows(one, 20_000).steps.size <= MAX_POINTS + 2
     drawn = spiky(
         one, columns_of([Point(step=5 * place, tokens=0, val_loss=value) for place, value in enumerate(losses)])
     )
@@ -158,7 +158,7 @@ def test_a_run_that_is_evaluated_all_the_time_is_drawn_in_few_points():
 
 
 def test_seeds_of_a_long_run_are_drawn_at_the_same_steps_wherever_their_spikes_are():
-    first, second = (gridded(long_run(spike_at=place)[1], 20_000) for place in (1_111, 7_777))
+    first, second = (evenly_spaced_rows(long_run(spike_at=place)[1], 20_000) for place in (1_111, 7_777))
     assert first.steps.size <= MAX_POINTS + 6
     assert first.steps.tolist() == second.steps.tolist()
-    assert gridded(first, 1_000) is first
+    assert evenly_spaced_rows(first, 1_000) is first

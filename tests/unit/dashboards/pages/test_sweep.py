@@ -14,7 +14,7 @@ from dashboards.reports.report import report
 from dashboards.text.sweep import Order, sorted_trials, value_text
 from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
@@ -47,7 +47,7 @@ def swept(bench: Bench) -> str:
     database = bench._database
     queue = Queue(database, LeasePolicy())
     for number, outcome in enumerate([*OUTCOMES, None]):
-        parameters = planned(spec, number)
+        parameters = planned_parameters(spec, number)
         assert parameters is not None
         trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
         if outcome is not None:
@@ -170,7 +170,7 @@ def test_a_figure_of_another_kind_is_nowhere(client: TestClient, bench: Bench, s
 def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
     client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("worker.footprint.process.counted", lambda questions: [Answer()] * len(questions))
+    monkeypatch.setattr("worker.footprint.process.count_footprints", lambda questions: [Answer()] * len(questions))
     for path in ("/fits", "/profiles"):
         answer = client.get(path, params={"experiments": swept})
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/html; charset=utf-8")

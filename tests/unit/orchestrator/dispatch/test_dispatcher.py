@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.dispatch import dispatcher as dispatching
-from orchestrator.dispatch.dispatcher import Dispatcher, Ended
+from orchestrator.dispatch.dispatcher import Dispatcher, EndedAttempt
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunId, RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -33,7 +33,7 @@ class TableRunner:
         """CPUs and GPUs that the dispatcher has last told to be left, node by node."""
         self.running: dict[RunId, Lease] = {}
         self.killed: list[tuple[RunId, int]] = []
-        self._ended: list[Ended] = []
+        self._ended: list[EndedAttempt] = []
 
     def nodes(self) -> Sequence[Node]:
         return self.size
@@ -49,7 +49,7 @@ class TableRunner:
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         return [each for each in live if each.run_id in self.survivors]
 
-    def ended(self) -> Sequence[Ended]:
+    def ended(self) -> Sequence[EndedAttempt]:
         told, self._ended = self._ended, []
         return told
 
@@ -57,15 +57,15 @@ class TableRunner:
         self.running.pop(run_id, None)
         self.killed.append((run_id, attempt))
 
-    def close(self, grace_seconds: float) -> Sequence[Ended]:
+    def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
         return [
-            Ended(run_id=lease.run_id, attempt=lease.attempt, interrupted=True, message="closed")
+            EndedAttempt(run_id=lease.run_id, attempt=lease.attempt, interrupted=True, message="closed")
             for lease in self.running.values()
         ]
 
     def dies(self, run_id: RunId, *, out_of_memory: bool = False) -> None:
         attempt = self.running.pop(run_id).attempt
-        ended = Ended(run_id=run_id, attempt=attempt, interrupted=False, message="killed by the test")
+        ended = EndedAttempt(run_id=run_id, attempt=attempt, interrupted=False, message="killed by the test")
         self._ended.append(replace(ended, out_of_memory=out_of_memory))
 
 

@@ -10,7 +10,7 @@ from optim.plan.rules import rule_of
 from orchestrator.kinds.block_rules import SUGGESTED, rules_of, values_of
 from orchestrator.kinds.kind import ExperimentSpec, read_spec
 from orchestrator.kinds.search_spaces import Choice
-from orchestrator.kinds.trials import as_candidate, parameters_of, planned, trial_run
+from orchestrator.kinds.trials import as_candidate, parameters_of, planned_parameters, trial_run
 from tests.factories.sweep import sweep_fields, sweep_spec
 from worker.schema import canonical_json
 
@@ -60,7 +60,7 @@ def test_a_trials_rules_stand_in_its_run_behind_the_fixed_ones() -> None:
     space = {QUERY: choice("plan", "rank:8", "none"), MLP: choice("plan", "full,per:neuron")}
     spec = sweep_spec(**one(space=space, rules=["*.wte.weight=full"]))
     (searched,) = spec.candidates
-    assert planned(spec, 0) == {MLP: "plan", QUERY: "plan"}
+    assert planned_parameters(spec, 0) == {MLP: "plan", QUERY: "plan"}
     assert trial_run(spec, 0, {MLP: "plan", QUERY: "plan"}).spec.optimizer.rules == ("*.wte.weight=full",)
     told = {QUERY: "rank:8", MLP: "full,per:neuron"}
     run = trial_run(spec, 1, told).spec

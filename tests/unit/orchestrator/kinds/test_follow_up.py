@@ -7,7 +7,7 @@ import pytest
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.follow_up import Place, following
+from orchestrator.kinds.follow_up import Place, follow_up_runs
 from orchestrator.kinds.kind import planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.tuning import Trial
@@ -48,7 +48,7 @@ def grown(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
                 )
                 for run in mine
             ]
-            more = following(spec, place, trials)
+            more = follow_up_runs(spec, place, trials)
             if not more:
                 break
             found += more
@@ -103,16 +103,16 @@ def test_a_grid_is_extended_before_anything_is_taken_over() -> None:
         Trial(lr=lr, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=value)
         for lr, value in ((0.004, 3.1), (0.008, 3.0))
     ]
-    (more,) = following(spec, place, rates)
+    (more,) = follow_up_runs(spec, place, rates)
     assert told(more) == ("adapm", "gpt2-nano", 40, 0.016, 0)
     rates.append(Trial(lr=0.016, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=3.2))
-    assert {told(run)[1] for run in following(spec, place, rates)} == {"gpt2-nano", "gpt2-micro", "gpt2-tiny"}
+    assert {told(run)[1] for run in follow_up_runs(spec, place, rates)} == {"gpt2-nano", "gpt2-micro", "gpt2-tiny"}
 
 
 def test_a_candidate_that_never_learned_is_taken_over_nowhere() -> None:
     place = Place(candidate="adapm", model="gpt2-nano", steps=40)
     lost = [Trial(lr=lr, seed=0, ended=True, verdict=Verdict.DIVERGED, loss=None) for lr in (0.004, 0.008)]
-    assert following(scaling_spec(tuning=SMALLEST), place, lost) == ()
+    assert follow_up_runs(scaling_spec(tuning=SMALLEST), place, lost) == ()
 
 
 @pytest.mark.parametrize("tuning", [EACH, SMALLEST])

@@ -20,7 +20,7 @@ from orchestrator.kinds.search_spaces import (
     ends,
     grid,
     share_of,
-    suggested,
+    suggested_range,
     suggested_rates,
 )
 
@@ -71,7 +71,7 @@ def test_a_log_grid_goes_by_ratio():
 def test_what_the_catalog_suggests_is_allowed_and_holds_the_default(entry: OptimizerEntry):
     assert contains(suggested_rates(entry.learning_rate), entry.learning_rate)
     for option in entry.options:
-        domain = suggested(option)
+        domain = suggested_range(option)
         if domain is not None:
             assert [option.fault(value) for value in ends(domain)] == [None] * len(ends(domain))
             assert option.default is None or contains(domain, option.default)
@@ -79,7 +79,7 @@ def test_what_the_catalog_suggests_is_allowed_and_holds_the_default(entry: Optim
 
 def test_a_default_of_no_scale_suggests_nothing():
     eps1 = catalog.entry("adapm").option("inner_iterations")
-    assert eps1 is not None and suggested(eps1) is None
+    assert eps1 is not None and suggested_range(eps1) is None
 
 
 @pytest.mark.parametrize(

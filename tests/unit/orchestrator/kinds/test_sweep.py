@@ -15,11 +15,11 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import (
     Spending,
     admits_another,
+    candidates_without_defaults,
     grid_points,
     parameters_of,
-    planned,
+    planned_parameters,
     trial_run,
-    without_defaults,
 )
 from tests.factories.stores import comparison_spec
 from tests.factories.sweep import sweep_fields, sweep_spec
@@ -105,16 +105,16 @@ def test_a_grid_that_is_too_large_says_how_large():
 
 def test_a_space_that_excludes_the_defaults_is_noticed():
     spec = sweep_spec(**one(space={"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}))
-    assert [each.name() for each in without_defaults(spec)] == ["adamw"]
-    assert without_defaults(sweep_spec()) == ()
+    assert [each.name() for each in candidates_without_defaults(spec)] == ["adamw"]
+    assert candidates_without_defaults(sweep_spec()) == ()
 
 
 @given(number=st.integers(0, 39), seed=st.integers(0, 2**31 - 1))
 def test_a_trial_is_what_its_run_says(number: int, seed: int):
     """The hyperparameters are a function of (seed, number), lie in the space, and are found again in the run."""
     spec = sweep_spec(trials=20, seed=seed)
-    parameters = planned(spec, number)
-    assert parameters == planned(spec, number) and parameters is not None
+    parameters = planned_parameters(spec, number)
+    assert parameters == planned_parameters(spec, number) and parameters is not None
     searched = spec.candidate_of(number)
     assert all(contains(domain, parameters[name]) for name, domain in searched.ranges().items())
     run = trial_run(spec, number, parameters)
@@ -124,15 +124,15 @@ def test_a_trial_is_what_its_run_says(number: int, seed: int):
 
 def test_the_first_trial_of_each_optimizer_is_the_catalogs_default():
     spec = sweep_spec()
-    assert [planned(spec, number) for number in (0, 1)] == [{"lr": 6e-4}, {"lr": 6e-4, "rank_ratio": 0.05}]
+    assert [planned_parameters(spec, number) for number in (0, 1)] == [{"lr": 6e-4}, {"lr": 6e-4, "rank_ratio": 0.05}]
 
 
 def test_a_grid_is_walked_point_by_point():
     space = {"lr": {"kind": "choice", "values": [1e-3, 2e-3]}, "warmup_steps": {"kind": "choice", "values": [0, 5]}}
     spec = sweep_spec(**one(space=space), algorithm="grid", trials=None)
     assert spec.trial_count() == 4
-    assert [planned(spec, number) for number in range(4)] == list(grid_points(spec.candidates[0]))
-    assert planned(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
+    assert [planned_parameters(spec, number) for number in range(4)] == list(grid_points(spec.candidates[0]))
+    assert planned_parameters(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
     warmed = trial_run(spec, 3, {"lr": 2e-3, "warmup_steps": 5})
     assert warmed.spec.workload.schedule.warmup_steps == 5
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
-from orchestrator.kinds.tuning import Standing, Trial, beyond_edge, follow_up, standing, winner
+from orchestrator.kinds.tuning import Standing, Trial, follow_up, rate_beyond_edge, standing, winner
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
@@ -78,7 +78,7 @@ def test_a_grid_grows_at_the_edge_of_the_optimum_until_it_is_interior() -> None:
 def test_the_next_rate_keeps_the_grids_factor_and_the_bounds(
     grid: tuple[float, ...], best: float, expected: float | None
 ) -> None:
-    assert beyond_edge(grid, best) == expected
+    assert rate_beyond_edge(grid, best) == expected
 
 
 @given(st.integers(0, 4), st.lists(st.one_of(st.none(), st.floats(1, 9)), min_size=7, max_size=7), st.integers(1, 2))

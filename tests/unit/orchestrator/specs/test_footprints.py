@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.specs import footprints as module
 from orchestrator.specs.footprints import Footprints, Question
-from worker.footprint.process import Answer, Asked
+from worker.footprint.process import Answer, FootprintQuestion
 from worker.records.footprint import Footprint
 
 QUESTION = Question(model="gpt2-tiny")
@@ -38,8 +38,8 @@ def test_a_failed_count_is_told_and_tried_again(
 ):
     answers = iter([fault, Answer(footprint=COUNTED)])
 
-    def counted(questions: Sequence[Asked]) -> list[Answer]:
-        assert questions == [Asked(model="gpt2-tiny")]
+    def counted(questions: Sequence[FootprintQuestion]) -> list[Answer]:
+        assert questions == [FootprintQuestion(model="gpt2-tiny")]
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.kinds.kind import spec_of
-from orchestrator.specs.text import brief, parse, written
+from orchestrator.specs.text import brief, parse, to_yaml
 from tests.browser.playing import DEMO
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -31,7 +31,7 @@ def as_experiment(run: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def through_yaml(spec: Any) -> Any:
-    return spec_of(parse(written(brief(spec)), "the text"))
+    return spec_of(parse(to_yaml(brief(spec)), "the text"))
 
 
 def test_the_examples_of_every_kind_come_back_equal():

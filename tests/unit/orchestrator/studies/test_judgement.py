@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from api.cli import main
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer
-from orchestrator.studies.judgement import deviations, judged
+from orchestrator.studies.judgement import deviations, judge_both
 from orchestrator.studies.registry import study
 from orchestrator.studies.results import (
     EvidenceError,
@@ -78,16 +78,16 @@ def test_evidence_names_no_host() -> None:
 def test_a_figure_outside_of_its_interval_and_another_verdict_are_named() -> None:
     """What the judge says is compared as well as the means: probes, laws and effects have nothing else."""
     one = study("adapm-mini")
-    same = judged(one, evidence(), evidence())
+    same = judge_both(one, evidence(), evidence())
     assert same.own == same.published and same.deviations == ()
-    apart = judged(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence()).deviations
+    apart = judge_both(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence()).deviations
     assert "The verdict on what was run is does not hold, published: holds." in apart
     assert any(each.startswith("AdaPM-mini: 0.5333, outside of the published ") for each in apart)
     other = evidence()
     changed = other.model_copy(update={"parts": (other.parts[0].model_copy(update={"spec_hash": "0" * 64}),)})
-    (sentence,) = judged(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), changed).deviations
+    (sentence,) = judge_both(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), changed).deviations
     assert "not comparable" in sentence
-    assert judged(one, evidence(), None).deviations == ()
+    assert judge_both(one, evidence(), None).deviations == ()
 
 
 def test_a_re_run_says_whether_it_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_withdrawn_result_has_its_reason_and_no_figure(tmp_path: Path, monkeyp
 
 
 def test_a_verdict_that_stands_is_told_before_a_withdrawn_one() -> None:
-    found = judged(study("adapm-mini"), evidence(), evidence().model_copy(update={"withdrawn": "Wrong."}))
+    found = judge_both(study("adapm-mini"), evidence(), evidence().model_copy(update={"withdrawn": "Wrong."}))
     assert found.own is not None and found.published is not None
     tiny, paper = (
         StoredFinding(scale=scale, published=True, finding=each)

@@ -238,7 +238,7 @@ def test_figures_that_are_all_wrong_by_a_factor_do_not_hold_in_part(factor: floa
 def debias(factor: float, **more: float) -> Any:
     values = {"C": 1.0}
     for t in debias_theorem.STEPS:
-        limit = debias_theorem.bound(1.0, t)
+        limit = debias_theorem.theorem_bound(1.0, t)
         values |= {f"bias/{t}": factor * limit, f"error/{t}": 1e-6, f"plain/{t}": 9.0}
     return debias_theorem.judge(Evidence(study="debias-theorem", scale=Scale.TINY, computed=values | more))
 

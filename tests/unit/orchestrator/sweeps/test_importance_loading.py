@@ -8,7 +8,7 @@ from orchestrator.sweeps import importance_loading
 
 def test_asking_makes_them_come():
     deadline = time.monotonic() + 120
-    while not importance_loading.at_once():
+    while not importance_loading.is_loaded():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert "optuna" in sys.modules

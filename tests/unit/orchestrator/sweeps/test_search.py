@@ -7,7 +7,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Parameters, planned
+from orchestrator.kinds.trials import Parameters, planned_parameters
 from orchestrator.sweeps.search import EachOnItsOwn, OvertakenError, StoreSearch
 from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
 from tests.factories.sweep import RATES, sweep_spec
@@ -49,7 +49,7 @@ def test_trials_are_numbered_and_candidates_take_turns():
     given = play(search(sweep_spec(trials=2), shelf), 5)
     assert given[:4] == [{"run": f"run-{n}", "number": n, "candidate": n % 2} for n in range(4)]
     assert given[4] == Searcher.FINISHED
-    assert shelf.trials == {number: planned(sweep_spec(trials=2), number) for number in range(4)}
+    assert shelf.trials == {number: planned_parameters(sweep_spec(trials=2), number) for number in range(4)}
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 12])

@@ -13,7 +13,7 @@ import pytest
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
 from worker.data.conversation_store import ensure_conversations
-from worker.data.lock import locked
+from worker.data.lock import hold_lock
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.remote_datasets import fetch_missing, push
 from worker.errors import LeaseLostError, RunStoppedError, TerminatedError
@@ -65,7 +65,7 @@ def test_who_waits_says_for_whom_and_how_long_and_goes_on_when_it_is_free(
             if len(said) == 2 and holder.stdin is not None:
                 holder.stdin.close()
 
-        with locked(tmp_path / "x.lock", said.append, check_stop):
+        with hold_lock(tmp_path / "x.lock", said.append, check_stop):
             assert (tmp_path / "x.lock").read_text() != f"{holder.pid}\n"
     assert said[0] == f"process {holder.pid} is preparing x or fetches it; waiting for it"
     assert said[1].startswith(f"{said[0]}, for ") and len(said) == 2

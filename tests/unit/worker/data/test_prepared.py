@@ -7,7 +7,7 @@ import pytest
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
-from worker.data.prepared import missing, prepared
+from worker.data.prepared import list_prepared, missing
 from worker.errors import CorruptShardError
 from worker.spec.run import Workload
 
@@ -54,7 +54,7 @@ def test_what_is_there_must_be_what_is_asked_for(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_listed_and_said(tmp_path: Path) -> None:
     prepare_made_dataset(tmp_path)
     (tmp_path / "python-stdlib-byte" / "manifest.json").write_text("{")
-    ((folder, fault),) = prepared(tmp_path)
+    ((folder, fault),) = list_prepared(tmp_path)
     assert folder.name == "python-stdlib-byte"
     assert isinstance(fault, CorruptShardError)
     assert missing(workload(), tmp_path) == [str(fault)]

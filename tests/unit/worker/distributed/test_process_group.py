@@ -12,7 +12,7 @@ from worker.meters.clock import DeviceClock
 from worker.rank_attempt import attend
 from worker.records.protocol import FailureKind
 from worker.records.result import PeakMemory
-from worker.run import Measured, together
+from worker.run import Measurements, combine_measurements
 from worker.training.device import is_out_of_memory
 
 GONE = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4. This is bad luck.")
@@ -93,16 +93,16 @@ def test_the_folder_carries_a_note_to_leave_and_the_last_word(tmp_path: Path) ->
 def test_peaks_are_the_largest_and_energy_is_the_sum() -> None:
     """A figure that one process cannot give is not made up for it."""
 
-    def process(rss: int, allocated: int | None, joules: float | None) -> Measured:
+    def process(rss: int, allocated: int | None, joules: float | None) -> Measurements:
         peak = PeakMemory(host_rss_bytes=rss, host_rss_before_bytes=rss // 2, allocator_bytes=allocated)
-        return Measured(peak_memory=peak, energy_joules=joules, nvml_note=None)
+        return Measurements(peak_memory=peak, energy_joules=joules, nvml_note=None)
 
-    assert together([process(8, 5, 1.5), process(6, 7, 2.0)]) == Measured(
+    assert combine_measurements([process(8, 5, 1.5), process(6, 7, 2.0)]) == Measurements(
         peak_memory=PeakMemory(host_rss_bytes=8, host_rss_before_bytes=4, allocator_bytes=7),
         energy_joules=3.5,
         nvml_note=None,
     )
-    assert together([process(8, None, 1.5), process(6, None, None)]).energy_joules is None
+    assert combine_measurements([process(8, None, 1.5), process(6, None, None)]).energy_joules is None
 
 
 def test_a_clock_counts_every_device() -> None:

@@ -10,14 +10,14 @@ from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from tests.twins.live_bytes import LiveBytes
 from worker.meters.allocations import Allocation, Recording, Release, recording
-from worker.meters.breakdown import BreakdownMeter, Observed, Part
+from worker.meters.breakdown import BreakdownMeter, ObservedStep, Part
 from worker.meters.phases import Phase, mark
 from worker.models.build import parameter_counts
 from worker.records.result import MemoryBreakdown
 from worker.training.step import Stepper
 
 
-def measured(stepper: Stepper, steps: int = 2) -> tuple[MemoryBreakdown, Observed]:
+def measured(stepper: Stepper, steps: int = 2) -> tuple[MemoryBreakdown, ObservedStep]:
     meter = BreakdownMeter(stepper.task.model, stepper.optimizer, stepper.device)
     for step in range(steps):
         stepper.take(step, meter)
@@ -89,10 +89,10 @@ def test_checkpointing_keeps_less_for_the_backward_pass(dataset_folder: Path) ->
     assert checkpointed.peak_bytes < plain.peak_bytes
 
 
-def observed_step(unnamed_bytes: int = 0) -> Observed:
+def observed_step(unnamed_bytes: int = 0) -> ObservedStep:
     """A step of five allocations; forward until 20, backward until 40, update from 50 to 60."""
     blocks = [(1, 100, 10, 30), (2, 7, 11, 12), (3, 50, 25, None), (4, 9, 51, 59), (5, 30, 52, None)]
-    return Observed(
+    return ObservedStep(
         before={Part.PARAMETERS: {90: 1000}, Part.OPTIMIZER_STATE: {91: 40}},
         unnamed_bytes=unnamed_bytes,
         gradients={3: 50},

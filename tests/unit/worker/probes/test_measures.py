@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.probes.measures import residual, sparsity, spectrum, truncated
+from worker.probes.measures import residual, sparsity, spectrum, truncate_rank
 
 
 def made(energies: list[float], rows: int, columns: int) -> torch.Tensor:
@@ -43,7 +43,7 @@ def test_truncation_is_the_best_low_rank_approximation(rows: int, columns: int) 
     matrix = made([4.0, 2.0, 1.0, 0.5], rows, columns)
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     expected = left[:, :2] @ torch.diag(values[:2]) @ right[:2]
-    torch.testing.assert_close(truncated(matrix, 2), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(truncate_rank(matrix, 2), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_residual_is_told_by_its_share_and_its_quantiles() -> None:

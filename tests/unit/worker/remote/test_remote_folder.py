@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from worker.errors import RemoteFolderError
-from worker.remote.checkpoints import RemoteCheckpoint, complete, named
-from worker.remote.folder import RemoteFolder, patiently, refused
+from worker.remote.checkpoints import RemoteCheckpoint, complete, parse_checkpoint_name
+from worker.remote.folder import RemoteFolder, find_refusal, patiently
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a/prefix", "file:///mnt/shared"])
 def test_shared_storage_is_taken(url: str) -> None:
-    assert refused(url) is None
+    assert find_refusal(url) is None
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_shared_storage_is_taken(url: str) -> None:
     ],
 )
 def test_what_no_other_machine_could_read_or_holds_secrets_is_refused(url: str, way_out: str) -> None:
-    refusal = refused(url)
+    refusal = find_refusal(url)
     assert refusal is not None and way_out in refusal
     assert "secret" not in refusal
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.remote.folder.importlib.util.find_spec", lambda name: None)
-    assert refused("s3://bucket") == "its package is missing; pip install adapm-bench[s3]"
+    assert find_refusal("s3://bucket") == "its package is missing; pip install adapm-bench[s3]"
 
 
 def test_files_come_back_and_go(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_patience_ends_and_obedience_comes_first() -> None:
 def test_a_checkpoint_has_both_of_its_files() -> None:
     whole = RemoteCheckpoint(attempt=2, kind="step", step=120)
     assert whole.stem == "attempt-0002/step-000000120"
-    assert named(f"{whole.stem}.pt") == (whole, ".pt")
-    assert named("attempt-0002/notes.txt") is None
+    assert parse_checkpoint_name(f"{whole.stem}.pt") == (whole, ".pt")
+    assert parse_checkpoint_name("attempt-0002/notes.txt") is None
     names = [f"{whole.stem}.pt", f"{whole.stem}.json", "attempt-0003/step-000000130.pt"]
     assert complete(names, "step") == [whole]
     assert complete(names, "best") == []

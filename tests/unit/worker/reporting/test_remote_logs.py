@@ -15,7 +15,7 @@ from tests.factories.specification import made_spec
 from worker.errors import LeaseLostError, RemoteFolderError
 from worker.records.protocol import Assignment
 from worker.remote.folder import RemoteFolder
-from worker.reporting.log import log_path, logged_to
+from worker.reporting.log import log_path, log_to_file
 from worker.reporting.remote_logs import MOST_BYTES, RemoteLogs, copied_at_the_end
 
 
@@ -135,7 +135,7 @@ def test_what_is_no_file_of_the_run_is_neither_shown_nor_copied_nor_written_to(
     put(path, secret)
     with pytest.raises(NotFoundError, match="attempt 1 of run r1 is not shown: a "):
         log_tail(runs, Remote(), "r1", 1, 100)
-    with logged_to(path):  # a training goes on without a log
+    with log_to_file(path):  # a training goes on without a log
         print("overwritten")
     assert secret.read_text() == "of somebody else\n"
 

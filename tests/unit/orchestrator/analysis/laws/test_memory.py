@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from orchestrator.analysis.laws.memory import counted, extrapolated
+from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.targets import Target, is_target, larger_presets, target
 from worker.footprint import cache as worker_needs
 from worker.footprint.cache import Key, Need, Needs, Wanted
@@ -45,7 +45,7 @@ def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch
 
 
 def test_states_in_proportion_to_the_size_go_on_so() -> None:
-    found = extrapolated([(10**6, 8 * 10**6), (10**7, 8 * 10**7), (10**8, 8 * 10**8)], 10**9)
+    found = extrapolate_state([(10**6, 8 * 10**6), (10**7, 8 * 10**7), (10**8, 8 * 10**8)], 10**9)
     assert found is not None and not found.exact
     assert found.state_bytes.value == pytest.approx(8e9)
     assert found.state_bytes.low == pytest.approx(8e9) == found.state_bytes.high
@@ -53,7 +53,7 @@ def test_states_in_proportion_to_the_size_go_on_so() -> None:
 
 
 def test_states_off_the_line_have_an_interval_around_it() -> None:
-    found = extrapolated([(10**6, 8 * 10**6), (10**7, 9 * 10**7), (10**8, 8 * 10**8), (10**9, 9 * 10**9)], 10**10)
+    found = extrapolate_state([(10**6, 8 * 10**6), (10**7, 9 * 10**7), (10**8, 8 * 10**8), (10**9, 9 * 10**9)], 10**10)
     assert found is not None
     low, value, high = found.state_bytes.low, found.state_bytes.value, found.state_bytes.high
     assert low is not None and high is not None
@@ -64,15 +64,15 @@ def test_states_off_the_line_have_an_interval_around_it() -> None:
     ("states", "value"), [([(10, 80)], 800.0), ([(10, 80), (20, 160)], 800.0), ([(10, 80)] * 3, 800.0)]
 )
 def test_few_sizes_give_no_interval(states: list[tuple[int, int]], value: float) -> None:
-    found = extrapolated(states, 100)
+    found = extrapolate_state(states, 100)
     assert found is not None
     assert (found.state_bytes.low, found.state_bytes.high) == (None, None)
     assert found.state_bytes.value == pytest.approx(800.0)
 
 
 def test_nothing_known_is_nothing_said() -> None:
-    assert extrapolated([], 100) is None
-    assert counted(Need(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=None)) is None
+    assert extrapolate_state([], 100) is None
+    assert count_state(Need(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=None)) is None
 
 
 def test_targets_are_models_or_numbers() -> None:

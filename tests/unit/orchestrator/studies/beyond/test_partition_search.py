@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned, trial_run
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.studies.beyond.partition_search import ROLES, STUDY, Effects, Trial, main_effects
 from orchestrator.studies.evidence import Evidence, PartEvidence, RunOutcome, Scale
 from orchestrator.studies.findings import Answer
@@ -34,7 +34,7 @@ def made(loss: Callable[[dict[str, str], random.Random], float | None]) -> Evide
         assert isinstance(spec, SweepSpec)
         runs = []
         for number in range(spec.trial_count()):
-            parameters = planned(spec, number)
+            parameters = planned_parameters(spec, number)
             assert parameters is not None
             found = loss({role.name: role.keeps(parameters[role.hyperparameter()]) for role in ROLES}, chance)
             ended = Verdict.DIVERGED if found is None else Verdict.CONVERGED
@@ -121,7 +121,7 @@ def test_a_sweeps_trials_become_evidence() -> None:
     """With their hyperparameters, by the code that service and command line share."""
     spec = STUDY.plans[Scale.TINY].parts[0].spec
     assert isinstance(spec, SweepSpec)
-    wanted = [planned(spec, number) or {} for number in range(3)]
+    wanted = [planned_parameters(spec, number) or {} for number in range(3)]
     ends = (2.6, 2.4, DIVERGED)
     runs = tuple(run_record(trial_run(spec, n, wanted[n]), n, ends[n], experiment="s0") for n in range(3))
     source = Source(
