@@ -27,10 +27,10 @@ from worker.spec.run import (
     Spec,
     Workload,
     is_stored,
-    left_out_at,
-    one_of,
+    omit_default,
     option_faults,
     raise_faults,
+    require_known,
 )
 
 Value = TypeVar("Value", int, float)
@@ -47,9 +47,9 @@ class Candidate(Spec):
     optimizer: str
     learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
     options: dict[str, Scalar] = Field(default_factory=dict)
-    warmup_steps: CountOrZero | None = left_out_at(None)
+    warmup_steps: CountOrZero | None = omit_default(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
-    rules: Rules = left_out_at(())
+    rules: Rules = omit_default(())
     """What some blocks keep instead of what the optimizer's plan says."""
     label: CandidateName | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
@@ -57,7 +57,7 @@ class Candidate(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
+        return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @field_validator("learning_rates")
     @classmethod
@@ -109,9 +109,9 @@ class ComparisonSpec(Experiment):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = left_out_at(None)
+    max_run_seconds: LimitSeconds | None = omit_default(None)
     """Time that one run may hold its device, over all of its attempts; then it is stopped, with a checkpoint."""
-    deadline_seconds: LimitSeconds | None = left_out_at(None)
+    deadline_seconds: LimitSeconds | None = omit_default(None)
     """Time from the submission; what has not ended by then is stopped, with a checkpoint, or never begun."""
 
     @field_validator("seeds")

@@ -19,7 +19,7 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 from worker.schema import WHOLE_NUMBER
-from worker.spec.run import Execution, Fault, LearningRate, Schedule, Spec, Workload, one_of, raise_faults
+from worker.spec.run import Execution, Fault, LearningRate, Schedule, Spec, Workload, raise_faults, require_known
 
 # Tuning in scaling experiments: which sizes tune their learning rates, and how the others come by theirs. Pure.
 #
@@ -98,7 +98,7 @@ class Size(Spec):
     @field_validator("model")
     @classmethod
     def _known_model(cls, value: str) -> str:
-        return one_of("model", value, presets.names())
+        return require_known("model", value, presets.names())
 
     @field_validator("learning_rates")
     @classmethod

@@ -37,10 +37,10 @@ from worker.spec.run import (
     Spec,
     Workload,
     is_stored,
-    left_out_at,
-    one_of,
+    omit_default,
     option_faults,
     raise_faults,
+    require_known,
 )
 
 Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
@@ -69,7 +69,7 @@ class SearchedCandidate(Spec):
     """The learning rate where the space does not have it; null is the centre of the catalog's grid."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that stay as they are."""
-    rules: Rules = left_out_at(())
+    rules: Rules = omit_default(())
     """What some blocks keep in every trial instead of what the optimizer's plan says."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
     """Hyperparameter → where to look: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN`, what the
@@ -92,7 +92,7 @@ class SearchedCandidate(Spec):
     @field_validator("optimizer")
     @classmethod
     def _known_optimizer(cls, value: str) -> str:
-        return value if is_stored() else one_of("optimizer", value, catalog.names())
+        return value if is_stored() else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _fits_the_catalog(self) -> Self:
@@ -220,9 +220,9 @@ class SweepSpec(Experiment):
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = left_out_at(None)
+    max_run_seconds: LimitSeconds | None = omit_default(None)
     """Time that one trial may hold its device, over all of its attempts."""
-    deadline_seconds: LimitSeconds | None = left_out_at(None)
+    deadline_seconds: LimitSeconds | None = omit_default(None)
     """Time from the submission; trials that have not ended by then are stopped, or never begun."""
 
     @field_validator("algorithm")

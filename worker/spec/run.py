@@ -22,9 +22,9 @@ from worker.schema import Spec as Spec
 from worker.schema import as_stored as as_stored
 from worker.schema import canonical_json as canonical_json
 from worker.schema import is_stored as is_stored
-from worker.schema import omit_default as left_out_at
+from worker.schema import omit_default as omit_default
 from worker.schema import raise_faults as raise_faults
-from worker.schema import require_known as one_of
+from worker.schema import require_known as require_known
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import Evaluation as Evaluation
@@ -65,7 +65,7 @@ class Workload(Spec):
     @field_validator("model")
     @classmethod
     def _known_model(cls, value: str) -> str:
-        return one_of("model", value, (*presets.names(), LINEAR_MODEL))
+        return require_known("model", value, (*presets.names(), LINEAR_MODEL))
 
     @model_validator(mode="before")
     @classmethod
@@ -77,7 +77,7 @@ class Workload(Spec):
     def _known_weights(cls, value: str | None) -> str | None:
         if value is None or data_catalog.OWN_NAME.fullmatch(value):
             return value
-        return one_of("initial weights", value, presets.weights_names())
+        return require_known("initial weights", value, presets.weights_names())
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -112,13 +112,13 @@ class OptimizerSpec(Spec):
     name: str
     lr: LearningRate
     options: dict[str, Scalar] = Field(default_factory=dict)
-    rules: Rules = left_out_at(())
+    rules: Rules = omit_default(())
     """For optimizers with a block plan; later ones win."""
 
     @field_validator("name")
     @classmethod
     def _known_name(cls, value: str) -> str:
-        return value if is_stored() or catalog.knows(value) else one_of("optimizer", value, catalog.names())
+        return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _known_options(self) -> Self:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from api.records import Fault, pointer, shown, validation_faults
+from api.records import Fault, pointer, validation_faults
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.specs.faults import short_json
 from tests.integration.api_service import comparison_fields
 from worker.spec.run import RunSpec
 
@@ -86,15 +87,15 @@ def test_cross_field_faults_have_their_own_place():
     ],
 )
 def test_any_value_is_repeated_as_short_finite_json(value: Any, expected: Any):
-    assert shown(value) == expected
-    json.dumps(shown(value), allow_nan=False).encode()
+    assert short_json(value) == expected
+    json.dumps(short_json(value), allow_nan=False).encode()
 
 
 def test_a_deep_value_is_cut_and_not_followed():
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    assert shown(deep) == [["[…]"]]
+    assert short_json(deep) == [["[…]"]]
 
 
 @pytest.mark.parametrize(

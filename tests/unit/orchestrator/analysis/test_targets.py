@@ -22,7 +22,9 @@ points = st.lists(
 )
 times = st.integers(1, 5).flatmap(
     lambda size: st.dictionaries(
-        st.sampled_from("abcd"), st.lists(st.one_of(st.none(), numbers), min_size=size, max_size=size), min_size=1
+        st.sampled_from("abcd"),
+        st.lists(st.one_of(st.none(), numbers), min_size=size, max_size=size),
+        min_size=1,
     )
 )
 
