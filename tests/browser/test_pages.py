@@ -74,7 +74,9 @@ def test_home_shows_a_new_experiment_without_reload(eyes, site):
 def test_the_view_lives_in_the_address(eyes, finished):
     page = eyes.look().open(finished, figures=FIGURES)
     page.get_by_role("link", name="tokens", exact=True).click()
+    expect(page).to_have_url(finished + "?x=tokens")
     page.get_by_role("switch", name="log loss").click()
+    expect(page).to_have_url(finished + "?x=tokens&log=1")
     page.get_by_role("switch", name="AdamW", exact=True).click()
     expect(page.get_by_role("switch", name="AdamW", exact=True)).to_have_attribute("aria-checked", "false")
     assert page.url == finished + "?x=tokens&log=1&hide=adamw"

@@ -152,7 +152,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
         store.bench.wish_run(ended, Wish.RETRY)
         return checkpoint_policy(status, keep)
 
-    monkeypatch.setattr("orchestrator.retention.local.kept_of", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.local.checkpoint_policy", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.bench.checkpoints(ended)] == [20, 40]

@@ -90,7 +90,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
         return checkpoint_policy(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
-    monkeypatch.setattr("orchestrator.retention.remote.kept_of", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.remote.checkpoint_policy", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
     assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [10]

@@ -189,7 +189,7 @@ def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeyp
         await asyncio.to_thread(may_answer.wait, 60)
         return ("127.0.0.1",)
 
-    monkeypatch.setattr("orchestrator.dispatch.webhook_sender.looked_up", look_up)
+    monkeypatch.setattr("orchestrator.dispatch.webhook_sender.resolve_host", look_up)
 
     async def run() -> list[object]:
         async with _Line() as line:

@@ -136,7 +136,7 @@ def test_every_axis_of_parallel_coordinates_has_room_for_its_name(bench: Bench, 
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importance_loading, "at_once", lambda: False)
+    monkeypatch.setattr(importance_loading, "is_loaded", lambda: False)
     monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
     assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
     assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]

@@ -45,7 +45,7 @@ def test_a_failed_count_is_told_and_tried_again(
             raise answer
         return [answer]
 
-    monkeypatch.setattr(module, "counted", counted)
+    monkeypatch.setattr(module, "count_footprints", counted)
     footprints = Footprints(tmp_path)
     for _ in range(2):  # the second time is too soon
         assert footprints.ask(QUESTION) is None
