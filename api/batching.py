@@ -1,4 +1,4 @@
-"""`Gathered`: calls that come at once are carried out together on one thread, so that they cost one turn of it.
+"""`ThreadBatcher`: calls that come at once are carried out together on one thread, so that they cost one turn of it.
 
     request ─┐
     request ─┼─► what waits ─► a thread carries out all of it ─► each gets its answer, and what came meanwhile is next

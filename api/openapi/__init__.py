@@ -1,1 +1,1 @@
-"""The OpenAPI document and the pages of docs/reference that are written from the code."""
+"""What the OpenAPI document says beyond the routes: access, links, examples."""

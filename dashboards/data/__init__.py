@@ -1,2 +1,1 @@
-"""What pages read: the service's answers, put together once for each version of an experiment, and the state of a
-view."""
+"""What pages read: the service's answers, assembled once per version of an experiment."""

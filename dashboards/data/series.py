@@ -91,7 +91,7 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
 
 
 def evaluation_rows(one: Series, steps_total: int) -> Series:
-    """The rows of a run of which only evaluations are drawn, as spread as those of `gridded`, and the last one."""
+    """The rows of a run of which only evaluations are drawn, spread as by `evenly_spaced_rows`, and the last one."""
     few = evenly_spaced_rows(one, steps_total)
     return _rows(few, np.isfinite(few.val_loss))
 

@@ -1,2 +1,1 @@
-"""Figures: records and series in, Plotly figures as plain dicts out. Pure, so that pages, files and reports share
-them."""
+"""Figures: records and series in, Plotly figures as plain dicts out. Pure but for `experiment.py`, which reads."""

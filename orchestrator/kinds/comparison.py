@@ -1,4 +1,4 @@
-"""Experiments: what a user submits, and the runs that it expands into.
+"""Comparisons: what a user asks for, and the runs that it expands into.
 
 A comparison is optimizers × learning rates × seeds over one workload; with `tuning`, optimizers × learning rates ×
 tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a pure function with a

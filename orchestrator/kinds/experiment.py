@@ -1,7 +1,7 @@
 """What an experiment of any kind answers for itself: its runs, whether they become more, what they ask for.
 
-A kind is one specification: a class beside this one, and its line in `kind.py`. Whoever holds a specification asks it,
-and never which kind it is.
+A kind is a class beside this one, its line in `kind.py`, and its place in the lists that CONTRIBUTING.md names. Where
+this answers, ask it and not which kind it is.
 """
 
 from abc import abstractmethod

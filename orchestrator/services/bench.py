@@ -1,7 +1,7 @@
 """`Bench`: everything that a user, a page or a worker can ask of the service; the api and the pages only translate.
 
 users    experiments, runs, points, observations, series, charts, compare, profile, fit, version,
-         cancel | pause | resume | retry; and what submitting.py and curation.py add: submit; labels, notes, delete,
+         cancel | pause | resume | retry; and what submission.py and curation.py add: submit; labels, notes, delete,
          restore, clone
 workers  hello, heartbeat, append_points, checkpoint, finish | stopped | fail      (each with its lease's token)
 """

@@ -1,1 +1,1 @@
-"""Webhooks outside of the database: where they may go, how they are signed, the thread that posts them."""
+"""Webhooks outside the database: where they may go, how they are signed, their records. `dispatch` posts them."""

@@ -49,7 +49,7 @@ def test_what_was_written_is_not_lost_on_the_way(eyes, site):
     page = eyes.look().open(site.url + "/new")
     page.get_by_label("Name").fill("kept")
     page.get_by_label("Steps", exact=True).fill("77")
-    page.get_by_role("link", name="Memory").click()
+    page.get_by_role("link", name="Memory", exact=True).click()
     page.wait_for_url("**/memory")
     page.go_back()
     expect(page.get_by_label("Name")).to_have_value("kept")

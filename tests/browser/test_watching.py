@@ -81,7 +81,7 @@ def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
     page.get_by_role("link", name="residual", exact=True).click()
     expect(page.locator("#probe-details")).to_contain_text("Numbers at step 240")
     expect(page.locator("#figure-probe .barlayer .point")).to_have_count(72)
-    expect(page.locator("#log")).to_contain_text("no log here")
+    expect(page.locator("#log")).to_contain_text("No log here")
     assert watched.complaints == []
 
 

@@ -1,1 +1,1 @@
-"""Models: presets as data, and how a preset becomes a Hugging Face model with its weights."""
+"""How a preset of `worker/catalog/presets.py` becomes a Hugging Face model with its weights."""

@@ -1,1 +1,1 @@
-"""Verbs of whoever keeps a service: start, settings, database, keys, health."""
+"""Verbs of whoever keeps a service: start, settings, database, keys, webhooks, MLflow, health."""

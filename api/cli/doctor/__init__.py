@@ -1,1 +1,1 @@
-"""What `adapm-bench doctor` looks at, each look in a process beside the command."""
+"""What `adapm-bench doctor` checks; each check runs in a process of its own."""

@@ -1,4 +1,4 @@
-"""`Combined`: calls of many threads carried out together, so that they share one transaction and its forced write.
+"""`TransactionBatcher`: calls of many threads carried out together, sharing one transaction and its forced write.
 
     thread ─┐
     thread ─┼─► queue ─► the first one carries out all that waits, then hands on to the first one that came meanwhile
