@@ -2,7 +2,7 @@
 
     plans ─► experiments (comparisons, sweeps) ─► records ─► `gathering.py` ─► Evidence ─► `judge` ─► Finding
 
-A study has no training code of its own. A new one is a file in `paper/` or `beyond/` with a `STUDY`, which `registry.py` finds.
+A study has no training code of its own. A new one is a file with a `STUDY` in `paper/` or `beyond/`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
