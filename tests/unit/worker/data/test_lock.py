@@ -27,8 +27,8 @@ NAME = "python-stdlib-byte"
 HOLDER = """
 import sys
 from pathlib import Path
-from worker.data.lock import locked
-with locked(Path(sys.argv[1]), print):
+from worker.data.lock import hold_lock
+with hold_lock(Path(sys.argv[1]), print):
     print("held", flush=True)
     sys.stdin.read()
 """

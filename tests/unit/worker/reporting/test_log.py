@@ -20,9 +20,9 @@ from worker.spec.run import RunSpec
 SCRIPT = """
 import logging, os, subprocess, sys
 from pathlib import Path
-from worker.reporting.log import log_path, logged_to
+from worker.reporting.log import log_path, log_to_file
 
-with logged_to(log_path(Path(sys.argv[1]), 2)):
+with log_to_file(log_path(Path(sys.argv[1]), 2)):
     print("from python")
     logging.getLogger("worker.somewhere").warning("from the log")
     os.write(2, b"from native code\\n")
