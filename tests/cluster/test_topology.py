@@ -233,7 +233,7 @@ def await_training(client: Client, victim: str, experiments: list[str]) -> None:
         spec = small_comparison(name=f"{victim} {len(experiments)}", steps=200, seeds=(1,))
         spec = spec.model_copy(update={"candidates": spec.candidates[:1]})
         # The key makes it the same experiment though the api dies between having it and saying so.
-        experiments.append(client.submit(spec, key=f"{victim} {len(experiments)}").experiment.id)
+        experiments.append(client.submit(spec, key=f"{victim}-{len(experiments)}".replace(" ", "-")).experiment.id)
         until(lambda: trains(client, experiments[-1]) or have_ended(client, experiments[-1:]), f"a run for {victim}")
         if trains(client, experiments[-1]):
             return
