@@ -14,24 +14,8 @@ from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.names import CandidateName, Name
-from worker.spec.run import (
-    CountOrZero,
-    Fault,
-    Flag,
-    LearningRate,
-    OptimizerSpec,
-    Resources,
-    Rules,
-    RunSpec,
-    Seed,
-    Spec,
-    Workload,
-    is_stored,
-    omit_default,
-    option_faults,
-    raise_faults,
-    require_known,
-)
+from worker.schema import CountOrZero, Fault, Flag, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.spec.run import LearningRate, OptimizerSpec, Resources, Rules, RunSpec, Seed, Workload, option_faults
 
 Value = TypeVar("Value", int, float)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from optim.catalog import Scalar
-from worker.spec.run import RunSpec, Spec, Workload
+from worker.schema import Spec
+from worker.spec.run import RunSpec, Workload
 
 
 class PlannedRun(Spec):

@@ -18,8 +18,8 @@ from orchestrator.kinds.experiment import PlannedRun, Share
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.schema import WHOLE_NUMBER
-from worker.spec.run import Execution, Fault, LearningRate, Schedule, Spec, Workload, raise_faults, require_known
+from worker.schema import WHOLE_NUMBER, Fault, Spec, raise_faults, require_known
+from worker.spec.run import Execution, LearningRate, Schedule, Workload
 
 # Tuning in scaling experiments: which sizes tune their learning rates, and how the others come by theirs. Pure.
 #

@@ -14,7 +14,8 @@ from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.spec.run import RunSpec, Spec
+from worker.schema import Spec
+from worker.spec.run import RunSpec
 from worker.spec.task import LINEAR_MODEL
 
 SPECS: Final[dict[str, type[Spec]]] = {

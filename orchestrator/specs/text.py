@@ -16,7 +16,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
-from worker.spec.run import Workload, as_stored
+from worker.schema import as_stored
+from worker.spec.run import Workload
 
 MAX_CHARACTERS = 1_000_000
 """The service takes no body over 1 MiB; parsing a longer text would only cost minutes."""

@@ -23,7 +23,8 @@ from orchestrator.kinds import kind
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
 from worker.records.result import Result
-from worker.spec.run import RunSpec, Spec, Workload, as_stored
+from worker.schema import Spec, as_stored
+from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from optim.catalog import Scalar
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Schedule, Workload
 
 STEPS = 150

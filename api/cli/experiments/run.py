@@ -78,9 +78,9 @@ def _validated(text: "SpecText") -> "RunSpec":
 
 def _require_data(spec: "RunSpec", settings: "Settings") -> None:
     """End the command where data or weights are missing that only a person can bring: before torch is imported."""
-    from worker.data.prepared import missing
+    from worker.data.prepared import missing_data
 
-    found = missing(spec.workload, settings.datasets_folder(), settings.dataset_url)
+    found = missing_data(spec.workload, settings.datasets_folder(), settings.dataset_url)
     for sentence in found:
         complain(plain(sentence))
     if found:

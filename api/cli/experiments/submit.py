@@ -100,12 +100,12 @@ def _looked_at(fields: dict[str, Any], url: str | None) -> "Preview":
             return client.validate(fields)
     from orchestrator.specs.footprints import Footprints
     from orchestrator.specs.preview import preview
-    from worker.data.prepared import missing
+    from worker.data.prepared import missing_data
 
     datasets = settings.datasets_folder()
     return preview(
         fields,
-        missing=lambda spec: missing(spec.workload, datasets),
+        missing=lambda spec: missing_data(spec.workload, datasets),
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
     )

@@ -245,7 +245,7 @@ def _carried_out(order: "Order", paths: list[str], column: str, *, quiet: bool) 
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
     """Read every prepared shard again and compare it with its hash."""
     from worker.data.prepared import list_prepared
-    from worker.data.verification import verify_folder
+    from worker.data.shards import verify_folder
 
     folder = environment_settings().datasets_folder()
     wanted = [
