@@ -69,9 +69,7 @@ class Momentum:
 
     def dense(self) -> Tensor:
         """M itself."""
-        return add_product(
-            self.gradient, self.carried.left, self.carried.right, beta=1.0 - self.beta1, alpha=self.beta1
-        )
+        return add_product(self.gradient, *self.carried, beta=1.0 - self.beta1, alpha=self.beta1)
 
 
 @dataclass(frozen=True, kw_only=True)

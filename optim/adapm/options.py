@@ -1,4 +1,4 @@
-"""The options of an AdaPM step that may differ between parameter groups, their bounds, and what a step makes of them."""
+"""The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -273,8 +273,8 @@ def preset(name: str) -> ModelPreset:
 def parameter_count(preset: ModelPreset, vocabulary_size: int | None = None) -> int:
     """The parameters of a preset, tied ones once, from its dimensions alone.
 
-    `vocabulary_size` is the tokenizer's, which counts where the preset follows it. A test holds every preset against the
-    model that `worker/models/build.py` makes of it.
+    `vocabulary_size` is the tokenizer's, which counts where the preset follows it. A test holds every preset against
+    the model that `worker/models/build.py` makes of it.
     """
     follows = preset.vocabulary_of_tokenizer and vocabulary_size is not None
     vocabulary = vocabulary_size if follows and vocabulary_size else preset.vocabulary_size

@@ -1,7 +1,7 @@
 """Probes at work: they look at gradients before the optimizer's step, at momenta after it, and change neither.
 
     with probing.watch(step): ...one step of the loop...      hooks on the optimizer do the rest
-    probing.take_observations()                                              what was observed
+    probing.take_observations()                               what was observed
 
 They hang on the optimizer's own step hooks, so that the loop knows nothing of them, and count their time, so that it
 can be left out of the step's.
