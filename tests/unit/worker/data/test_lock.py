@@ -95,7 +95,7 @@ class Told(Termination):
     """SIGTERM has come."""
 
     @property
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         return True
 
 
