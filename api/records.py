@@ -8,18 +8,12 @@ from pydantic import BaseModel, ConfigDict
 from optim.catalog import OptimizerEntry, Option, Scalar
 from orchestrator.records import Progress as ExperimentProgress
 from orchestrator.records import StateCounts
-from orchestrator.specs.faults import Fault as Fault
-from orchestrator.specs.faults import Source as Source
-from orchestrator.specs.faults import faults as faults
-from orchestrator.specs.faults import pointer as pointer
-from orchestrator.specs.faults import validation_faults as validation_faults
+from orchestrator.specs.faults import Fault
 from worker.catalog.datasets import DatasetEntry
 from worker.catalog.presets import ModelPreset
 from worker.data.documents import Split
 from worker.data.manifest import Manifest
 from worker.records.result import Record
-
-# Faults and problems as data (RFC 9457): made by the service, read by the client, printed by the command line.
 
 
 class Problem(BaseModel):

@@ -32,7 +32,6 @@ from api.auth.client_key import check_key, own_key
 from api.client.answers import ANY_EXPERIMENT, read, refusal, unreachable_error, wait_seconds
 from api.client.answers import ClientError as ClientError
 from api.client.answers import InputError as InputError
-from api.client.answers import fault_text as fault_text
 from api.client.streams import Line, awaited_changes, changes, listener
 from api.client.values import as_list, json_body, segment, several
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page

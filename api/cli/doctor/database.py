@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.cli.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.check import Check, broken, good, notice
 from api.cli.doctor.machine import file_system, shared_by_network
 from orchestrator.errors import StoreError
 from orchestrator.settings import Settings

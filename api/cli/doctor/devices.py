@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.cli.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.check import Check, broken, good, notice
 from orchestrator.settings import Settings
 
 GIB = 2**30
@@ -16,7 +16,7 @@ GET_STARTED = "pytorch.org/get-started"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Driver:
+class NvidiaDriver:
     """What NVML tells: the driver, and its devices."""
 
     version: str
@@ -28,7 +28,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class TorchBuild:
     """What PyTorch tells of itself."""
 
     version: str
@@ -66,13 +66,13 @@ def nvml_check(library: Any, *, pci: Sequence[str] | None = None, device_files: 
     return good(name, text)
 
 
-def driver(library: Any) -> Driver:
+def driver(library: Any) -> NvidiaDriver:
     """The driver and its devices; raises NVML's error."""
     library.nvmlInit()
     handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
     cuda = int(library.nvmlSystemGetCudaDriverVersion_v2())
     notes = [note for handle in handles for note in _notes(library, handle)]
-    return Driver(
+    return NvidiaDriver(
         version=_text(library.nvmlSystemGetDriverVersion()),
         cuda=(cuda // 1000, cuda % 1000 // 10),
         devices=tuple(_described(library, handle) for handle in handles),
@@ -167,7 +167,7 @@ def torch(_settings: Settings) -> Iterator[Check]:
     yield gpu(build, found)
 
 
-def torch_build() -> tuple[Build, int]:
+def torch_build() -> tuple[TorchBuild, int]:
     """PyTorch's build and its threads; raises what its import raises."""
     import torch as pytorch
 
@@ -185,7 +185,7 @@ def torch_build() -> tuple[Build, int]:
             pytorch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own
     except Exception as raised:  # noqa: BLE001 - PyTorch has many classes for devices that fail
         error = str(raised).splitlines()[0]
-    build = Build(
+    build = TorchBuild(
         version=pytorch.__version__,
         cuda=_version(cuda) if cuda else None,
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
@@ -195,7 +195,7 @@ def torch_build() -> tuple[Build, int]:
     return build, pytorch.get_num_threads()
 
 
-def gpu(build: Build, found: Driver | None) -> Check:
+def gpu(build: TorchBuild, found: NvidiaDriver | None) -> Check:
     """Whether this build of PyTorch can use the driver's devices, and if not, why."""
     name = "GPU"
     if build.devices and build.error is None:

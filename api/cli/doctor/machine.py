@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from api.cli.doctor.finding import Check, broken, good
+from api.cli.doctor.check import Check, broken, good
 from orchestrator.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -133,7 +133,7 @@ def service(settings: Settings) -> Iterator[Check]:
 
 
 def _port(settings: Settings) -> Check:
-    from api.processes.supervisor import ServiceError, listen
+    from api.processes.address import ServiceError, listen
 
     name = "service"
     try:

@@ -1,22 +1,26 @@
-"""What the doctor sees of what the service relies on beside its database: Ray, embedded or a cluster, and MLflow."""
+"""What the doctor sees of what the service relies on beside its database: Ray, MLflow and shared storage."""
 
 import importlib
 import importlib.metadata
 import json
 import os
 import platform
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.cli.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.check import Check, broken, good, notice
 from api.cli.doctor.machine import shared_memory_free_bytes
 from orchestrator.dispatch.ray_session import folder_for_sockets
 from orchestrator.errors import ClusterError
 from orchestrator.settings import Settings, without_password
+from worker.errors import RemoteFolderError
+from worker.remote.folder import RemoteFolder
 
 CONNECT_SECONDS = 5.0
+STORAGE_PROBE = b"Can be deleted: adapm-bench doctor checked whether it can write here."
 
 
 def ray(settings: Settings) -> Iterator[Check]:
@@ -62,9 +66,9 @@ def cluster(address: str, ours: str) -> Check:
     except OSError as error:
         return broken(name, f"{address}: {error.strerror}", f"on {host}: ray start --head --port={port}")
     try:
-        theirs, nodes = _asked(address)
+        theirs, nodes = _ask_cluster(address)
     except Exception as error:  # noqa: BLE001 - Ray raises bare ones
-        return broken(name, f"what listens at {address} does not answer as Ray: {_line(error)}", _TOKEN)
+        return broken(name, f"what listens at {address} does not answer as Ray: {_first_sentence(error)}", _TOKEN)
     if theirs["ray_version"] != ours:
         found = f"the cluster at {address} has Ray {theirs['ray_version']}, this machine {ours}"
         return broken(name, found, f"install one version on all machines: pip install ray=={theirs['ray_version']}")
@@ -81,7 +85,7 @@ def cluster(address: str, ours: str) -> Check:
 _TOKEN = "give this process the cluster's token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"  # noqa: S105 - words
 
 
-def _asked(address: str) -> tuple[dict[str, str], int]:
+def _ask_cluster(address: str) -> tuple[dict[str, str], int]:
     """The cluster's versions and how many nodes it has: asked without becoming one, as `ray status` does."""
     from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
     from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
@@ -123,7 +127,7 @@ def mlflow_server(uri: str, ours: str) -> Check:
     try:
         answer = httpx2.get(f"{uri.rstrip('/')}/version", timeout=CONNECT_SECONDS)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return broken(name, f"{shown}: {_line(error)}", start)
+        return broken(name, f"{shown}: {_first_sentence(error)}", start)
     theirs = answer.text.strip()
     if answer.status_code != 200 or not theirs[:1].isdigit() or len(theirs) > 40:
         return broken(name, f"{shown} answers {answer.status_code}, but not as MLflow does", start)
@@ -135,7 +139,53 @@ def mlflow_server(uri: str, ours: str) -> Check:
     return good(name, f"{shown}, {theirs}")
 
 
-def _line(error: Exception) -> str:
+def _first_sentence(error: Exception) -> str:
     """Its first sentence: Ray's have pages of advice."""
     said = str(error).strip().splitlines()
     return said[0].partition(". ")[0] if said else type(error).__name__
+
+
+def storage(settings: Settings) -> Iterator[Check]:
+    """Each remote folder of the settings, with this process's keys."""
+    remote = settings.remote()
+    urls = {"checkpoints": remote.checkpoint_url, "datasets": remote.dataset_url}
+    if not any(urls.values()):
+        yield good("storage", "checkpoints and datasets stay in the data folder")
+    for what, url in urls.items():
+        if url is not None:
+            yield storage_check(what, url)
+
+
+def storage_check(what: str, url: str) -> Check:
+    """Whether a small file can be written, listed, read and deleted there."""
+    folder, name = RemoteFolder(f"{url}/doctor-{secrets.token_hex(4)}"), "probe"
+    done = "written"
+    try:
+        folder.write(name, STORAGE_PROBE)
+        done = "read back"
+        if folder.sizes() != {name: len(STORAGE_PROBE)} or folder.read(name) != STORAGE_PROBE:
+            found = f"{what}: {url} does not show what was written there"
+            return broken("storage", found, "use storage that lists its files")
+        done = "deleted"
+        folder.remove([name])
+    except RemoteFolderError as error:
+        return broken("storage", f"{what}: nothing can be {done} at {url}: {_reason(error)}", _storage_hint(error))
+    return good("storage", f"{what}: {url}, written, read and deleted")
+
+
+def _reason(error: RemoteFolderError) -> str:
+    lines = str(error.__cause__ or error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error.__cause__).__name__
+
+
+def _storage_hint(error: RemoteFolderError) -> str:
+    """By the kind of what the storage's library raised."""
+    cause = error.__cause__
+    kinds = {kind.__name__ for kind in type(cause).__mro__}
+    if "NoCredentialsError" in kinds or "PartialCredentialsError" in kinds:
+        return "give this process keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role"
+    if isinstance(cause, PermissionError):
+        return "correct the keys, or let them put, get, list and delete objects below that prefix"
+    if isinstance(cause, FileNotFoundError):
+        return "make the bucket, or correct its name in the setting"
+    return "look at the network and at AWS_ENDPOINT_URL_S3, the storage's address where it is not Amazon's"
