@@ -98,13 +98,13 @@ class RefusedError(HTTPException):
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
-    app.add_exception_handler(RequestValidationError, _negotiated(_invalid_request))
-    app.add_exception_handler(StarletteHTTPException, _negotiated(_http_error))
-    app.add_exception_handler(RefusedError, _negotiated(_refusal))
-    app.add_exception_handler(OrchestratorError, _negotiated(_orchestrator_error))
+    app.add_exception_handler(RequestValidationError, _answer_with(_validation_error))
+    app.add_exception_handler(StarletteHTTPException, _answer_with(_http_error))
+    app.add_exception_handler(RefusedError, _answer_with(_refused_request))
+    app.add_exception_handler(OrchestratorError, _answer_with(_orchestrator_error))
 
 
-def _negotiated(handler: Handler) -> Handler:
+def _answer_with(handler: Handler) -> Handler:
     return lambda request, error: negotiate(handler(request, error), request.scope)
 
 
@@ -152,7 +152,7 @@ def problem_type(kind: str) -> str:
     return f"urn:adapm-bench:problem:{kind}"
 
 
-def _invalid_request(request: Request, error: Exception) -> Response:
+def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     by_source: dict[str, list[dict[str, Any]]] = {}
     for fault in error.errors():
@@ -197,7 +197,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     return problem_response(error.status_code, kind, detail, headers=headers)
 
 
-def _refusal(request: Request, error: Exception) -> Response:
+def _refused_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     return error.response()
 

@@ -170,13 +170,13 @@ def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) ->
     made = tuple(DatasetInfo(name=name, summary="your own files", licence="yours to know") for name in own)
     return tuple(
         each.model_copy(
-            update={"prepared": tuple(_prepared(text) for text in texts if text.recipe.dataset == each.name)}
+            update={"prepared": tuple(_prepared_info(text) for text in texts if text.recipe.dataset == each.name)}
         )
         for each in known + made
     )
 
 
-def _prepared(text: Manifest) -> PreparedInfo:
+def _prepared_info(text: Manifest) -> PreparedInfo:
     return PreparedInfo(
         tokenizer=text.recipe.tokenizer,
         vocabulary_size=text.vocabulary_size,

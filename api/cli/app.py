@@ -59,7 +59,11 @@ VERBS: tuple[Callable[..., None], ...] = (
     init.init, init.schema, run.run, optimizers.optimizers, optimizers.models, memory.plan, memory.memory,
     keys.audit, doctor.doctor,
 )  # fmt: skip
-PROCESSES = {"api": up.api_process, "dispatcher": up.dispatcher_process, "sweep-driver": up.driver_process}
+PROCESSES: dict[str, Callable[..., None]] = {
+    "api": up.api_process,
+    "dispatcher": up.dispatcher_process,
+    "sweep-driver": up.driver_process,
+}
 """The processes of the service, which nobody starts by hand."""
 GROUPS = {
     "sweep": sweep.verbs,

@@ -1,7 +1,7 @@
 """How the verbs reach the service, and how its refusals become exit codes.
 
-Here and in every verb an import inside a function keeps a heavy library out of the other verbs' start: the HTTP client,
-SQLAlchemy, uvicorn, numpy, torch and Ray take a tenth of a second to some seconds each.
+Here and in every verb an import inside a function keeps out of the other verbs' start what it `loads`: a library that
+takes from a tenth of a second to some seconds.
 """
 
 import os
@@ -86,7 +86,7 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 @contextmanager
 def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
-    from api.client.client import Client
+    from api.client.client import Client  # loads httpx2
 
     with exit_on_refusal(), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
@@ -95,7 +95,7 @@ def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
 @contextmanager
 def exit_on_refusal() -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
-    from api.client.answers import ClientError, InputError
+    from api.client.answers import ClientError, InputError  # loads httpx2
 
     try:
         yield

@@ -90,7 +90,7 @@ class AuthenticationMiddleware:
         if access is Access.LEASE:
             await self._admit_worker(scope, address)
             return None
-        scope["bench.closed"] = await self._doors.callers.are_asked()
+        scope["bench.closed"] = await self._doors.callers.has_keys()
         if not scope["bench.closed"]:
             return None
         if access is Access.OPEN:

@@ -21,7 +21,7 @@ verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuu
 @verbs.command()
 def upgrade(data: Data = None, json: Json = False) -> None:
     """Bring the schema to this version's; `up` does it, too."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
@@ -36,7 +36,7 @@ def upgrade(data: Data = None, json: Json = False) -> None:
 @verbs.command()
 def check(data: Data = None, json: Json = False) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
     with open_database(environment_settings(data_folder=data)) as database:
         faults = maintenance.faults(database)
@@ -57,7 +57,7 @@ def backup(
     json: Json = False,
 ) -> None:
     """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
     settings = environment_settings(data_folder=data)
     with exit_on_errors():
@@ -74,7 +74,7 @@ def backup(
 @verbs.command()
 def vacuum(data: Data = None, json: Json = False) -> None:
     """Give the space of what was deleted back to the disk; writers wait meanwhile."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
     with open_database(environment_settings(data_folder=data)) as database:
         maintenance.vacuum(database)
@@ -95,7 +95,7 @@ def private_folder(settings: Settings) -> Iterator[None]:
 @contextmanager
 def open_database(settings: Settings) -> Iterator["Database"]:
     """The settings' database; what it raises ends the command with a sentence."""
-    from orchestrator.store.database import Database
+    from orchestrator.store.database import Database  # loads SQLAlchemy
 
     with exit_on_errors():
         database = Database(settings.resolved_database_url())

@@ -154,7 +154,7 @@ class LocalKeys:
     """The keyring and the audit log of a database, for who can write it."""
 
     def __init__(self, database: "Database", address: str) -> None:
-        from orchestrator.store.admin.audit import AuditLog
+        from orchestrator.store.admin.audit import AuditLog  # loads SQLAlchemy
         from orchestrator.store.admin.keyring import Keyring
 
         self._keyring = Keyring(database)
@@ -182,7 +182,7 @@ class LocalKeys:
         return self._audit.page(limit=limit, key_id=key_id)
 
     def _write(self, action: str, key_id: str) -> None:
-        from orchestrator.store.admin.audit import AuditLine
+        from orchestrator.store.admin.audit import AuditLine  # loads SQLAlchemy
 
         line = AuditLine(key_id=None, address=self._address, action=action, target=f"/v1/keys/{key_id}", outcome=200)
         self._audit.add(line)

@@ -63,7 +63,7 @@ def rm(webhook_id: Id, url: Url = None, json: Json = False) -> None:
 
 
 @verbs.command("test")
-def try_out(webhook_id: Id, url: Url = None, json: Json = False) -> None:
+def send_test(webhook_id: Id, url: Url = None, json: Json = False) -> None:
     """Post a message of the type `webhook.test`, and say what came of it; exit code 0 if it was delivered."""
     with open_client(url) as client:
         delivery = client.test_webhook(webhook_id)

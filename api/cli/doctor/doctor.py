@@ -20,7 +20,7 @@ import typer
 
 from api.cli.console import FAILED, LOG_WIDTH, Json, plain, print_json
 from api.cli.doctor import database, devices, machine, services
-from api.cli.doctor.check import Check, broken, good
+from api.cli.doctor.check import Check, fails, passes
 from api.cli.service import Data, read_settings
 from orchestrator.settings import Settings, place
 
@@ -75,14 +75,14 @@ def _checks() -> Iterator[Check]:
     settings = read_settings()
     if isinstance(settings, Settings):
         sources = [found.text for field in type(settings).model_fields if (found := place(field)) is not None]
-        yield good("settings", ", ".join(sources) or "all by default")
+        yield passes("settings", ", ".join(sources) or "all by default")
         yield from examine(settings)
         return
     for fault in settings:
         what, _, way_out = fault.rpartition("; ")
-        yield broken("settings", what or fault, way_out if what else "correct or unset it: docs/settings.md")
+        yield fails("settings", what or fault, way_out if what else "correct or unset it: docs/settings.md")
     for each in EXAMINATIONS:
-        yield broken(each.name, "not examined: the settings have faults", "mend the settings first")
+        yield fails(each.name, "not examined: the settings have faults", "mend the settings first")
 
 
 def examine(settings: Settings, examinations: Sequence[Examination] | None = None) -> Iterator[Check]:
@@ -94,7 +94,7 @@ def examine(settings: Settings, examinations: Sequence[Examination] | None = Non
                 examination = waiting.pop(0)
                 checks = process.next_checks(examination.seconds)
                 if not checks:
-                    yield broken(examination.name, process.why_silent(examination.seconds), NO_WAY_OUT)
+                    yield fails(examination.name, process.why_silent(examination.seconds), NO_WAY_OUT)
                     break
                 yield from checks
 
@@ -150,7 +150,7 @@ def _answer_all(answers: Any, settings: Settings, examinations: Iterable[Examina
             answers.send(list(each.function(settings)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the round goes on
             message = (str(error).splitlines() or [""])[0]
-            answers.send([broken(each.name, f"{type(error).__name__}: {message}", NO_WAY_OUT)])
+            answers.send([fails(each.name, f"{type(error).__name__}: {message}", NO_WAY_OUT)])
 
 
 def _print_check(check: Check) -> None:

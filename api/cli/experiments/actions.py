@@ -10,6 +10,7 @@ import typer
 from api.cli.console import Json, plain, print_json, refuse
 from api.cli.experiments.show import AnyId, Id, find
 from api.cli.service import Url, open_client
+from api.cli.tables.listings import counts_text
 from dashboards.text import formats
 from orchestrator.jobs import Wish
 from orchestrator.records import RunRecord
@@ -57,8 +58,6 @@ def _ask_for(wish: Wish, id: str, url: str | None, json: bool) -> None:
 
 def print_state(experiment: "AnyExperiment") -> None:
     """Print how many runs of an experiment are in which state."""
-    from api.cli.tables.listings import counts_text
-
     print(f"experiment {experiment.id}: {counts_text(experiment.counts)}")
 
 

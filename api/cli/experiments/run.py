@@ -102,7 +102,7 @@ def _foreign_result(folder: Path, spec: RunSpec) -> str | None:
 
 
 def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, again: bool) -> Result:
-    from worker.run import CHECKPOINT_FOLDER, Folders
+    from worker.run import CHECKPOINT_FOLDER, Folders  # loads torch
     from worker.run import run as train
 
     started = time.monotonic()

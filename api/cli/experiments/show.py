@@ -161,7 +161,7 @@ def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = N
 
 
 def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool) -> None:
-    from api.cli.tables.laws import profile_view
+    from api.cli.tables.laws import profile_view  # loads numpy
 
     if form not in (Layout.TABLE, Layout.JSON) and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
@@ -171,7 +171,7 @@ def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool)
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
     """Fit each optimizer's scaling law over experiments: exponents with intervals, predictions, verdicts."""
-    from api.cli.tables.laws import fit_view
+    from api.cli.tables.laws import fit_view  # loads numpy
 
     with open_client(url) as client:
         report = client.fit(ids, form=form.value if form else None, predict=predict or [])

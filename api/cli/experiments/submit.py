@@ -17,14 +17,16 @@ from dashboards.text import formats
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.specs.faults import count_faults
-from orchestrator.specs.preview import Preview
+from orchestrator.specs.footprints import Footprints
+from orchestrator.specs.preview import Preview, preview
+from worker.data.prepared import missing
 
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment; a faulty specification is refused with every fault at once."""
-    from api.client.answers import ClientError
+    from api.client.answers import ClientError  # loads httpx2
 
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
@@ -80,10 +82,6 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     if url or os.environ.get(URL_VARIABLE) or read_note(settings.data_folder) is not None:
         with open_client(url) as client:
             return client.validate(fields)
-    from orchestrator.specs.footprints import Footprints
-    from orchestrator.specs.preview import preview
-    from worker.data.prepared import missing
-
     datasets = settings.datasets_folder()
     return preview(
         fields,

@@ -109,7 +109,7 @@ def _texts(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
     """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
-    from worker.data.conversation_store import TOKEN_DTYPE
+    from worker.data.conversation_store import TOKEN_DTYPE  # loads numpy
 
     for path in sorted(each.parent for each in folder.glob(f"*/{ConversationManifest.file_name}")):
         if path.suffix == UNFINISHED:
@@ -166,7 +166,7 @@ def prepare(
 ) -> None:
     """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
-    from worker.data.preparation import Order
+    from worker.data.preparation import Order  # loads numpy
 
     order = Order(
         dataset=dataset,
@@ -210,7 +210,7 @@ def _count(option: str, text: str | None) -> int | None:
 
 
 def _prepare(order: "Order", paths: list[str], column: str, *, quiet: bool) -> Manifest:
-    from worker.data.preparation import prepare_once
+    from worker.data.preparation import prepare_once  # loads numpy
 
     try:
         source = source_of(order.dataset, paths, column)
@@ -227,7 +227,7 @@ def _prepare(order: "Order", paths: list[str], column: str, *, quiet: bool) -> M
 @verbs.command()
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
     """Read every prepared shard again and compare it with its hash."""
-    from worker.data.verification import verify_folder
+    from worker.data.verification import verify_folder  # loads numpy
 
     folder = environment_settings().datasets_folder()
     wanted = [

@@ -65,7 +65,7 @@ def memory(
     given = [name.strip() for text in optimizers or () for name in text.split(",")]
     names = list(dict.fromkeys(given)) if given else None
     with check_model_name(model):
-        from worker.footprint.count import footprint
+        from worker.footprint.count import footprint  # loads torch
 
         found = footprint(model, names, state_options(rank_ratio, state_dtype), block_rules(rule))
     print_json(found) if json else _print_footprint(found)
@@ -111,7 +111,7 @@ def _total_table(found: "Footprint") -> Table:
 
 def _saving(found: "Footprint", one: "OptimizerFootprint") -> str:
     """The share of the baseline's state that it does without."""
-    from worker.footprint.count import BASELINE
+    from worker.footprint.count import BASELINE  # loads torch
 
     if one.optimizer == BASELINE or one.state_bytes is None or not found.baseline_bytes:
         return formats.UNKNOWN
@@ -153,7 +153,7 @@ def plan(
 ) -> None:
     """Show what AdaPM keeps for every block of a model. It needs no service."""
     with check_model_name(model):
-        from worker.footprint.count import block_plan
+        from worker.footprint.count import block_plan  # loads torch
 
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
     if found is None:
@@ -260,7 +260,7 @@ def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str
 
 def block_rules(texts: list[str] | None) -> "list[Rule]":
     """The rules for what was given, `*.mlp.*.weight=rank:8,per:neuron`; raises RuleError for any other form."""
-    from optim.plan.rules import rule_of
+    from optim.plan.rules import rule_of  # loads torch
 
     return [rule_of(text) for text in texts or ()]
 

@@ -84,7 +84,7 @@ def check(name: CheckedName, lr: Rate = None, coasts: Coasts = False, json: Json
     environment_settings()
     if name not in catalog.names():
         refuse(unknown("optimizer", name, catalog.names()))
-    from worker.checks.optimizer_contract import PROMISES, USUAL_RATE, Subject
+    from worker.checks.optimizer_contract import PROMISES, USUAL_RATE, Subject  # loads torch
 
     subject = Subject(name=name, lr=USUAL_RATE if lr is None else lr, coasts=coasts)
     found: list[PromiseCheck] = []

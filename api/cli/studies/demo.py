@@ -44,7 +44,7 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
 
 def _compare(url: str, fresh: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
-    from api.client.client import Client
+    from api.client.client import Client  # loads httpx2
 
     key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
     with Client(url, retries=4) as client:

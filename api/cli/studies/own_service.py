@@ -19,7 +19,7 @@ from orchestrator.settings import Settings
 @contextmanager
 def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tuple[str, Callable[[], None]]]:
     """Its URL, and a check that raises where it has failed for good."""
-    from api.processes.address import ServiceError, listen
+    from api.processes.address import ServiceError, listen  # loads SQLAlchemy
     from api.processes.supervisor import Supervisor
 
     if (note := read_note(settings.data_folder)) is not None:

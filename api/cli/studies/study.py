@@ -97,7 +97,7 @@ def run(
             path.write_text(_report(runner.folder), encoding="utf-8")
             print(f"report: {path}")
     if json:
-        print_json([{"study": each.name, "scale": scale, "finding": runner.stored(each)} for each in chosen])
+        print_json([{"study": each.name, "scale": scale, "finding": runner.stored_finding(each)} for each in chosen])
     if runner.is_unanswered(chosen) or (compare_with_published and deviating):
         raise typer.Exit(FAILED)
 
@@ -117,8 +117,7 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 
 def _report(folder: Path) -> str:
-    from dashboards.reports.reproduction import Entry, reproduction
-    from orchestrator.studies.results import stored_findings
+    from dashboards.reports.reproduction import Entry, reproduction  # loads jinja2 and numpy
 
     return reproduction([Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies()])
 
@@ -157,7 +156,7 @@ class StudyRunner:
 
     def run(self, studies: Sequence[Study], settings: Settings, url: str | None) -> None:
         """Compute and train what the studies need, on the service at `url`, or on one of our own."""
-        from api.client.client import Client
+        from api.client.client import Client  # loads httpx2
 
         self._compute(studies)
         with_experiments = [study for study in studies if study.plans[self.scale].parts]
@@ -201,7 +200,7 @@ class StudyRunner:
         """Print where results deviate from the published ones; returns whether any does."""
         any_deviates = False
         for study in studies:
-            stored = self.stored(study)
+            stored = self.stored_finding(study)
             for sentence in stored.deviations if stored else ():
                 any_deviates = True
                 print(f"{study.name} deviates from the published result: {plain(sentence)}")
@@ -209,7 +208,7 @@ class StudyRunner:
 
     def is_unanswered(self, studies: Iterable[Study]) -> bool:
         """Whether a study has no verdict after all."""
-        found = [self.stored(study) for study in studies]
+        found = [self.stored_finding(study) for study in studies]
         return any(each is None or each.finding.answer is Answer.MISSING for each in found)
 
     def _submit(self, client: "Client", study: Study) -> dict[str, str]:
@@ -230,18 +229,18 @@ class StudyRunner:
 
     def _store(self, study: Study, evidence: Evidence) -> None:
         write_evidence(self.folder, evidence)
-        stored = self.stored(study)
+        stored = self.stored_finding(study)
         assert stored is not None
         console().print(finding_view(study, stored))
 
-    def stored(self, study: Study) -> StoredFinding | None:
+    def stored_finding(self, study: Study) -> StoredFinding | None:
         """What was found of a study, here and at this scale."""
         found = stored_findings(study, self.folder)
         return next((each for each in found if each.scale is self.scale and not each.published), None)
 
 
 def _fit(client: "Client", ids: Sequence[str]) -> FitReport | None:
-    from api.client.answers import ClientError
+    from api.client.answers import ClientError  # loads httpx2
 
     try:
         return client.fit(ids)
@@ -262,7 +261,7 @@ def _continue(client: "Client", experiment_id: str) -> None:
 
 def _machines() -> tuple[Machine, ...]:
     """This machine, for what is computed in this process."""
-    import torch
+    import torch  # loads torch
 
     from worker.meters.environment import describe_environment
 

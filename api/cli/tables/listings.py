@@ -108,7 +108,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("model", _models(experiment)),
         ("data", experiment.spec.workload.data.dataset),
         ("budget", _budget(experiment)),
-        *_written_facts(experiment),
+        *_annotation_facts(experiment),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
 
@@ -121,7 +121,7 @@ def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
     return (("baseline", spec.baseline_name()),)
 
 
-def _written_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+def _annotation_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
     """What people wrote about it, and what it is a clone of."""
     note = experiment.note
     return (
