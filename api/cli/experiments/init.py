@@ -3,15 +3,32 @@
 import json as json_text
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from api.cli.console import print_json
 from api.cli.service import Json, environment_settings
 
+EXAMPLES = files("api.cli") / "examples"
+"""An example for each kind of specification, by its name: what there is an example of, there is."""
+KINDS = tuple(sorted(each.name.removesuffix(".yaml") for each in EXAMPLES.iterdir()))
+
+
+def _require_kind(name: str) -> str:
+    if name not in KINDS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, KINDS))}.")
+    return name
+
+
 Kind = Annotated[
-    Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="What it is to be.", metavar="KIND")
+    str,
+    typer.Argument(
+        help=f"Of which kind: {', '.join(KINDS)}.",
+        metavar="KIND",
+        callback=_require_kind,
+        autocompletion=lambda: list(KINDS),
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -29,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
-    """Write a commented specification to begin with: comparison, sweep, scaling or run. It needs no service."""
+    """Write a commented specification to begin with. It needs no service."""
     from api.cli.experiments.specs import refuse
 
     text = example(kind)
@@ -57,18 +74,14 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
 
 def example(kind: str) -> str:
     """The commented specification of that kind."""
-    return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
+    return (EXAMPLES / f"{kind}.yaml").read_text(encoding="utf-8")
 
 
 # `adapm-bench schema`: the JSON schema of specifications, which makes editors complete and check them.
 
-SchemaKind = Annotated[
-    Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="Of which kind.", metavar="KIND")
-]
 
-
-def schema(kind: SchemaKind = "comparison", json: Json = False) -> None:
-    """Print the JSON schema of a specification, for editors: comparison, sweep, scaling or run. It needs no service."""
+def schema(kind: Kind = "comparison", json: Json = False) -> None:
+    """Print the JSON schema of a specification, for editors. It needs no service."""
     from orchestrator.specs.schema import schema as schema_of
 
     del json  # it is JSON in any case

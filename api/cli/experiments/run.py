@@ -35,9 +35,10 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     from api.cli.experiments.specs import read_spec, refuse
     from dashboards.text import costs, formats
     from orchestrator.jobs import RunStatus, state_word
+    from orchestrator.kinds.registry import KINDS
 
     text = read_spec(file)
-    if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
+    if "candidates" in text.fields or text.fields.get("kind") in KINDS:
         kind = plain(str(text.fields.get("kind", "comparison")))
         refuse(f"{plain(text.source)} is a {kind}, of many runs; queue it: adapm-bench submit {plain(str(file))}")
     spec = _validated(text)

@@ -13,7 +13,7 @@ from dashboards.figures.registry import BY_SNAPSHOT
 from dashboards.figures.tradeoffs import PARTS, STATE, loss_by_price
 from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
-from orchestrator.kinds.comparison import Tuning
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Interval
 from orchestrator.studies.demo import DEMO
 from tests.factories.comparison import made_comparison
