@@ -1,4 +1,6 @@
-"""`adapm-bench init`: a commented specification to begin with, the same as the documentation's."""
+"""`adapm-bench init`: a commented specification to begin with, the same as the documentation's; `schema`: the JSON
+schema of specifications, which makes editors complete and check them.
+"""
 
 import json as json_text
 from importlib.resources import files
@@ -7,27 +9,25 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import print_json
-from api.cli.service import Json, environment_settings
-
-EXAMPLES = files("api.cli") / "examples"
-"""An example for each kind of specification, by its name: what there is an example of, there is."""
-KINDS = tuple(sorted(each.name.removesuffix(".yaml") for each in EXAMPLES.iterdir()))
+from api.cli.console import Json, print_json, refuse
+from api.cli.service import environment_settings
+from orchestrator.specs.schema import SPECS
+from orchestrator.specs.schema import schema as schema_of
 
 
 def _require_kind(name: str) -> str:
-    if name not in KINDS:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, KINDS))}.")
+    if name not in SPECS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, SPECS))}.")
     return name
 
 
 Kind = Annotated[
     str,
     typer.Argument(
-        help=f"Of which kind: {', '.join(KINDS)}.",
+        help=f"Of which kind: {', '.join(SPECS)}.",
         metavar="KIND",
         callback=_require_kind,
-        autocompletion=lambda: list(KINDS),
+        autocompletion=lambda: list(SPECS),
     ),
 ]
 Out = Annotated[
@@ -39,16 +39,8 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a file that is 
 STDOUT = "-"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command()(init)
-    app.command()(schema)
-
-
 def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
     """Write a commented specification to begin with. It needs no service."""
-    from api.cli.experiments.specs import refuse
-
     text = example(kind)
     path = out or Path(f"{kind}.yaml")
     if str(path) == STDOUT:
@@ -74,16 +66,11 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
 
 def example(kind: str) -> str:
     """The commented specification of that kind."""
-    return (EXAMPLES / f"{kind}.yaml").read_text(encoding="utf-8")
-
-
-# `adapm-bench schema`: the JSON schema of specifications, which makes editors complete and check them.
+    return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
 
 
 def schema(kind: Kind = "comparison", json: Json = False) -> None:
     """Print the JSON schema of a specification, for editors. It needs no service."""
-    from orchestrator.specs.schema import schema as schema_of
-
     del json  # it is JSON in any case
     environment_settings()  # checks own optimizers: the schema names them, too
     print(json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False))
