@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
-from dashboards.figures.planner import bars, blocks
+from dashboards.figures.memory import bars, blocks
 from dashboards.figures.registry import PLAN
 from dashboards.files.figures import FileForm
 from dashboards.pages.alerts import concerns, dispatcher

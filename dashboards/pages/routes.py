@@ -28,8 +28,8 @@ from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures import tradeoffs
 from dashboards.figures.experiment import ExperimentView, parallel_candidate
+from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.files.figures import FileForm
 from dashboards.files.publication import SUFFIXES
@@ -132,7 +132,7 @@ class PageHandlers:
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),
-            breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
+            breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
     def _sweep(self, snapshot: Snapshot, report: SweepReport, query: Mapping[str, str]) -> HTMLResponse:

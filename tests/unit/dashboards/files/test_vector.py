@@ -100,7 +100,7 @@ def test_an_svg_is_well_formed_and_holds_nothing_that_runs(report: FitReport) ->
 def test_bars_and_marks_of_a_comparison_are_drawn() -> None:
     comparison = made_comparison(label=HOSTILE)
     own = styles((row.candidate, row.optimizer) for row in comparison.rows)
-    figure = loss_by_price(comparison, own, ViewState(), "light", "memory", title="loss")
+    figure = loss_by_price(comparison, own, ViewState(), "light", "memory")
     assert [trace["x"] for trace in figure["data"]] == [[row.optimizer_state_bytes] for row in comparison.rows]
     assert vector(figure, "svg").startswith(b"<?xml")
 
