@@ -99,7 +99,7 @@ def run_series(
         axes = add_axes(layout, theme, place, (left, right), (low, high), "" if narrow else "step")
         layout[f"xaxis{place}"] |= ends
         layout[f"yaxis{place}"] |= {"nticks": 3 if narrow else 4, "rangemode": "tozero", "exponentformat": "none"}
-        data.append(line(one.steps, values, name, colour, **axes))
+        data.append(line(one.steps, values, name, colour) | axes)
         layout["annotations"].append(heading(name, left, high + 0.01, theme))
     if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
         data = [each | {"mode": "lines+markers"} for each in data]  # a line of one point shows nothing
@@ -121,7 +121,7 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         known = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
         axes = add_axes(layout, theme, place + 1, *domains)
-        data.append(line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme), **axes))
+        data.append(line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme)) | axes)
         layout["annotations"].append(heading(METER_TITLES[name], domains[0][0], domains[1][1], theme))
     if len(names) < 2:
         del layout["yaxis2"]

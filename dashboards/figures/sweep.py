@@ -20,8 +20,8 @@ from dashboards.figures.base import (
     transparent,
 )
 from dashboards.palette import THEMES, Style, ThemeName
+from dashboards.text.answers import outcome, value_text
 from dashboards.text.formats import LOSS_IN_NATS
-from dashboards.text.sweep import outcome, value_text
 from orchestrator.kinds.search_spaces import Choice, Range, ends, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow

@@ -153,7 +153,7 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 
 def _report(folder: Path) -> str:
-    from dashboards.reports.reproduction import Entry, reproduction
+    from dashboards.text.study import Entry, reproduction
     from orchestrator.studies.registry import all_studies
     from orchestrator.studies.results import stored_findings
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from api.cli.console import plain
 from api.cli.tables.comparison import plain_table, two_lines
 from dashboards.text import formats
-from dashboards.text.laws import memory_words
+from dashboards.text.answers import memory_words
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, Prediction
 from orchestrator.analysis.profiles import ProfileReport, ProfileRow
 

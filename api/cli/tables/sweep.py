@@ -9,7 +9,7 @@ from rich.text import Text
 from api.cli.console import plain
 from api.cli.tables.comparison import text_table
 from dashboards.text import formats
-from dashboards.text.sweep import outcome, value_text
+from dashboards.text.answers import outcome, value_text
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 
 

@@ -14,7 +14,7 @@ from dashboards.figures.laws import law, log_ticks, residuals
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.figures import Picture, figure_csv, figure_html, script_hash
 from dashboards.files.vector import TITLE_BOTTOM, FigureError, Sheet, VectorFormat, vector
-from dashboards.files.vector_axes import letters
+from dashboards.files.vector_parts import letters
 from dashboards.palette import styles
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import comparisons
