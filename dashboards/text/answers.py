@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dashboards.text import formats
 from dashboards.text.words import Chip, state_chip
 from orchestrator.analysis.laws.records import CandidateFit, Drift, FitReport, FormName, MemoryPrediction, Prediction
-from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.jobs import state_word
 from orchestrator.records import CandidateRow, CellRecord, Comparison
 from orchestrator.sweeps.records import SweepReport, TrialRow, Value
+
+if TYPE_CHECKING:  # it loads numpy, which the command line starts without
+    from orchestrator.analysis.profiles import ProfileReport
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 FORM_NAMES: tuple[tuple[FormName, str], ...] = (
@@ -110,7 +113,7 @@ def device_hours(cells: Sequence[CellRecord]) -> float:
     return sum(row.device_hours for cell in cells for row in cell.comparison.rows)
 
 
-def profile_headline(report: ProfileReport) -> str:
+def profile_headline(report: "ProfileReport") -> str:
     """Who scores highest over the workloads; empty where no candidate is in all of them."""
     if not report.rows:
         return ""
