@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
-from dashboards.data.reader import Reader
 from dashboards.figures.planner import bars, blocks
 from dashboards.figures.registry import PLAN
 from dashboards.files.figures import FileForm
@@ -15,7 +14,8 @@ from dashboards.pages.answers import figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Question
+from orchestrator.services.monitor import Monitor
+from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Footprints, Question
 from worker.catalog import presets
 
 WAITING_SHOWN = 100
@@ -25,20 +25,19 @@ Rank = Annotated[str, Query(max_length=16)]
 Dtype = Annotated[str, Query(max_length=16)]
 
 
-def watch_pages(reader: Reader) -> APIRouter:
+def watch_pages(monitor: Monitor, footprints: Footprints) -> APIRouter:
     """Both pages."""
     router = APIRouter(include_in_schema=False)
-    bench = reader.bench
 
     @router.get("/queue")
     def queue() -> HTMLResponse:
-        version, activity = bench.version(), bench.activity(waiting=WAITING_SHOWN)
+        version, activity = monitor.version(), monitor.activity(waiting=WAITING_SHOWN)
         return page(
             "queue.html",
             version=version,
             activity=activity,
             leader=dispatcher(activity),
-            concerns=concerns(activity, bench.hindrance()),
+            concerns=concerns(activity, monitor.dispatch_blocker()),
         )
 
     @router.get("/memory")
@@ -50,7 +49,7 @@ def watch_pages(reader: Reader) -> APIRouter:
     ) -> HTMLResponse:
         try:
             question = _question(model, rank, dtype)
-            found = bench.footprints.ask(question)
+            found = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
         return page(
@@ -58,7 +57,7 @@ def watch_pages(reader: Reader) -> APIRouter:
             question=question,
             preset=presets.preset(model),
             footprint=found,
-            failure=None if found else bench.footprints.failure(question),
+            failure=None if found else footprints.failure(question),
             bars=bars(found) if found else (),
             blocks=blocks(found) if found else (),
             models=presets.PRESETS,
@@ -72,7 +71,7 @@ def watch_pages(reader: Reader) -> APIRouter:
         form: FileForm, model: Model = FIRST_MODEL, rank: Rank = "", dtype: Dtype = "", theme: ThemeName = "light"
     ) -> Response:
         try:
-            found = bench.footprints.ask(_question(model, rank, dtype))
+            found = footprints.ask(_question(model, rank, dtype))
         except (KeyError, ValueError):
             raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
         if found is None:

@@ -7,7 +7,7 @@ import typer
 from api.cli.console import print_json
 from api.cli.experiments.show import AnyId, resolve_id
 from api.cli.service import Json, Url, open_client
-from orchestrator.jobs import Wish
+from orchestrator.jobs import RunAction
 
 if TYPE_CHECKING:
     from api.client.client import Client
@@ -22,29 +22,29 @@ def register(app: typer.Typer) -> None:
 
 def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Cancel an experiment's unfinished runs, or one run; training ones write a checkpoint and stop within seconds."""
-    _wish(id, Wish.CANCEL, url, json)
+    _apply(id, RunAction.CANCEL, url, json)
 
 
 def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Pause an experiment's runs, or one run; training ones write a checkpoint and free their place within seconds."""
-    _wish(id, Wish.PAUSE, url, json)
+    _apply(id, RunAction.PAUSE, url, json)
 
 
 def resume(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Let paused runs go on from their checkpoints, to the same losses as if they had never stopped."""
-    _wish(id, Wish.RESUME, url, json)
+    _apply(id, RunAction.RESUME, url, json)
 
 
 def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Queue failed or cancelled runs once more; they go on from their last checkpoint, if there is one."""
-    _wish(id, Wish.RETRY, url, json)
+    _apply(id, RunAction.RETRY, url, json)
 
 
-def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
+def _apply(id: str, action: RunAction, url: str | None, json: bool) -> None:
     from orchestrator.records import RunRecord
 
     with open_client(url) as client:
-        record = _ask(client, id, wish)
+        record = _ask(client, id, action)
     if json:
         print_json(record)
     elif isinstance(record, RunRecord):
@@ -55,8 +55,12 @@ def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
         print(f"experiment {record.id}: {counts_text(record.counts)}")
 
 
-def _ask(client: "Client", id: str, wish: Wish) -> "AnyExperiment | RunRecord":
+def _ask(client: "Client", id: str, action: RunAction) -> "AnyExperiment | RunRecord":
     from orchestrator.records import RunRecord
 
     found = resolve_id(client, id)
-    return client.wish_run(found.id, wish) if isinstance(found, RunRecord) else client.wish_experiment(found.id, wish)
+    return (
+        client.apply_to_run(found.id, action)
+        if isinstance(found, RunRecord)
+        else client.apply_to_experiment(found.id, action)
+    )
