@@ -107,7 +107,7 @@ def test_only_what_is_quick_is_submitted_with_others(store: Store) -> None:
         seeds=(1,),
     )
     assert not store.experiments.is_quick(scaling), "each of its cells is planned"
-    away = make_services(store.database, dataset_url="memory://data")
+    away = make_services(store.database, dataset_url="s3://bucket/data")
     assert not away.experiments.is_quick(small), "a storage may take its time to answer"
 
 
