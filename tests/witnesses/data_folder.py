@@ -91,7 +91,7 @@ class Story:
     def begin(self, lease: Lease) -> SizedRun:
         """The worker of a lease says hello two seconds later."""
         self.clock.now += 2.0
-        return SizedRun(self.folder.services, lease)
+        return SizedRun(self.folder.services.attempts, lease)
 
     def finish_all(self) -> None:
         """Train whatever waits, and what follows from it, to its end."""
