@@ -28,12 +28,12 @@ from api.routes.context import (
     the_submissions,
 )
 from dashboards.data.live import RECONNECT_MILLISECONDS
+from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
-from dashboards.pages.answers import table_file
 from orchestrator.annotations import MOST_LABELS, AnnotationChange, Label
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
-from orchestrator.kinds.kind import ExperimentSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
 from orchestrator.services.experiments import Proposal

@@ -16,7 +16,7 @@
 /static/{name}                           styles, scripts, Plotly.js
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -27,17 +27,16 @@ from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
-from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures import tradeoffs
-from dashboards.figures.experiment import ExperimentView, parallel_candidate
+from dashboards.data.reader import Reader
+from dashboards.figures.experiment import ExperimentView, parallel_candidate, sweep_report
+from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
-from dashboards.files.figures import FileForm
+from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
-from dashboards.pages.alerts import concerns
-from dashboards.pages.answers import figure_answer, table_file
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, not_found_page, undoable
-from dashboards.pages.queue import watch_pages
+from dashboards.pages.memory import memory_pages
+from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, find_experiments
@@ -45,16 +44,15 @@ from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.palette import ThemeName
 from dashboards.render import page
-from dashboards.text import sweep, words
-from dashboards.text.sweep import Order, sorted_trials
+from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
-from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.experiment import Answer
+from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
 from orchestrator.studies.reports import Studies
-from orchestrator.sweeps.records import SweepReport
 
 EXPERIMENTS_SHOWN = 50
 BESTS_SHOWN = 4
@@ -83,7 +81,8 @@ def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] 
     router.include_router(submit_pages(experiments, services.specifications))
     router.include_router(curation_pages(experiments))
     router.include_router(compare_pages(reader, monitor))
-    router.include_router(watch_pages(monitor, services.footprints))
+    router.include_router(queue_pages(monitor))
+    router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
     return router
@@ -96,6 +95,11 @@ class PageHandlers:
         self._reader = reader
         self._laws = laws
         self._monitor = monitor
+        self._by_answer: dict[Answer, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
+            Answer.COMPARISON: self._comparison,
+            Answer.LAW: self._law,
+            Answer.FINDINGS: self._findings,
+        }
 
     def home(self, request: Request) -> HTMLResponse:
         """Experiments, with the best mean of each candidate, and what is going on."""
@@ -120,13 +124,14 @@ class PageHandlers:
         view = ViewState.parse(request.query_params.multi_items())
         try:
             whole = self._reader.experiments.get(experiment_id)
-            if isinstance(whole.spec, ScalingSpec) and not view.cell:
-                return self._laws.scaling(whole, request)
-            snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
+            answer = Answer.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
+            return self._by_answer[answer](whole, view, request)
         except NotFoundError as error:
             return not_found_page(self._reader.experiments, error)
-        if snapshot.sweep is not None:
-            return self._sweep(snapshot, snapshot.sweep, request.query_params)
+
+    def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+        """A leaderboard, or that of one cell."""
+        snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
         leaders = words.leaders(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
@@ -137,20 +142,25 @@ class PageHandlers:
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),
-            breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
+            breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
-    def _sweep(self, snapshot: Snapshot, report: SweepReport, query: Mapping[str, str]) -> HTMLResponse:
+    def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+        """A scaling law, with the comparison of each cell."""
+        return self._laws.scaling(whole, request)
+
+    def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
-        order = Order.parse(query.get("sort"))
+        snapshot, query = self._reader.snapshot(whole.id, soon=True), request.query_params
+        report = sweep_report(snapshot)
+        order = tables.TrialOrder.parse(query.get("sort"))
         return page(
             "sweep.html",
             snapshot=snapshot,
             hindrance=self._monitor.dispatch_blocker(),
             report=report,
-            words=sweep,
             order=order,
-            trials=sorted_trials(report, order)[:TRIALS_SHOWN],
+            trials=tables.sorted_trials(report, order)[:TRIALS_SHOWN],
             trials_shown=TRIALS_SHOWN,
             drawn=parallel_candidate(snapshot, query.get("candidate")),
         )
@@ -182,9 +192,9 @@ class FigureHandlers:
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        kind = snapshot.experiment.kind
-        if (entry.page == "sweep") is not (kind == "sweep"):
-            raise NotFoundError(f"experiment {experiment_id} is a {kind} without a figure {name}")
+        shown = snapshot.experiment
+        if entry.page != shown.spec.answer:
+            raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")
         drawn = entry.draw(
             ExperimentView(
                 reader=self._reader,

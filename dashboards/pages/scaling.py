@@ -17,16 +17,16 @@ from fastapi.responses import HTMLResponse
 
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
-from dashboards.files.figures import FileForm
-from dashboards.pages.answers import figure_answer
+from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import not_found_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
-from dashboards.text.laws import FORM_NAMES, headline, profile_headline
+from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
@@ -81,7 +81,7 @@ class FitPages:
         except ConflictError as error:
             return refused_page(409, "No scaling law for these experiments", str(error))
         law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
-        sentence = headline(law["report"]) if law["report"] else law["refusal"]
+        sentence = law_headline(law["report"]) if law["report"] else law["refusal"]
         return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
@@ -170,8 +170,9 @@ class FitPages:
 
     def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
         """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
-        found = [each for each in self._experiments.page(limit=MOST_EXPERIMENTS) if each.kind != "sweep"]
-        return page("choose.html", heading=heading, path=path, what=what, experiments=found)
+        found = self._experiments.page(limit=MOST_EXPERIMENTS)
+        measured = [each for each in found if each.spec is None or each.spec.answer is not Answer.FINDINGS]
+        return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
 
 
 class LawQuery:

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from dashboards.pages import form as forms
-from dashboards.pages.form import Form
+from dashboards.pages.form import SubmitForm
 from dashboards.render import page, visitor
 from optim import catalog
 from orchestrator.errors import NotFoundError, OrchestratorError
-from orchestrator.kinds.kind import spec_of
+from orchestrator.kinds.registry import KINDS, validate_spec
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
@@ -74,7 +74,7 @@ class SubmitPages:
             return self._yaml(to_yaml(forms.fields_of(form)), asked=True)
         return self._form(form, asked=True, submit=action == "submit", nonce=nonce)
 
-    def _form(self, form: Form, *, asked: bool, submit: bool = False, nonce: str = "") -> Response:
+    def _form(self, form: SubmitForm, *, asked: bool, submit: bool = False, nonce: str = "") -> Response:
         fields = forms.fields_of(form)
         found = self._specifications.preview(fields)
         if submit and found.accepted():
@@ -109,7 +109,7 @@ class SubmitPages:
 
     def _submit(self, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
         """Queue it and show it. The same page sent twice makes one experiment: by its nonce and what it says."""
-        spec = spec_of(fields)
+        spec = validate_spec(fields)
         key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
         try:
             made = self._experiments.submit(spec, key, by=who.key_id if (who := visitor()) else None)
@@ -119,7 +119,7 @@ class SubmitPages:
 
 
 def _page(
-    *, text: str, mode: str, form: Form = forms.EMPTY, preview: Preview | None = None, trouble: str | None = None,
+    *, text: str, mode: str, form: SubmitForm = forms.EMPTY, preview: Preview | None = None, trouble: str | None = None,
     faults: dict[str, list[str]] | None = None, others: Sequence[Any] = (), asked: bool, refused: bool = False,
     nonce: str = "",
 ) -> Response:  # fmt: skip
@@ -128,6 +128,7 @@ def _page(
         status=422 if refused else 200,
         form=form,
         preview=preview,
+        kind=KINDS[preview.kind] if preview and preview.kind else None,
         trouble=trouble,
         faults=faults or {},
         others=others,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.sweeps.records import SweepReport
@@ -34,14 +33,14 @@ def document(
 ) -> ExperimentDocument:
     """The document of an experiment with all of its runs."""
     experiment_id = experiment.id
-    scaling, sweep = isinstance(experiment.spec, ScalingSpec), isinstance(experiment.spec, SweepSpec)
+    answer = experiment.spec.answer
     return ExperimentDocument(
         provenance=provenance(experiment, runs, bench_version),
         experiment=experiment,
-        comparison=None if sweep else analysis.compare(experiment_id),
-        sweep=analysis.sweep(experiment_id) if sweep else None,
-        cells=analysis.cells(experiment_id) if scaling else (),
-        fit=_fit(analysis, experiment_id) if scaling else None,
+        comparison=None if answer is Answer.FINDINGS else analysis.compare(experiment_id),
+        sweep=analysis.sweep(experiment_id) if answer is Answer.FINDINGS else None,
+        cells=analysis.cells(experiment_id) if answer is Answer.LAW else (),
+        fit=_fit(analysis, experiment_id) if answer is Answer.LAW else None,
         runs=tuple(runs),
     )
 

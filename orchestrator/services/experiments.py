@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import LeasePolicy, RunAction
-from orchestrator.kinds import kind
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds import registry
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.specifications import Specifications
 from orchestrator.store import annotations, reads
@@ -39,7 +38,7 @@ MOST_EXPERIMENTS = 1_000
 class Proposal:
     """An experiment that somebody wants."""
 
-    spec: ComparisonSpec | SweepSpec
+    spec: ExperimentSpec
     key: str | None = None
     """Its idempotency key."""
     by: str | None = None
@@ -72,7 +71,7 @@ class Experiments:
 
     def submit(
         self,
-        spec: ComparisonSpec | SweepSpec,
+        spec: ExperimentSpec,
         key: str | None = None,
         *,
         by: str | None = None,
@@ -111,9 +110,9 @@ class Experiments:
         id, new = submitted
         return _attempt(lambda: Submission(experiment=new or self.get(id), created=new is not None))
 
-    def is_quick(self, spec: ComparisonSpec | SweepSpec) -> bool:
+    def is_quick(self, spec: ExperimentSpec) -> bool:
         """Whether others may wait for its submission: it plans few runs, and asks no remote storage for its data."""
-        few = isinstance(spec, SweepSpec) or (spec.kind == "comparison" and spec.run_count() <= LARGE_RUNS)
+        few = spec.has_driver or (not spec.cells() and spec.run_count() <= LARGE_RUNS)
         return few and not self._specifications.asks_remote_storage()
 
     def get(self, experiment_id: str) -> ExperimentRecord:
@@ -184,7 +183,7 @@ class Experiments:
         source = self.get(experiment_id)
         fields = source.spec.model_dump(mode="json") | ({} if name is None else {"name": name})
         try:
-            spec = kind.read_spec(json.dumps(fields))
+            spec = registry.read_spec(json.dumps(fields))
         except ValidationError as error:
             fault = error.errors(include_url=False, include_context=False)[0]
             place = ".".join(map(str, fault["loc"]))

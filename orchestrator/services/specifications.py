@@ -2,8 +2,7 @@
 
 from orchestrator.errors import MissingDataError
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunFilter, RunRecord, RunSort
 from orchestrator.services.runs import Runs
 from orchestrator.specs import preview
@@ -20,11 +19,11 @@ class Specifications:
     def __init__(self, storage: Storage, runs: Runs, footprints: Footprints) -> None:
         self._storage, self._runs, self._footprints = storage, runs, footprints
 
-    def missing_data(self, spec: ComparisonSpec | SweepSpec) -> list[str]:
+    def missing_data(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for each thing that only a person can bring and that is not there."""
         return missing(spec.workload, self._storage.datasets_folder(), self._storage.dataset_url)
 
-    def require_data(self, spec: ComparisonSpec | SweepSpec) -> None:
+    def require_data(self, spec: ExperimentSpec) -> None:
         """Raise `MissingDataError` where anything is missing that only a person can bring."""
         if found := self.missing_data(spec):
             raise MissingDataError(" ".join(found))

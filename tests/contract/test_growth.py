@@ -9,8 +9,9 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunAction, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import RunRecord
 from orchestrator.store.queue.queue import Queue
 from tests.contract.conftest import Store, sqlite_file
@@ -125,10 +126,7 @@ def test_of_two_processes_that_end_the_last_two_runs_exactly_one_adds_phase_two(
         first, *last = begin(store, 3)
         finish(store, first)
         assert together(*(partial(finish, store, lease) for lease in last)) == [None, None]
-        assert grid_of(store.runs.page(experiment_id=experiment.id))[3:] == [
-            ("adamw", 2e-3, 1),
-            ("adamw", 2e-3, 2),
-        ]
+        assert grid_of(store.runs.page(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
         store.experiments.apply(experiment.id, RunAction.CANCEL)
 
 
@@ -244,10 +242,7 @@ def test_a_cancelled_tuning_that_is_retried_goes_on_to_phase_two(store: Store) -
     assert store.experiments.get(experiment.id).counts.growing
     for lease in begin(store, 2):
         finish(store, lease)
-    assert grid_of(store.runs.page(experiment_id=experiment.id))[3:] == [
-        ("adamw", 2e-3, 1),
-        ("adamw", 2e-3, 2),
-    ]
+    assert grid_of(store.runs.page(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
     store.experiments.apply(experiment.id, RunAction.CANCEL)
     store.experiments.apply(experiment.id, RunAction.RETRY)
     assert not store.experiments.get(experiment.id).counts.growing, "phase 2 is there, and is retried itself"
@@ -290,10 +285,7 @@ def test_a_pause_that_meets_the_end_of_tuning_leaves_no_run_waiting_to_start(sto
         finish(store, first)
         finish(store, second)
         together(partial(finish, store, last), partial(store.experiments.apply, experiment.id, RunAction.PAUSE))
-        assert store.experiments.get(experiment.id).counts.by_status == {
-            RunStatus.SUCCEEDED: 3,
-            RunStatus.PAUSED: 2,
-        }
+        assert store.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.PAUSED: 2}
 
 
 def test_retrying_one_run_of_a_cancelled_tuning_revives_its_candidate_alone(store: Store) -> None:
@@ -316,10 +308,7 @@ def test_retrying_one_run_of_a_cancelled_tuning_revives_its_candidate_alone(stor
     store.attempts.finish(lease.run_id, 2, lease.token, result(final_val_loss=loss(lease)))
     grown = store.experiments.get(experiment.id).counts
     assert (grown.total, grown.growing) == (8, False), "AdamW was cancelled and stays so"
-    assert grid_of(store.runs.page(experiment_id=experiment.id))[6:] == [
-        ("adapm", 2e-3, 1),
-        ("adapm", 2e-3, 2),
-    ]
+    assert grid_of(store.runs.page(experiment_id=experiment.id))[6:] == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
     for second in begin(store, 2):
         finish(store, second)
     assert store.experiments.get(experiment.id).counts.done()

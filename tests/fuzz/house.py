@@ -19,7 +19,7 @@ from api.app import create_app
 from orchestrator.errors import LeaseLostError
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.kinds.kind import read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
 from orchestrator.store import trials

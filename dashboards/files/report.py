@@ -1,9 +1,9 @@
 """A report: one HTML file with method, tables, figures and provenance, which needs nothing else and lets nothing in.
 
-    experiment ─► sections of its kind (`SECTIONS`) ─► method, provenance, bibliography ─► report.html
+    experiment ─► sections of its answer (`SECTIONS`) ─► method, provenance, bibliography ─► report.html
 
 Figures are SVG images inside the file, so that it is small, prints well and runs no script: the policy in its head
-allows images from itself and one style sheet by its hash. A new kind of experiment adds its own function to `SECTIONS`.
+allows images from itself and one style sheet by its hash. A new sort of answer adds its own function to `SECTIONS`.
 """
 
 import base64
@@ -14,18 +14,17 @@ from typing import Any, Literal
 from dashboards.data.laws import default_targets
 from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
 from dashboards.files import publication
+from dashboards.files.bibliography import bibtex, references
 from dashboards.files.figures import FigureFiles, script_hash
 from dashboards.files.vector import vector
 from dashboards.render import environment
-from dashboards.reports.bibliography import bibtex, references
-from dashboards.text import formats, laws, sweep, words
+from dashboards.text import answers, formats, words
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import Estimate, FitReport
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Value
 
@@ -73,7 +72,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ReportSubject:
     """What a report is about, read once."""
 
     files: FigureFiles
@@ -87,8 +86,8 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     experiment = files.reader.experiments.get(experiment_id)
     runs = tuple(files.reader.runs.all(experiment_id))
     found = provenance(experiment, runs, version)
-    subject = Subject(files=files, experiment=experiment, runs=runs, provenance=found)
-    sections = SECTIONS.get(experiment.kind, of_a_comparison)(subject)
+    subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
+    sections = SECTIONS[experiment.spec.answer](subject)
     template = environment().get_template("report.html")
     style = environment().get_template("report.css").render()
     works = references(experiment, version, found.commits[0] if found.commits else None)
@@ -105,12 +104,12 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     )
 
 
-def of_a_comparison(subject: Subject) -> tuple[Section, ...]:
+def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The leaderboard and its figures."""
     return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
 
 
-def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
+def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The laws, what they predict, and the comparison at each size."""
     try:
         targets = default_targets([subject.experiment])
@@ -131,7 +130,7 @@ def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
     )
 
 
-def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
+def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """What was found for each optimizer, and every trial."""
     found = subject.files.reader.analysis.sweep(subject.experiment.id)
     best = Table(
@@ -153,7 +152,7 @@ def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
                 str(each.number),
                 each.candidate,
                 _values(each.parameters),
-                sweep.outcome(each),
+                answers.outcome(each),
                 f"{each.steps}/{each.steps_total}",
                 formats.loss(each.objective),
             )
@@ -162,25 +161,25 @@ def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
     )
     notes = Sentences(lines=tuple(("", note) for note in found.notes))
     return (
-        Section(title="Answer", blocks=(Sentences(lines=(("", sweep.headline(found)),)), best, notes)),
+        Section(title="Answer", blocks=(Sentences(lines=(("", answers.sweep_headline(found)),)), best, notes)),
         _figures(subject, SWEEP_FIGURES, ""),
         Section(title="Trials", blocks=(trials,)),
     )
 
 
-SECTIONS: dict[str, Callable[[Subject], tuple[Section, ...]]] = {
-    "comparison": of_a_comparison,
-    "scaling": of_a_scaling_experiment,
-    "sweep": of_a_sweep,
+SECTIONS: dict[Answer, Callable[[ReportSubject], tuple[Section, ...]]] = {
+    Answer.COMPARISON: comparison_sections,
+    Answer.LAW: law_sections,
+    Answer.FINDINGS: sweep_sections,
 }
-"""The answer of each kind of experiment. Method, runs, provenance and bibliography are the same for all."""
+"""The answer. Method, runs, provenance and bibliography are the same for all."""
 
 
 def _values(parameters: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name} {sweep.value_text(value)}" for name, value in parameters.items())
+    return ", ".join(f"{name} {answers.value_text(value)}" for name, value in parameters.items())
 
 
-def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
+def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Section:
     comparison = subject.files.reader.analysis.compare(subject.experiment.id, cell or None)
     table = Table(
         head=publication.head(comparison),
@@ -195,7 +194,7 @@ def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
     return Section(title=title, blocks=(answer, table, verdicts), level=level)
 
 
-def _figures(subject: Subject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
+def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
     """Those of the figures that have a caption."""
     view = ViewState(cell=cell)
     blocks = []
@@ -209,7 +208,7 @@ def _figures(subject: Subject, entries: Sequence[FigureEntry[Any]], cell: str) -
 
 
 def _coefficients(law: FitReport) -> Table:
-    names = laws.coefficient_names(law)
+    names = answers.coefficient_names(law)
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
@@ -227,18 +226,18 @@ def _coefficients(law: FitReport) -> Table:
 
 def _predictions(law: FitReport) -> Table:
     rows = []
-    for size in laws.predictions(law):
+    for size in answers.predictions(law):
         for fit, one in size.rows:
             memory = one.memory
             state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
-            how = "" if memory is None else f" ({laws.memory_words(memory)})"
+            how = "" if memory is None else f" ({answers.memory_words(memory)})"
             total = formats.UNKNOWN if memory is None else formats.size(memory.total().value)
             tokens = formats.compact(one.tokens)
             rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
     return Table(
         head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
         rows=tuple(rows),
-        caption=f"{laws.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
+        caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
         "activations are not included. Intervals are those of the curve, not of a further run.",
     )
 
@@ -251,9 +250,9 @@ def _estimate(one: Estimate | None, digits: int = 3) -> str:
     if one is None:
         return formats.UNKNOWN
     if one.low is None or one.high is None:
-        return laws.number(one.value, digits)
-    low, high = laws.number(one.low, digits), laws.number(one.high, digits)
-    return f"{laws.number(one.value, digits)} [{low}, {high}]"
+        return answers.number(one.value, digits)
+    low, high = answers.number(one.low, digits), answers.number(one.high, digits)
+    return f"{answers.number(one.value, digits)} [{low}, {high}]"
 
 
 def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:
@@ -261,7 +260,7 @@ def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sent
     return Sentences(lines=tuple((name, formats.sentence(text)) for name, text in lines))
 
 
-def _runs(subject: Subject) -> Section:
+def _runs(subject: ReportSubject) -> Section:
     rows = tuple(
         (
             run.id,
@@ -281,7 +280,7 @@ def _runs(subject: Subject) -> Section:
     return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
 
 
-def _method(subject: Subject) -> Sentences:
+def _method(subject: ReportSubject) -> Sentences:
     """How it was measured, from the specification: nothing here is written by hand for one experiment."""
     experiment = subject.experiment
     record, _ = one_comparison(experiment, (), None)
@@ -297,37 +296,20 @@ def _method(subject: Subject) -> Sentences:
          + (f" to {workload.schedule.final_lr_ratio:g} of the rate." if workload.schedule.shape == "cosine" else ".")
          + " Every run uses the whole budget; only the loss after the last step is ranked."),
         ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
-        ("Tuning", _tuning(experiment)),
+        ("Tuning", spec.tuning_method()),
         ("Seeds", f"{', '.join(map(str, spec.seeds))} (n = {len(spec.seeds)})."),
-        ("Statistics", _statistics(experiment.kind)),
+        ("Statistics", _statistics(spec.answer)),
     ]  # fmt: skip
     return Sentences(lines=tuple(lines))
 
 
-def _tuning(experiment: ExperimentRecord) -> str:
-    spec = experiment.spec
-    if isinstance(spec, SweepSpec):
-        return f"{spec.algorithm}, {spec.trials_each()} trials of each optimizer, all on seed {spec.seed}."
-    grids = "; ".join(f"{each.name()}: {', '.join(map(formats.rate, each.learning_rates))}" for each in spec.candidates)
-    equal = "Grids of different sizes were allowed. " if spec.unequal_grids else "All grids had the same size. "
-    if spec.tuning:
-        seeds = ", ".join(map(str, spec.tuning.seeds))
-        how = f"Learning rates were chosen on seeds {seeds}, which are not among the compared ones. "
-        if isinstance(spec, ScalingSpec) and (origin := spec.comparison(spec.cells()[-1]).origin_of_rates()):
-            how += f"{origin} "
-        how += f"Grids were extended beyond an edge by up to {spec.tuning.extend_grid} rates. "
-    else:
-        how = "Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them. "
-    return f"{how}{equal}Grids: {grids}."
-
-
-def _statistics(kind: str) -> str:
+def _statistics(answer: Answer) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
         "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
         "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
     )
-    if kind != "scaling":
+    if answer is not Answer.LAW:
         return common
     return (
         "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "
