@@ -230,10 +230,10 @@ def test_what_does_not_exist_is_404(http, path: str):
     assert problem["detail"].endswith(".") or "none" in problem["detail"]
 
 
-@pytest.mark.parametrize("wish", ["cancel", "pause", "resume", "retry"])
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "retry"])
 @pytest.mark.parametrize("path", ["/v1/experiments/none", "/v1/runs/none"])
-def test_of_what_does_not_exist_nothing_can_be_asked(http, path: str, wish: str):
-    assert http.post(f"{path}/{wish}").status_code == 404
+def test_of_what_does_not_exist_nothing_can_be_asked(http, path: str, action: str):
+    assert http.post(f"{path}/{action}").status_code == 404
 
 
 def test_other_methods_are_405_and_say_which_are_allowed(http):
