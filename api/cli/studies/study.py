@@ -17,7 +17,7 @@ from api.cli.studies.own_service import exit_in_order, own_service
 from api.cli.tables.studies import finding_view, list_table, study_view
 from api.client.answers import ClientError
 from api.client.client import Client
-from dashboards.reports.reproduction import Entry, reproduction
+from dashboards.text.study import Entry, reproduction
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
