@@ -24,8 +24,8 @@ from worker.data.preparation import Order, prepare_once
 from worker.data.prepared import list_prepared
 from worker.data.remote_datasets import push as push_folder
 from worker.data.sections import SectionProgress
+from worker.data.shards import verify_folder
 from worker.data.sources import source_of
-from worker.data.verification import verify_folder
 from worker.data.weights import OWN_FOLDER
 from worker.errors import CorruptShardError, WorkerError
 from worker.files import UNFINISHED
