@@ -88,7 +88,7 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     runs = tuple(files.bench.all_runs(experiment_id))
     found = provenance(experiment, runs, version)
     subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
-    sections = SECTIONS.get(experiment.kind, of_a_comparison)(subject)
+    sections = SECTIONS.get(experiment.kind, comparison_sections)(subject)
     template = environment().get_template("report.html")
     style = environment().get_template("report.css").render()
     works = references(experiment, version, found.commits[0] if found.commits else None)
@@ -105,12 +105,12 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     )
 
 
-def of_a_comparison(subject: ReportSubject) -> tuple[Section, ...]:
+def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The leaderboard and its figures."""
     return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
 
 
-def of_a_scaling_experiment(subject: ReportSubject) -> tuple[Section, ...]:
+def scaling_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The laws, what they predict, and the comparison at each size."""
     try:
         targets = default_targets([subject.experiment])
@@ -131,7 +131,7 @@ def of_a_scaling_experiment(subject: ReportSubject) -> tuple[Section, ...]:
     )
 
 
-def of_a_sweep(subject: ReportSubject) -> tuple[Section, ...]:
+def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """What was found for each optimizer, and every trial."""
     found = subject.files.bench.sweep(subject.experiment.id)
     best = Table(
@@ -169,9 +169,9 @@ def of_a_sweep(subject: ReportSubject) -> tuple[Section, ...]:
 
 
 SECTIONS: dict[str, Callable[[ReportSubject], tuple[Section, ...]]] = {
-    "comparison": of_a_comparison,
-    "scaling": of_a_scaling_experiment,
-    "sweep": of_a_sweep,
+    "comparison": comparison_sections,
+    "scaling": scaling_sections,
+    "sweep": sweep_sections,
 }
 """The answer of each kind of experiment. Method, runs, provenance and bibliography are the same for all."""
 
@@ -213,7 +213,7 @@ def _coefficients(law: FitReport) -> Table:
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
-        held = formats.UNKNOWN if fit.held_out is None else formats.signed(fit.held_out.error)
+        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
         count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
         rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
     return Table(
