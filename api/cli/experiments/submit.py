@@ -25,7 +25,7 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
-    """Queue an experiment; a faulty specification is refused with every fault at once."""
+    """Queue an experiment; a faulty specification is refused with every faulty field at once."""
     from api.client.answers import ClientError  # loads httpx2
 
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
