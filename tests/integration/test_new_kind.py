@@ -1,4 +1,4 @@
-"""A kind of experiment is one module and one line: a fourth one, added so to a copy of the product, works everywhere."""
+"""A kind of experiment is one module and one line: a fourth one, added so to a copy of the product, works."""
 
 import os
 import shutil
