@@ -1,9 +1,9 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → Heads → Guard → BodyLimit
-    → Admission → KnownQueries → Tagged → Compressed → routes → Bench
+    Metrics → SecurityHeaders → Audit → InternalError → HostAndOrigin → Head → Authentication → BodyLimit
+    → Admission → QueryCheck → ETag → Compression → routes → services
 
-Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
+Everything that the routes know comes from the `Services` that `create_app` is given; importing this loads no torch.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,20 @@ from fastapi import FastAPI
 
 from api.auth.callers import Callers, Leases
 from api.batching import Submissions
-from api.middleware.admission import Admission
+from api.middleware.admission import AdmissionMiddleware
 from api.middleware.audit import AuditMiddleware
-from api.middleware.authentication import Doors, Guard
-from api.middleware.compression import CompressionMiddleware
-from api.middleware.etags import ETagMiddleware
-from api.middleware.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
-from api.middleware.head_requests import Heads
+from api.middleware.authentication import AuthenticationMiddleware, AuthState
+from api.middleware.guards import (
+    LOOPBACK,
+    BodyLimitMiddleware,
+    HostAndOriginMiddleware,
+    SecurityHeadersMiddleware,
+)
 from api.middleware.metrics import Meters, MetricsMiddleware
 from api.middleware.query_check import QueryCheckMiddleware, known_queries
-from api.openapi.document import access_described
-from api.problems import Unforeseen, handle_errors
+from api.middleware.transfer import CompressionMiddleware, ETagMiddleware, HeadMiddleware
+from api.openapi.document import document_with_access
+from api.problems import InternalErrorMiddleware, handle_errors
 from api.routes import (
     analysis,
     attempts,
@@ -40,7 +43,8 @@ from api.routes import (
 )
 from dashboards.data.live import Pulse
 from dashboards.pages.routes import pages
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
+from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
@@ -49,13 +53,13 @@ NOUNS = (experiments, runs, exports, figures, analysis, attempts, catalog, keys,
 
 
 def create_app(
-    bench: Bench,
+    services: Services,
     *,
     allowed_hosts: tuple[str, ...] = LOOPBACK,
     stopping: Callable[[], bool] = lambda: False,
     requests_a_second: float = REQUESTS_A_SECOND,
 ) -> FastAPI:
-    """The application over `bench`, for requests that name one of `allowed_hosts`.
+    """The application over the services, for requests that name one of `allowed_hosts`.
 
     `requests_a_second` is what one key may ask for, where the service has keys. `stopping` tells open streams that the
     process is about to end, so that they end first.
@@ -74,18 +78,20 @@ def create_app(
             "logs": False,
         },  # ours are `worker/reporting/tracing.py` and `Meters`
     )
-    app.state.bench = bench
-    app.state.submissions = Submissions(bench)
-    app.state.pulse = Pulse(bench.experiment_version)
+    studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
+    app.state.services = services
+    app.state.studies = studies
+    app.state.submissions = Submissions(services.experiments)
+    app.state.pulse = Pulse(services.experiments.version)
     app.state.stopping = stopping
-    app.state.meters = Meters(bench)
-    app.state.doors = Doors(Callers(bench.keyring), Leases(bench.tokens_open), requests_a_second)
+    app.state.meters = Meters(services.monitor)
+    app.state.doors = AuthState(Callers(services.keyring), Leases(services.attempts.tokens_open), requests_a_second)
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request
         app.include_router(noun.router, prefix="/v1")
     app.include_router(health.router)
     app.include_router(reference.router)
     app.include_router(login.router)
-    app.include_router(pages(bench, stopping=stopping))
+    app.include_router(pages(services, studies, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
     app.add_middleware(CompressionMiddleware)
@@ -93,16 +99,16 @@ def create_app(
     app.add_middleware(
         QueryCheckMiddleware, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
     )
-    app.add_middleware(Admission)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(Guard, doors=app.state.doors)
-    app.add_middleware(Heads)
-    app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
-    app.add_middleware(Unforeseen)
-    app.add_middleware(AuditMiddleware, audit=bench.audit)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(AdmissionMiddleware)
+    app.add_middleware(BodyLimitMiddleware)
+    app.add_middleware(AuthenticationMiddleware, doors=app.state.doors)
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(HostAndOriginMiddleware, allowed_hosts=allowed_hosts)
+    app.add_middleware(InternalErrorMiddleware)
+    app.add_middleware(AuditMiddleware, audit=services.audit)
+    app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware, meters=app.state.meters)
-    app.openapi = access_described(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
+    app.openapi = document_with_access(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
     return app
 
 

@@ -19,8 +19,8 @@ from api.auth.scopes import place_of
 from api.cli.app import main as command_line
 from optim import catalog
 from optim.catalog.records import OptimizerEntry
-from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import compose_services
+from orchestrator.settings import Settings
 from orchestrator.specs.schema import SPECS
 from orchestrator.store.database import Database
 
@@ -78,7 +78,7 @@ def routes() -> Iterator[str]:
     """Every operation of the REST service with the least scope that opens it."""
     with tempfile.TemporaryDirectory() as folder:  # nothing is written there: the document needs no rows
         database = Database(f"sqlite:///{folder}/bench.sqlite3")
-        document = create_app(Bench(database, LeasePolicy(), Path(folder), Path(folder))).openapi()
+        document = create_app(compose_services(database, Settings(data_folder=Path(folder)))).openapi()
         database.close()
     yield from ("# The REST service", "", WRITTEN + " A running service has the whole, with examples, at `/docs`.", "")
     by_tag: dict[str, list[tuple[str, str, str]]] = {}
@@ -110,7 +110,7 @@ def specifications() -> Iterator[str]:
                 told.add(name)
                 required = part.get("required", ())
                 rows = [
-                    (f"`{field}`", _kind(of), _shown(of.get("default", "")) if field not in required else "required",
+                    (f"`{field}`", _kind(of), _value(of.get("default", "")) if field not in required else "required",
                      of.get("description", ""))
                     for field, of in part["properties"].items()
                 ]  # fmt: skip
@@ -137,7 +137,7 @@ def _kind(field: Mapping[str, Any]) -> str:
     return " ".join([str(field.get("type", "any")), ", ".join(bounds)]).strip()
 
 
-def _shown(value: Any) -> str:
+def _value(value: Any) -> str:
     return "" if value == "" else f"`{value}`".replace("None", "null").replace("True", "true").replace("False", "false")
 
 
@@ -146,7 +146,7 @@ def optimizers() -> Iterator[str]:
     yield from ("# Optimizers", "", WRITTEN + " What they are and keep: [optimizers.md](../optimizers.md).", "")
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "", *_source(entry))
-        rows = [(f"`{o.name}`", o.allowed(), _shown(o.default), o.meaning) for o in entry.options]
+        rows = [(f"`{o.name}`", o.allowed(), _value(o.default), o.meaning) for o in entry.options]
         yield from _table(("option", "value", "default", "meaning"), rows)
 
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dashboards import assets
 from dashboards.data import grouping, tables
 from dashboards.palette import style
-from dashboards.text import costs, formats, laws, words
+from dashboards.text import answers, costs, formats, words
 
 EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
@@ -63,7 +63,7 @@ def may_change() -> bool:
 FILTERS = {
     name: getattr(formats, name)
     for name in (
-        "loss", "signed", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
+        "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
         "moment", "iso", "device_hours_title", "standing", "option_value", "short", "sentence",
     )
 }  # fmt: skip
@@ -96,11 +96,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= FILTERS
-    made.filters["ago"] = lambda then: formats.ago(then, time.time())
+    made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"groupings": grouping.choices}
     made.globals |= {"view_choices": words.view_choices, "run_choices": tables.run_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": words, "measured": costs, "style": style}
-    made.globals |= {"fits": laws}
+    made.globals |= {"answers": answers}
     made.globals |= {"visitor": visitor, "may_change": may_change}
     return made

@@ -12,9 +12,8 @@ from threading import Lock
 from dashboards.palette import Style, styles
 from orchestrator.analysis.laws.records import FitReport, FormName, Prediction
 from orchestrator.analysis.laws.targets import larger_presets
-from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.analysis import Analysis
 
 MOST_KEPT = 16
 COUNTING_SECONDS = 10.0
@@ -35,8 +34,8 @@ class CachedFit:
 class FitReader:
     """Reads fits for pages and keeps the newest ones. Thread-safe."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
         self._kept: OrderedDict[Key, CachedFit] = OrderedDict()
         self._lock = Lock()
 
@@ -55,7 +54,7 @@ class FitReader:
             known = self._kept.get(key)
         if known is not None and known.stamp == stamp and time.monotonic() < known.until:
             return known.report
-        report = self.bench.fit([each.id for each in experiments], form=form, predict=predict, wait=wait)
+        report = self.analysis.fit([each.id for each in experiments], form=form, predict=predict, wait=wait)
         counting = any(each.model and not (each.memory and each.memory.exact) for each in _predictions(report))
         until = time.monotonic() + COUNTING_SECONDS if counting else float("inf")
         with self._lock:
@@ -73,10 +72,7 @@ def candidate_styles(experiments: Sequence[ExperimentRecord]) -> dict[str, Style
 
 def default_targets(experiments: Sequence[ExperimentRecord]) -> tuple[str, ...]:
     """The next larger models of the catalog: what a page predicts unless it is asked for something else."""
-    models: set[str] = set()
-    for each in experiments:
-        spec = each.spec
-        models |= {size.model for size in spec.sizes} if isinstance(spec, ScalingSpec) else {spec.workload.model}
+    models = {model for each in experiments for model in each.spec.models()}
     return larger_presets(models, experiments[0].spec.workload.data.tokenizer)
 
 

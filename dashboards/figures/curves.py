@@ -12,12 +12,12 @@ from dashboards.data.series import (
     Series,
     XColumn,
     across_seeds,
-    evenly,
+    even_indices,
     join_with_gaps,
     numbers,
     thin_band,
 )
-from dashboards.figures.base import Figure, fade, figure, layout_of, plain, transparent
+from dashboards.figures.base import Figure, add_legend, band, fade, figure, layout_of, plain, trace
 from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -71,34 +71,32 @@ def loss_curves(
     """
     if view.x == "flops" and flops_per_token is None:
         return figure([], layout_of(theme, x_title="", y_title=""), theme, empty=NO_FLOPS)
-    across = _Across(view, flops_per_token or 1.0)
+    across = _HorizontalAxis(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
     most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
     names = {curve.candidate for curve in shown}
     data: list[Any] = []
     for curve in sorted(shown, key=lambda one: one.candidate == view.mark):  # the last one drawn covers the others
         traces = _curve_traces(curve, view, across, theme, most)
-        data += [fade(trace) for trace in traces] if view.fades(curve.candidate, names) else traces
+        data += [fade(each) for each in traces] if view.fades(curve.candidate, names) else traces
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
         layout["xaxis"]["exponentformat"] = "e"
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, across, budget)
     if any(curve.lr is None for curve in shown):  # the page's own legend is of candidates
-        layout["showlegend"] = True
-        layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
-        layout["margin"] |= {"t": 40}
+        add_legend(layout)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
-class _Across:
+class _HorizontalAxis:
     """The horizontal axis: which column of a series it is of, and times what."""
 
     def __init__(self, view: ViewState, flops_per_token: float) -> None:
         self.column: XColumn = "tokens" if view.x == "flops" else view.x
         self.scale = flops_per_token if view.x == "flops" else 1.0
 
-    def of(self, one: Series) -> Array:
+    def values(self, one: Series) -> Array:
         """Where the rows of a series stand."""
         return self.scale * np.asarray(getattr(one, self.column))
 
@@ -108,72 +106,54 @@ class _Across:
         return replace(found, x=self.scale * found.x)
 
 
-def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName, most: int) -> list[Any]:
+def _curve_traces(curve: Curve, view: ViewState, across: _HorizontalAxis, theme: ThemeName, most: int) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
-    colour = curve.style.colour(theme)
-    lines = [_validation_line(curve, across.band(curve.seeds, "val_loss"), colour)]
+    colour, dash, column = curve.style.colour(theme), curve.style.dash, SMOOTHED[view.smooth]
+    marks = _validation_line(curve, across.band(curve.seeds, "val_loss"), colour)
     if not curve.is_best:
-        return lines
-    column = SMOOTHED[view.smooth]
-    if view.each_seed:
-        seeds = [(across.of(one), getattr(one, column)) for one in curve.seeds]
-        return [_seed_lines(curve, seeds, colour, most), *lines]
-    return [*_band_traces(curve, thin_band(across.band(curve.seeds, column)), colour), *lines]
+        return [marks]
+    if view.each_seed:  # one trace with gaps between the seeds; it tells nothing on hover, where the means stand
+        lines = [(across.values(one), getattr(one, column)) for one in curve.seeds]
+        x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [even_indices(x.size, most)]])
+        look = {"width": 1, "color": colour, "dash": dash}
+        seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, hoverinfo="skip")
+        return [seeds, marks]
+    found = thin_band(across.band(curve.seeds, column))
+    along = numbers(found.x)
+    look = {"width": 1.2, "color": colour, "dash": dash}
+    mean = trace("lines", along, numbers(found.mean), line=look, opacity=0.8, hoverinfo="skip")
+    return [*band(along, numbers(found.low), numbers(found.high), colour, 0.13), mean, marks]
 
 
-def _seed_lines(curve: Curve, lines: Sequence[tuple[Array, Array]], colour: str, most: int) -> dict[str, Any]:
-    """The training loss of every seed in at most so many points each, as one trace with gaps between them. It tells
-    nothing on hover, where the means stand."""
-    x, losses = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
-    return {
-        "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6,
-        "connectgaps": False, "hoverinfo": "skip", "showlegend": False,
-        "line": {"width": 1, "color": colour, "dash": curve.style.dash},
-    }  # fmt: skip
-
-
-def _band_traces(curve: Curve, band: Band, colour: str) -> list[Any]:
-    """The band's two edges, filled between, and the mean's thin line; the band tells nothing on hover."""
-    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
-    x = numbers(band.x)
-    edge = {"width": 0, "color": colour}
-    return [
-        {"type": "scatter", "x": x, "y": numbers(band.low), "line": edge} | quiet,
-        {"type": "scatter", "x": x, "y": numbers(band.high), "line": edge, "fill": "tonexty",
-         "fillcolor": transparent(colour, 0.13)} | quiet,
-        {"type": "scatter", "x": x, "y": numbers(band.mean), "opacity": 0.8,
-         "line": {"width": 1.2, "color": colour, "dash": curve.style.dash}} | quiet,
-    ]  # fmt: skip
-
-
-def _validation_line(curve: Curve, band: Band, colour: str) -> dict[str, Any]:
+def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
     """Marks joined from the first trained evaluation on: a line from the untrained loss would run through empty air."""
-    trained = band.x > 0
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
-        "x": numbers(band.x[trained]),
-        "y": numbers(band.mean[trained]),
-        "opacity": 1.0 if curve.is_best else 0.5,
-        "line": {"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
-        "marker": {"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
-        "hovertemplate": "%{y:.4f}",
-        "showlegend": curve.lr is None,
-    }
+    trained = found.x > 0
+    return trace(
+        "lines+markers",
+        numbers(found.x[trained]),
+        numbers(found.mean[trained]),
+        name=plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
+        opacity=1.0 if curve.is_best else 0.5,
+        line={"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
+        marker={"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
+        hovertemplate="%{y:.4f}",
+        showlegend=curve.lr is None,
+    )
 
 
 def _set_ranges(
-    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _Across, budget: float | None
+    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _HorizontalAxis, budget: float | None
 ) -> None:
     """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
     drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
-    end = budget or max((float(across.of(one)[-1]) for one in drawn), default=0.0)
+    end = budget or max((float(across.values(one)[-1]) for one in drawn), default=0.0)
     start = 0.5 * end if view.part == "half" else 0.0
     if view.log_x:
         layout["xaxis"] |= {"type": "log", "nticks": 8}
-        starts = [float(across.of(one)[across.of(one) > 0][0]) for one in drawn if (across.of(one) > 0).any()]
+        starts = [
+            float(across.values(one)[across.values(one) > 0][0]) for one in drawn if (across.values(one) > 0).any()
+        ]
         start = start or max(min(starts, default=1.0), PART_STARTS[view.part] * end)
         layout["xaxis"]["range"] = [float(np.log10(start)), float(np.log10(1.03 * end))] if end > start > 0 else None
     else:
@@ -186,11 +166,13 @@ def _set_ranges(
     layout["uirevision"] = view.figure_query()
 
 
-def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end: float) -> tuple[float, float] | None:
+def _loss_bounds(
+    seeds: Sequence[Series], view: ViewState, across: _HorizontalAxis, end: float
+) -> tuple[float, float] | None:
     """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
     begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
-    places = [np.tile(across.of(one), 2) for one in seeds]
+    places = [np.tile(across.values(one), 2) for one in seeds]
     if not seeds:
         return None
     loss, place = np.concatenate(losses), np.concatenate(places)

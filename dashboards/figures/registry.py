@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, ParamSpec
 
-from dashboards.figures import laws, outcomes, sweep, tradeoffs
+from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import Figure
 from dashboards.figures.compare import overlay
 from dashboards.figures.experiment import (
@@ -20,11 +20,15 @@ from dashboards.figures.experiment import (
     experiment_trials,
     sweep_report,
 )
-from dashboards.figures.planner import planner_figure
-from dashboards.figures.run import meters, probe_heatmap
+from dashboards.figures.rates import learning_rates
+from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
+from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import Style, ThemeName
+from dashboards.view_state import ViewState
 from orchestrator.analysis.laws.records import FitReport
+from orchestrator.kinds.experiment import Answer
+from orchestrator.records import Comparison
 
 ComparisonFigure = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
@@ -34,7 +38,7 @@ SweepFigure = Literal["objective", "parallel", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-Page = Literal["comparison", "scaling", "sweep", "profiles", "run", "compare", "memory", "study"]
+Page = Answer | Literal["profiles", "run", "compare", "memory", "study"]
 P = ParamSpec("P")
 
 
@@ -47,7 +51,7 @@ class FigureEntry(Generic[P]):
     title: str
     """What a file of it is headed with; words in braces depend on what is drawn."""
     page: Page
-    """Where it stands: the page of a kind of experiment, or another one."""
+    """Where it stands: the page of an experiment with such an answer, or another one."""
     draw: Callable[P, Figure]
     caption: str = ""
     """The sentence below it in a report; figures without one are not in reports."""
@@ -60,15 +64,15 @@ class FigureEntry(Generic[P]):
 LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
-    page="comparison",
+    page=Answer.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
-    draw=lambda view: _loss_by_price(view, "memory"),
+    draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="curves",
         title="Loss curves",
-        page="comparison",
+        page=Answer.COMPARISON,
         caption="Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % "
         "of the steps; bands reach from the lowest to the highest seed.",
         draw=experiment_curves,
@@ -76,67 +80,53 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="learning-rates",
         title="Learning-rate sensitivity",
-        page="comparison",
+        page=Answer.COMPARISON,
         caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
         "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
-        draw=lambda view: outcomes.learning_rates(
-            view.snapshot.comparison,
-            view.snapshot.runs,
-            view.snapshot.styles,
-            view.state,
-            view.theme,
-            narrow=view.narrow,
-        ),
+        draw=lambda view: learning_rates(*_comparison_view(view), view.snapshot.runs, narrow=view.narrow),
     ),
     FigureEntry(
         name="memory",
         title="Optimizer state",
-        page="comparison",
+        page=Answer.COMPARISON,
         caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
-        draw=lambda view: outcomes.state_memory(view.snapshot.comparison, view.snapshot.styles, view.state, view.theme),
+        draw=lambda view: memory.state_memory(*_comparison_view(view)),
     ),
     LOSS_MEMORY,
     replace(LOSS_MEMORY, name="pareto", is_listed=False),
     FigureEntry(
         name="loss-hours",
         title="Loss and device-hours",
-        page="comparison",
-        draw=lambda view: _loss_by_price(view, "hours"),
+        page=Answer.COMPARISON,
+        draw=lambda view: loss_by_price(*_comparison_view(view), "hours", narrow=view.narrow),
     ),
     FigureEntry(
         name="breakdown",
         title="Peak memory breakdown",
-        page="comparison",
-        draw=lambda view: tradeoffs.memory_breakdown(
-            view.snapshot.comparison,
-            view.snapshot.runs,
-            view.snapshot.styles,
-            view.state,
-            view.theme,
-            title="peak tensor bytes of a step",
-        ),
+        page=Answer.COMPARISON,
+        draw=lambda view: memory.memory_breakdown(*_comparison_view(view), view.snapshot.runs),
     ),
-    FigureEntry(name="timeline", title="Attempts over time", page="comparison", draw=experiment_attempts),
+    FigureEntry(name="timeline", title="Attempts over time", page=Answer.COMPARISON, draw=experiment_attempts),
 )
 SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="objective",
         title="Objective over trials",
-        page="sweep",
+        page=Answer.FINDINGS,
         caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
         draw=lambda view: sweep.objective(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
     ),
     FigureEntry(
         name="parallel",
         title="Hyperparameters of all trials",
-        page="sweep",
+        page=Answer.FINDINGS,
         caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
         draw=experiment_trials,
     ),
     FigureEntry(
         name="importance",
         title="Importance of hyperparameters",
-        page="sweep",
+        page=Answer.FINDINGS,
         caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
         draw=lambda view: sweep.importance(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
         needs_importance=True,
@@ -146,7 +136,7 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     FigureEntry(
         name="law",
         title="Scaling law",
-        page="scaling",
+        page=Answer.LAW,
         caption="Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; "
         "bands: its 95 % bootstrap interval. Hollow marks are predictions.",
         draw=laws.law,
@@ -154,17 +144,17 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     FigureEntry(
         name="residuals",
         title="Residuals of the law",
-        page="scaling",
+        page=Answer.LAW,
         caption="Measured mean loss at each size relative to the fitted law.",
         draw=laws.residuals,
     ),
 )
 PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page="profiles", draw=laws.profile_curves)
-SERIES = FigureEntry(name="series", title="Series", page="run", draw=outcomes.run_series)
+SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
 OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
-PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=planner_figure)
+PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
@@ -177,14 +167,10 @@ BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
 """Those that are drawn from fitted laws."""
 
 
-def listed(page: str) -> tuple[FigureEntry[Any], ...]:
+def listed(page: Page) -> tuple[FigureEntry[Any], ...]:
     """The figures of a page, in their order."""
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 
 
-def _loss_by_price(view: ExperimentView, price: tradeoffs.Price) -> Figure:
-    comparison = view.snapshot.comparison
-    title = f"final {comparison.loss_name}"
-    return tradeoffs.loss_by_price(
-        comparison, view.snapshot.styles, view.state, view.theme, price, title=title, narrow=view.narrow
-    )
+def _comparison_view(view: ExperimentView) -> tuple[Comparison, dict[str, Style], ViewState, ThemeName]:
+    return view.snapshot.comparison, view.snapshot.styles, view.state, view.theme

@@ -1,6 +1,8 @@
 """Figures as files: SVG, PNG and PDF (`vector.py`), HTML that needs nothing else, CSV, JSON.
 
-a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
+    a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
+
+At a page's address the ending says what is answered: `curves.json` is for Plotly.react, `curves.svg` is a file.
 """
 
 import base64
@@ -11,22 +13,25 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from fastapi import Response
+from fastapi.responses import JSONResponse
+
 from dashboards.assets import plotly_script
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure
 from dashboards.figures.experiment import ExperimentView
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, listed
-from dashboards.files.publication import spreadsheet_safe
+from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish, spreadsheet_safe
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.files.vector import FigureError, VectorFormat, vector
-from dashboards.files.vector_axes import letters
+from dashboards.files.vector_parts import letters
 from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
-from orchestrator.records import ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.kinds.experiment import Answer
+from orchestrator.records import Comparison, ExperimentRecord
 
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
 FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
@@ -52,28 +57,27 @@ class Picture:
 class FigureFiles:
     """Figures by name, for files and reports. Thread-safe."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.reader = Reader(bench)
-        self.laws = FitReader(bench)
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.laws = FitReader(reader.analysis)
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
         """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
         `NotFoundError` for a cell that it has not."""
         if cell:
             one_comparison(experiment, (), cell)
-        return tuple(entry.name for entry in listed("comparison" if cell else experiment.kind))
+        return tuple(entry.name for entry in listed(Answer.COMPARISON if cell else experiment.spec.answer))
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
         """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
-        experiment = self.bench.experiment(experiment_id)
+        experiment = self.reader.experiments.get(experiment_id)
         by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
-        if by_snapshot is not None and by_snapshot.page in _pages(experiment.kind):
+        if by_snapshot is not None and by_snapshot.page in _pages(experiment):
             snapshot = self.reader.snapshot(experiment_id, view.cell)
             drawn = ExperimentView(reader=self.reader, snapshot=snapshot, state=view, theme=theme)
             title = f"{by_snapshot.title} · {snapshot.experiment.name}"
             return Picture(name=name, title=title, figure=by_snapshot.draw(drawn))
-        if by_law is not None and by_law.page in _pages(experiment.kind):
+        if by_law is not None and by_law.page in _pages(experiment):
             report = self.laws.fit([experiment], None, default_targets([experiment]))
             figure = by_law.draw(report, candidate_styles([experiment]), theme, view.hidden)
             return Picture(name=name, title=f"{by_law.title} · {experiment.name}", figure=figure)
@@ -81,9 +85,10 @@ class FigureFiles:
         raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {known}")
 
 
-def _pages(kind: str) -> tuple[str, ...]:
-    """The pages whose figures such an experiment has: a cell of a scaling experiment is a comparison."""
-    return (kind, "comparison") if kind == "scaling" else (kind,)
+def _pages(experiment: ExperimentRecord) -> tuple[Answer, ...]:
+    """The pages whose figures an experiment has; each of its cells is a comparison."""
+    answer = experiment.spec.answer
+    return (answer, Answer.COMPARISON) if experiment.spec.cells() else (answer,)
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:
@@ -158,3 +163,25 @@ def _vector(form: FileForm) -> VectorFormat:
 
 def _cell(value: Any) -> Any:
     return spreadsheet_safe(letters(value)) if isinstance(value, str) else value
+
+
+def figure_answer(
+    figure: Figure, form: FileForm, theme: ThemeName, *, name: str, title: str = "", tag: str | None = None
+) -> Response:
+    """A figure that browsers ask for anew, with the `tag` of what it shows; `name` is its file's, of our own words."""
+    headers: dict[str, Any] = {"Cache-Control": "no-cache"} | ({"ETag": tag} if tag else {})
+    if form == "json":
+        return JSONResponse(figure, headers=headers)
+    headers["Content-Disposition"] = f'attachment; filename="{name}.{form}"'
+    body = write(Picture(name=name, title=title, figure=figure), form, theme)
+    return Response(body, media_type=MEDIA_TYPES[form], headers=headers)
+
+
+def table_file(comparison: Comparison, form: TableFormat) -> Response:
+    """The comparison's table, named after the experiment's id: names that users chose never reach a header."""
+    name = f"comparison-{comparison.experiment_id}.{SUFFIXES[form]}"
+    return Response(
+        publish(comparison, form),
+        media_type=f"{TABLE_MEDIA_TYPES[form]}; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )

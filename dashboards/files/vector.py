@@ -2,9 +2,8 @@
 
 It knows what our figures are made of: scatter traces (lines, marks, bands, error bars, steps, words), bars (standing,
 lying, grouped, stacked, cells), axes of numbers, logarithms, dates and names with their places, annotations, straight
-shapes (`vector_axes.py`, `vector_traces.py`). Another kind of trace is a
-`FigureError`, never a picture that lacks
-something. Text is drawn letter by letter: no mathematics, no markup.
+shapes (`vector_parts.py`). Another kind of trace is a `FigureError`, never a picture that lacks something. Text is
+drawn letter by letter: no mathematics, no markup.
 
 matplotlib takes half a second and some 40 MB the first time, so nothing imports it before a figure is asked for; its
 drawing is not made for several threads, so one figure is drawn at a time.
@@ -18,8 +17,19 @@ from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
 
 from dashboards.figures.base import Figure
-from dashboards.files.vector_axes import DASHES, DPI, HATCHES, POINTS, SYMBOLS, Scale, colour, first, letters
-from dashboards.files.vector_traces import Bars, scatter
+from dashboards.files.vector_parts import (
+    DASHES,
+    DPI,
+    HATCHES,
+    POINTS,
+    SYMBOLS,
+    AxisScale,
+    Bars,
+    colour,
+    first_value,
+    letters,
+    scatter,
+)
 from dashboards.palette import THEMES, ThemeName
 from orchestrator.errors import ConflictError
 
@@ -87,7 +97,7 @@ class Sheet:
         self._data: list[dict[str, Any]] = figure["data"]
         self._layout: dict[str, Any] = figure["layout"]
         self._axes: dict[tuple[str, str], Any] = {}
-        self._scales: dict[str, Scale] = {}
+        self._scales: dict[str, AxisScale] = {}
         self._box = (0.1, 0.14, 0.87, 0.75 if title else 0.83)
         """Left, bottom, width and height of the whole plot, as shares of the sheet."""
 
@@ -124,11 +134,11 @@ class Sheet:
                 found.setdefault(_key(trace), []).append(trace)
         return found
 
-    def _scale(self, name: str) -> Scale:
+    def _scale(self, name: str) -> AxisScale:
         if name not in self._scales:
             layout = self._layout.get(f"{name[0]}axis{name[1:]}", {})
             values = (value for trace in self._data if name in _key(trace) for value in trace[name[0]])
-            self._scales[name] = Scale(layout, values)
+            self._scales[name] = AxisScale(layout, values)
         return self._scales[name]
 
     def _axes_of(self, x: str, y: str) -> Any:
@@ -222,7 +232,7 @@ class Sheet:
             if _key(trace)[0] != _key(self._data[0])[0]:
                 continue  # small plots have titles of their own
             name = letters(trace.get("name", ""))
-            beside = letters(str(first(trace.get("text", "")))).strip()
+            beside = letters(str(first_value(trace.get("text", "")))).strip()
             if not name or trace.get("hoverinfo") == "skip" or beside == name:
                 continue
             if trace["type"] == "bar":
@@ -263,7 +273,7 @@ def _swatch(trace: Mapping[str, Any]) -> Any:
     pattern = marker.get("pattern", {})
     hatch = HATCHES.get(pattern.get("shape", ""))
     edge = pattern.get("fgcolor", "none") if hatch else "none"
-    return Patch(facecolor=colour(first(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
+    return Patch(facecolor=colour(first_value(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
 
 
 def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
@@ -271,8 +281,10 @@ def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
     from matplotlib.lines import Line2D
 
     line, marker = trace.get("line", {}), trace.get("marker", {})
-    symbol = str(first(marker.get("symbol", "")))
-    own = colour(first(marker.get("color")) or first(marker.get("line", {}).get("color")) or line.get("color"))
+    symbol = str(first_value(marker.get("symbol", "")))
+    own = colour(
+        first_value(marker.get("color")) or first_value(marker.get("line", {}).get("color")) or line.get("color")
+    )
     drawn = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
     if "lines" in trace["mode"]:
         drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))

@@ -16,7 +16,7 @@
 /static/{name}                           styles, scripts, Plotly.js
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -27,17 +27,16 @@ from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
-from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures import tradeoffs
-from dashboards.figures.experiment import ExperimentView, parallel_candidate
+from dashboards.data.reader import Reader
+from dashboards.figures.experiment import ExperimentView, parallel_candidate, sweep_report
+from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
-from dashboards.files.figures import FileForm
+from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
-from dashboards.pages.alerts import concerns
-from dashboards.pages.answers import figure_answer, table_file
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, not_found_page, undoable
-from dashboards.pages.queue import watch_pages
+from dashboards.pages.memory import memory_pages
+from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, find_experiments
@@ -45,13 +44,15 @@ from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.palette import ThemeName
 from dashboards.render import page
-from dashboards.text import sweep, words
-from dashboards.text.sweep import Order, sorted_trials
+from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.services.bench import Bench
-from orchestrator.sweeps.records import SweepReport
+from orchestrator.kinds.experiment import Answer
+from orchestrator.records import ExperimentRecord
+from orchestrator.services.composition import Services
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.monitor import Monitor
+from orchestrator.studies.reports import Studies
 
 EXPERIMENTS_SHOWN = 50
 BESTS_SHOWN = 4
@@ -60,27 +61,29 @@ TRIALS_SHOWN = 500
 """Rows of a sweep's table; the REST API has them all."""
 
 
-def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
+def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
     """Every page, figure, event stream and static file, to be included by the api.
 
     `stopping` tells open streams that the process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
-    reader = Reader(bench)
-    laws = FitPages(FitReader(bench))
-    html, data = PageHandlers(reader, laws), FigureHandlers(reader, laws)
+    experiments, monitor = services.experiments, services.monitor
+    reader = Reader(experiments, services.runs, services.analysis)
+    laws = FitPages(FitReader(services.analysis), experiments, monitor)
+    html, data = PageHandlers(reader, laws, monitor), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
-    router.include_router(study_pages(bench))
-    router.include_router(run_pages(reader))
-    router.include_router(submit_pages(bench))
-    router.include_router(curation_pages(bench))
-    router.include_router(compare_pages(reader))
-    router.include_router(watch_pages(reader))
-    router.include_router(event_streams(bench, stopping))
+    router.include_router(study_pages(studies))
+    router.include_router(run_pages(reader, monitor))
+    router.include_router(submit_pages(experiments, services.specifications))
+    router.include_router(curation_pages(experiments))
+    router.include_router(compare_pages(reader, monitor))
+    router.include_router(queue_pages(monitor))
+    router.include_router(memory_pages(services.footprints))
+    router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
     return router
 
@@ -88,64 +91,76 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
 class PageHandlers:
     """What answers with HTML."""
 
-    def __init__(self, reader: Reader, laws: FitPages) -> None:
+    def __init__(self, reader: Reader, laws: FitPages, monitor: Monitor) -> None:
         self._reader = reader
         self._laws = laws
+        self._monitor = monitor
+        self._by_answer: dict[Answer, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
+            Answer.COMPARISON: self._comparison,
+            Answer.LAW: self._law,
+            Answer.FINDINGS: self._findings,
+        }
 
     def home(self, request: Request) -> HTMLResponse:
         """Experiments, with the best mean of each candidate, and what is going on."""
-        bench, query = self._reader.bench, Search.parse(request.query_params.multi_items())
-        version = bench.version()
-        activity = bench.activity(waiting=1)
+        experiments, query = self._reader.experiments, Search.parse(request.query_params.multi_items())
+        version = self._monitor.version()
+        activity = self._monitor.activity(waiting=1)
         return page(
             "home.html",
-            briefs=[self._reader.brief(one) for one in find_experiments(bench, query, EXPERIMENTS_SHOWN)],
+            briefs=[self._reader.brief(one) for one in find_experiments(experiments, query, EXPERIMENTS_SHOWN)],
             version=version,
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
             query=query,
-            undo=undoable(bench, request.query_params.get("deleted")),
-            any_deleted=bool(bench.experiments(limit=1, deleted=True)),
+            undo=undoable(experiments, request.query_params.get("deleted")),
+            any_deleted=bool(experiments.page(limit=1, deleted=True)),
             activity=activity,
-            concerns=concerns(activity, bench.hindrance()),
+            concerns=concerns(activity, self._monitor.dispatch_blocker()),
         )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
         """One experiment; of a scaling experiment its law, or the comparison of one cell."""
         view = ViewState.parse(request.query_params.multi_items())
         try:
-            whole = self._reader.bench.experiment(experiment_id)
-            if isinstance(whole.spec, ScalingSpec) and not view.cell:
-                return self._laws.scaling(whole, request)
-            snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
+            whole = self._reader.experiments.get(experiment_id)
+            answer = Answer.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
+            return self._by_answer[answer](whole, view, request)
         except NotFoundError as error:
-            return not_found_page(self._reader.bench, error)
-        if snapshot.sweep is not None:
-            return self._sweep(snapshot, snapshot.sweep, request.query_params)
+            return not_found_page(self._reader.experiments, error)
+
+    def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+        """A leaderboard, or that of one cell."""
+        snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
         leaders = words.leaders(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
             snapshot=snapshot,
-            hindrance=self._reader.bench.hindrance(),
+            hindrance=self._monitor.dispatch_blocker(),
             view=view,
             whole=whole,
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),
-            breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
+            breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
-    def _sweep(self, snapshot: Snapshot, report: SweepReport, query: Mapping[str, str]) -> HTMLResponse:
+    def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+        """A scaling law, with the comparison of each cell."""
+        return self._laws.scaling(whole, request)
+
+    def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
-        order = Order.parse(query.get("sort"))
+        snapshot, query = self._reader.snapshot(whole.id, soon=True), request.query_params
+        report = sweep_report(snapshot)
+        order = tables.TrialOrder.parse(query.get("sort"))
         return page(
             "sweep.html",
             snapshot=snapshot,
-            hindrance=self._reader.bench.hindrance(),
+            hindrance=self._monitor.dispatch_blocker(),
             report=report,
-            words=sweep,
             order=order,
-            trials=sorted_trials(report, order)[:TRIALS_SHOWN],
+            trials=tables.sorted_trials(report, order)[:TRIALS_SHOWN],
             trials_shown=TRIALS_SHOWN,
             drawn=parallel_candidate(snapshot, query.get("candidate")),
         )
@@ -171,15 +186,15 @@ class FigureHandlers:
         """A figure of an experiment, as the view in the query asks for it."""
         view = ViewState.parse(request.query_params.multi_items())
         if (by_law := BY_LAW.get(name)) is not None:
-            return self._laws.figure([self._reader.bench.experiment(experiment_id)], by_law, form, request, theme)
+            return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
         entry = BY_SNAPSHOT[name]
         snapshot = self._reader.snapshot(experiment_id, view.cell, soon=not entry.needs_importance)
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        kind = snapshot.experiment.kind
-        if (entry.page == "sweep") is not (kind == "sweep"):
-            raise NotFoundError(f"experiment {experiment_id} is a {kind} without a figure {name}")
+        shown = snapshot.experiment
+        if entry.page != shown.spec.answer:
+            raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")
         drawn = entry.draw(
             ExperimentView(
                 reader=self._reader,
@@ -199,17 +214,17 @@ class FigureHandlers:
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
-def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:
+def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable[[], bool]) -> APIRouter:
     """The streams that tell pages to refresh themselves."""
     router = APIRouter(include_in_schema=False)
-    everything = Pulse(lambda _: bench.version())
-    experiments = Pulse(bench.experiment_version)
+    everything = Pulse(lambda _: monitor.version())
+    changed = Pulse(experiments.version)
 
     def existing(experiment_id: str) -> str:
-        return bench.experiment(experiment_id).id  # a 404 must come before the stream has begun
+        return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
     def ended(experiment_id: str) -> bool:
-        return bench.experiment(experiment_id).counts.done()
+        return experiments.get(experiment_id).counts.done()
 
     @router.get("/events", response_class=EventSourceResponse)
     async def home_events(seen: Annotated[int | None, Depends(last_seen)]) -> AsyncIterator[ServerSentEvent]:
@@ -220,7 +235,7 @@ def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:
     async def experiment_events(
         found: Annotated[str, Depends(existing)], seen: Annotated[int | None, Depends(last_seen)]
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(experiments, found, seen, ended=ended, stopping=stopping):
+        async for event in changes(changed, found, seen, ended=ended, stopping=stopping):
             yield event
 
     return router

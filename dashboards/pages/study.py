@@ -9,22 +9,19 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.figures.registry import STUDY
-from dashboards.files.figures import FileForm
-from dashboards.pages.answers import figure_answer
+from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
 from orchestrator.errors import NotFoundError
-from orchestrator.services.bench import Bench
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import Answer
 from orchestrator.studies.reports import Studies
 
 
-def study_pages(bench: Bench) -> APIRouter:
+def study_pages(studies: Studies) -> APIRouter:
     """To be included by the pages' router."""
     router = APIRouter(include_in_schema=False)
-    studies = Studies(bench)
 
     @router.get("/studies")
     def listing() -> HTMLResponse:

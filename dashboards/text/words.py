@@ -9,8 +9,7 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
-from orchestrator.jobs import CONCERNED, AttemptOutcome, Outcome, RunStatus, Wish, outcome_of, state_word
-from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -55,7 +54,7 @@ class Whisker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leader:
+class LeaderboardLine:
     """The leaderboard's first line."""
 
     rank: int | None
@@ -111,10 +110,14 @@ def tone(state: RunStatus | Outcome) -> Tone:
             assert_never(state)
 
 
-def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
+def wishes(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
     """What can be asked of runs in these states: whatever would change at least one of them."""
     found = frozenset(states)
-    return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
+    return tuple(
+        action
+        for action in (RunAction.PAUSE, RunAction.RESUME, RunAction.RETRY, RunAction.CANCEL)
+        if ACTIONABLE[action] & found
+    )
 
 
 def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
@@ -154,12 +157,12 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, ...]:
+def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines; only candidates with a finite loss have a rank."""
     whiskers = _whiskers(comparison.rows)
     baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
     return tuple(
-        Leader(
+        LeaderboardLine(
             rank=place if row.val_loss is not None else None,
             row=row,
             style=styles[row.candidate],
@@ -203,7 +206,7 @@ def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", ""]:
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """(query, text, is it chosen) for each value that a field of the view may have."""
-    return [(view.changed(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
+    return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
 def best(comparison: Comparison) -> CandidateRow | None:
@@ -244,26 +247,23 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
     """What all runs of the experiment share, in few words; of a damaged one what is wrong."""
     if isinstance(experiment, DamagedExperiment):
         return (experiment.damaged,)
-    workload, seeds = experiment.spec.workload, len(experiment.spec.seeds)
-    if isinstance(experiment.spec, ScalingSpec):
-        return _scaling_facts(experiment.spec)
+    spec = experiment.spec
+    workload, seeds = spec.workload, len(spec.seeds)
+    common = (f"{seeds} seed{'s' if seeds != 1 else ''}", workload.task.computes_in or workload.precision)
+    if cells := spec.cells():
+        budgets = len({cell.budget for cell in cells})
+        return (
+            f"scaling law over {', '.join(spec.models())}",
+            workload.data.dataset,
+            f"{budgets} token budget{'s' if budgets != 1 else ''} a size",
+            *common,
+        )
     return (
-        workload.model,
+        *spec.models(),
         workload.data.dataset,
         f"{formats.count(workload.budget.steps)} steps",
         f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
-        f"{seeds} seed{'s' if seeds != 1 else ''}",
-        workload.task.computes_in or workload.precision,
-    )
-
-
-def _scaling_facts(spec: ScalingSpec) -> tuple[str, ...]:
-    return (
-        f"scaling law over {', '.join(size.model for size in spec.sizes)}",
-        spec.workload.data.dataset,
-        f"{len(spec.budgets)} token budget{'s' if len(spec.budgets) != 1 else ''} a size",
-        f"{len(spec.seeds)} seed{'s' if len(spec.seeds) != 1 else ''}",
-        spec.workload.precision,
+        *common,
     )
 
 

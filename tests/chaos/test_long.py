@@ -6,27 +6,32 @@ Experiments are submitted in the midst of it, with a key, again and again until 
 must end once, with every point and loss of an undisturbed run, to the bit.
 """
 
+import math
 import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from api.client.client import Client
-from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.services.bench import Bench
+from orchestrator.records import AttemptRecord, RunRecord
+from orchestrator.services.composition import Services
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
-from orchestrator.store.tables import attempts, events, results
+from orchestrator.store.tables import attempts, chunks, events, results
 from tests.chaos.killable_postgresql import killable_postgresql
 from tests.chaos.rampage import Rampage, rampage_on, until
-from tests.chaos.undisturbed import course_of, undisturbed_courses
+from tests.chaos.undisturbed import Course, course_of, differences, undisturbed_courses
+from tests.factories.services import make_services
 from tests.factories.stores import postgresql_programs
 from tests.integration.small_comparison import small_comparison
+from worker.records.result import Point
 
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -91,9 +96,9 @@ def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -
         until(all_ended, rampage, "every run has ended", QUIET_SECONDS)
         seconds = time.monotonic() - started
         database = Database(server.url)
-        bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
+        services = make_services(database, folder)
         try:
-            _report_and_judge(bench, database, rampage, submitter.acknowledged, seconds, tmp_path)
+            _report_and_judge(services, database, rampage, submitter.acknowledged, seconds, tmp_path)
         finally:
             database.close()
 
@@ -104,7 +109,7 @@ def _are_done(client: Client, experiment_ids: list[str]) -> bool:
         counts = client.experiment(each).counts
         if counts.by_status.get(RunStatus.FAILED, 0):
             print(f"tried again by hand: {counts.by_status[RunStatus.FAILED]} of {each}", flush=True)
-            client.wish_experiment(each, Wish.RETRY)
+            client.apply_to_experiment(each, RunAction.RETRY)
             return False
         if not counts.done():
             return False
@@ -112,9 +117,9 @@ def _are_done(client: Client, experiment_ids: list[str]) -> bool:
 
 
 def _report_and_judge(
-    bench: Bench, database: Database, rampage: Rampage, acknowledged: list[str], seconds: float, folder: Path
+    services: Services, database: Database, rampage: Rampage, acknowledged: list[str], seconds: float, folder: Path
 ) -> None:
-    runs = [run for each in acknowledged for run in bench.runs(experiment_id=each)]
+    runs = [run for each in acknowledged for run in services.runs.page(experiment_id=each)]
     with database.reading() as connection:
         outcomes = Counter(connection.execute(sa.select(attempts.c.outcome)).scalars())
         recorded = Counter(connection.execute(sa.select(results.c.run_id)).scalars())
@@ -124,19 +129,44 @@ def _report_and_judge(
     doubled = [run.id for run in runs if recorded[run.id] > 1 or ends[run.id] > 1]
     known = undisturbed_courses(runs, folder / "undisturbed", folder / "data" / "datasets")
     # A result without its points is unequal, too.
-    unequal = [
-        run.id for run in runs if run.result is None or course_of(bench.points(run.id), run.result) != known[run.id]
-    ]
+    looks = {
+        run.id: _inequality(database, run, services.runs.points(run.id), services.runs.attempts(run.id), known[run.id])
+        for run in runs
+    }
+    unequal = {id: told for id, told in looks.items() if told}
     resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
     print(f"\n{len(runs)} runs, kills for {MINUTES:g} min, all ended after {seconds / 60:.1f} min; seed {SEED}")
     print(f"kills     {sum(rampage.kills.values())}: {_listed(rampage.kills)}")
     print(f"starts    {rampage.starts} of the service by its operator")
     print(f"attempts  {sum(outcomes.values())}: {_listed(outcomes)}; {resumed} results of a resumed training")
-    print(f"lost      {len(lost)}\ndoubled   {len(doubled)}\nunequal   {len(unequal)}", flush=True)
-    assert (lost, doubled, unequal) == ([], [], [])
+    print(f"lost      {len(lost)}\ndoubled   {len(doubled)}\nunequal   {len(unequal)}")
+    print(*("\n  ".join([f"run {id}", *told]) for id, told in unequal.items()), sep="\n", flush=True)
+    assert (lost, doubled, unequal) == ([], [], {})
     assert len(runs) == 6 * EXPERIMENTS
-    assert len(bench.experiments(limit=100)) == EXPERIMENTS
+    assert len(services.experiments.page(limit=100)) == EXPERIMENTS
     assert maintenance.faults(database) == ()
+
+
+def _inequality(
+    database: Database, run: RunRecord, points: Sequence[Point], lives: Iterable[AttemptRecord], undisturbed: Course
+) -> list[str]:
+    """Where a run leaves the undisturbed training, and what its attempts did; empty where it does not."""
+    told = ["it has no result"] if run.result is None else differences(course_of(points, run.result), undisturbed)
+    if not told:
+        return []
+    with database.reading() as connection:
+        columns = (chunks.c.attempt, sa.func.sum(chunks.c.points), sa.func.max(chunks.c.last_step))
+        asked = sa.select(*columns).where(chunks.c.run_id == run.id).group_by(chunks.c.attempt)
+        sent = {
+            attempt: f"{count} points, the last of step {step}" for attempt, count, step in connection.execute(asked)
+        }
+    for each in lives:
+        told.append(
+            f"attempt {each.attempt} from {each.leased_at:.3f} to {each.ended_at or math.inf:.3f}: {each.outcome}, "
+            f"{each.message}, {each.note}; {sent.get(each.attempt, 'no points')}"
+        )
+    resumed = run.result.resumed_from_step if run.result else None
+    return [f"{run.candidate}, seed {run.seed}; its result resumed from step {resumed}", *told]
 
 
 def _listed(counted: Counter[str]) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.cli.doctor.storage import look
+from api.cli.doctor.services import storage_check
 from orchestrator.errors import NotFoundError
-from orchestrator.services.bench import log_tail
-from orchestrator.settings import Remote
+from orchestrator.services.runs import log_tail
+from orchestrator.storage import Storage
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
@@ -27,7 +27,7 @@ from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
 from worker.data.manifest import TOKENIZER_FILE
 from worker.data.preparation import prepare
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 from worker.data.remote_datasets import push
 from worker.data.weights import find_weights
 from worker.meters.clock import DeviceClock
@@ -65,7 +65,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
     clock = DeviceClock()
     with ServiceClient(url, "r1", 1, TOKEN) as service:
         assignment = service.hello()
-        folders = Folders.of(assignment)
+        folders = Folders.from_assignment(assignment)
         with (
             log_to_file(log_path(folders.run_folder, 1)),
             HttpReporter(
@@ -84,7 +84,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are waited for: how long a page or a submission waits has tests of its own, and storage may be slow."""
-    for module in ("orchestrator.services.bench", "worker.data.remote_datasets"):
+    for module in ("orchestrator.services.runs", "worker.data.remote_datasets"):
         monkeypatch.setattr(f"{module}.ANSWERS", RemoteAnswers(longest_seconds=60.0))
 
 
@@ -142,12 +142,12 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
     assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
     assert "a-secret" not in log.read_text()
-    remote = Remote(checkpoint_url=f"s3://{BUCKET}/checkpoints")
-    lost = log_tail(tmp_path / "a third machine", remote, "r1", 1, 2**20)
+    third = Storage(data_folder=tmp_path / "a third machine", checkpoint_url=f"s3://{BUCKET}/checkpoints")
+    lost = log_tail(third, "r1", 1, 2**20)
     assert "begins in process" in lost and "is at s3://" in lost
-    assert log_tail(tmp_path / "a third machine", remote, "r1", 2, 2**20) == log.read_text()
+    assert log_tail(third, "r1", 2, 2**20) == log.read_text()
     with pytest.raises(NotFoundError, match="nor a copy at s3://"):
-        log_tail(tmp_path / "a third machine", remote, "r1", 3, 2**20)
+        log_tail(third, "r1", 3, 2**20)
 
 
 def test_a_damaged_object_and_what_the_service_never_heard_of_are_passed_over(s3: S3Server, tmp_path: Path) -> None:
@@ -211,14 +211,14 @@ def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
 
 
 def test_the_doctor_tells_what_is_wrong_with_storage(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = look("checkpoints", f"s3://{BUCKET}/looked-at")
+    good = storage_check("checkpoints", f"s3://{BUCKET}/looked-at")
     assert good.ok, good
     assert RemoteFolder(f"s3://{BUCKET}/looked-at").sizes() == {}
-    no_bucket = look("checkpoints", "s3://no-such-bucket/x")
+    no_bucket = storage_check("checkpoints", "s3://no-such-bucket/x")
     assert (no_bucket.ok, no_bucket.way_out[:15]) == (False, "make the bucket")
     s3.stop()
     try:
-        away = look("datasets", f"s3://{BUCKET}/x")
+        away = storage_check("datasets", f"s3://{BUCKET}/x")
     finally:
         s3.start()
     assert not away.ok and "AWS_ENDPOINT_URL_S3" in away.way_out
@@ -226,7 +226,7 @@ def test_the_doctor_tells_what_is_wrong_with_storage(s3: S3Server, monkeypatch: 
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    keyless = look("datasets", f"s3://{BUCKET}/x")
+    keyless = storage_check("datasets", f"s3://{BUCKET}/x")
     assert not keyless.ok and "AWS_ACCESS_KEY_ID" in keyless.way_out
 
 
@@ -236,11 +236,11 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     (tmp_path / "words.jsonl").write_text(lines)
     variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": f"s3://{BUCKET}/cli/", "PATH": "/usr/bin:/bin"}
     prepare = ["data", "prepare", "own/words", "--from", str(tmp_path / "words.jsonl"), "--json"]
-    done = _bench(prepare, tmp_path / "first", variables)
+    done = _services(prepare, tmp_path / "first", variables)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recipe"]["dataset"] == "own/words"
     assert "copying train-00000.bin" in done.stderr
-    again = _bench(["data", "push"], tmp_path / "first", variables)
+    again = _services(["data", "push"], tmp_path / "first", variables)
     assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
 
 
@@ -255,7 +255,7 @@ def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> Non
     data = workload.data.model_copy(update={"tokenizer": "bpe-300", "data_hash": manifest.data_hash})
     budget = workload.budget.model_copy(update={"steps": 2})
     spec = SPEC.model_copy(update={"workload": workload.model_copy(update={"data": data, "budget": budget})})
-    assert missing(spec.workload, second, url) == []
+    assert missing_data(spec.workload, second, url) == []
     here, there = MemoryReporter(), MemoryReporter()
     run(spec, here, Folders(run_folder=tmp_path / "run", dataset_folder=first))
     run(spec, there, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
@@ -272,16 +272,16 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     (first / "weights" / "mine" / "pytorch_model.bin").write_bytes(b"a pickle stays where it is")
     prepare_made_dataset(first)
     variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": url, "PATH": "/usr/bin:/bin"}
-    refused = _bench(["data", "push", "weights/none"], tmp_path / "first", variables)
+    refused = _services(["data", "push", "weights/none"], tmp_path / "first", variables)
     assert refused.returncode == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
-    done = _bench(["data", "push", "--json"], tmp_path / "first", variables)
+    done = _services(["data", "push", "--json"], tmp_path / "first", variables)
     assert done.returncode == 0, done.stderr
     assert [each["url"] for each in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
-    assert "copying" not in _bench(["data", "push"], tmp_path / "first", variables).stderr
+    assert "copying" not in _services(["data", "push"], tmp_path / "first", variables).stderr
 
     begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
-    assert missing(begun, second, url) == []
-    (fault,) = missing(begun.model_copy(update={"initial_weights": "own/none"}), second, url)
+    assert missing_data(begun, second, url) == []
+    (fault,) = missing_data(begun.model_copy(update={"initial_weights": "own/none"}), second, url)
     assert "data push weights/none" in fault
     budget = begun.budget.model_copy(update={"steps": 1})
     spec = SPEC.model_copy(update={"workload": begun.model_copy(update={"budget": budget})})
@@ -290,7 +290,7 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     assert not (second / "weights" / "mine" / "pytorch_model.bin").exists()
 
     build_model("gpt2-tiny", 8).save_pretrained(first / "weights" / "mine")
-    other = _bench(["data", "push", "weights/mine"], tmp_path / "first", variables)
+    other = _services(["data", "push", "weights/mine"], tmp_path / "first", variables)
     assert other.returncode == 1 and "holds other data under that name" in other.stderr
 
 
@@ -302,9 +302,9 @@ def test_a_submission_waits_seconds_for_storage_that_does_not_answer(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent.getsockname()[1]}")
         started = time.monotonic()
-        assert missing(own, tmp_path, "s3://bench/silent") == []
+        assert missing_data(own, tmp_path, "s3://bench/silent") == []
         waited_seconds = time.monotonic() - started
-        assert missing(own, tmp_path, "s3://bench/silent") == []
+        assert missing_data(own, tmp_path, "s3://bench/silent") == []
         again_seconds = time.monotonic() - started - waited_seconds
     assert LONGEST_SECONDS <= waited_seconds < LONGEST_SECONDS + 3
     assert again_seconds < 1
@@ -317,7 +317,7 @@ def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:
         there.put(here.save(step, {"step": step}))
 
 
-def _bench(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _services(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "api.cli", *words],
         cwd=Path(__file__).parents[2],

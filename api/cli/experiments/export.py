@@ -1,18 +1,17 @@
-"""`adapm-bench export EXPERIMENT`: results and series as tables, everything as one JSON, figures as files."""
+"""`adapm-bench export EXPERIMENT`: results and series as tables, everything as one JSON, figures as files;
+`report EXPERIMENT`: one HTML file that needs nothing else.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from api.cli.console import complain, say_files
+from api.cli.console import Json, fail, print_files
 from api.cli.experiments.show import Cell, Id
-from api.cli.service import FAILED, Json, Url, open_client
-
-if TYPE_CHECKING:
-    from api.client.client import Client
-
+from api.cli.service import Url, open_client
+from api.client.client import Client
 
 Form = Annotated[
     Literal["parquet", "csv", "json"],
@@ -24,12 +23,9 @@ Figures = Annotated[
 ]
 Theme = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write into; made where it does not exist.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command()(export)
-    app.command()(report)
+ReportFile = Annotated[
+    Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
+]
 
 
 def export(
@@ -48,13 +44,12 @@ def export(
         try:
             out.mkdir(parents=True, exist_ok=True)
             written = _figures(client, id, figures, cell, theme, out) if figures else _tables(client, id, form, out)
-            say_files(written, as_json=json)
+            print_files(written, as_json=json)
         except OSError as error:
-            complain(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
-            raise typer.Exit(FAILED) from error
+            fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
 
 
-def _tables(client: "Client", id: str, form: str, out: Path) -> Iterator[Path]:
+def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:
     if form == "json":
         for name, what in ((f"{id}.json", "document.json"), (f"{id}.bib", "references.bib")):
             (out / name).write_bytes(client.document(id, what))
@@ -66,18 +61,11 @@ def _tables(client: "Client", id: str, form: str, out: Path) -> Iterator[Path]:
         yield path
 
 
-def _figures(client: "Client", id: str, form: str, cell: str | None, theme: str, out: Path) -> Iterator[Path]:
+def _figures(client: Client, id: str, form: str, cell: str | None, theme: str, out: Path) -> Iterator[Path]:
     for name in client.figure_names(id, cell):
         path = out / "-".join(filter(None, (id, cell, f"{name}.{form}")))
         path.write_bytes(client.figure(id, name, form, cell=cell, theme=theme))
         yield path
-
-
-# `adapm-bench report ID`: an experiment as one HTML file that needs nothing else.
-
-ReportFile = Annotated[
-    Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
-]
 
 
 def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) -> None:
@@ -88,6 +76,5 @@ def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) 
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        complain(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
-        raise typer.Exit(FAILED) from error
-    say_files([path], as_json=json)
+        fail(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
+    print_files([path], as_json=json)

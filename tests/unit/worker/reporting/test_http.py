@@ -179,7 +179,7 @@ def observed(step: int, probe: str = "residual", blocks: int = 1) -> Observation
 
 def spooled(folder: Path, attempt: int, sequence: int, points: list[Point], *observations: Observation) -> None:
     """A batch that an attempt left behind."""
-    batch = PointsBatch.of(sequence=sequence, points=tuple(points), observations=observations)
+    batch = PointsBatch.from_points(sequence=sequence, points=tuple(points), observations=observations)
     Spool(folder / "spool", attempt).write(sequence, batch.body())
 
 
@@ -222,7 +222,7 @@ def test_large_observations_fill_a_batch_by_their_bytes(service: AttemptService,
 def test_batches_that_an_older_worker_spooled_point_by_point_are_inherited(
     service: AttemptService, tmp_path: Path
 ) -> None:
-    """An update of the bench between two attempts loses no point and no observation."""
+    """An update of the service between two attempts loses no point and no observation."""
     old = {
         "sequence": 0,
         "points": [{"step": 0, "tokens": 0, "train_loss": None, "val_loss": 5.5}, {"step": 1, "tokens": 8}],

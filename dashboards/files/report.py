@@ -1,0 +1,320 @@
+"""A report: one HTML file with method, tables, figures and provenance, which needs nothing else and lets nothing in.
+
+    experiment ─► sections of its answer (`SECTIONS`) ─► method, provenance, bibliography ─► report.html
+
+Figures are SVG images inside the file, so that it is small, prints well and runs no script: the policy in its head
+allows images from itself and one style sheet by its hash. A new sort of answer adds its own function to `SECTIONS`.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dashboards.data.laws import default_targets
+from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
+from dashboards.files import publication
+from dashboards.files.bibliography import bibtex, references
+from dashboards.files.figures import FigureFiles, script_hash
+from dashboards.files.vector import vector
+from dashboards.render import environment
+from dashboards.text import answers, formats, words
+from dashboards.view_state import ViewState
+from orchestrator.analysis.cells import one_comparison
+from orchestrator.analysis.laws.fit import FitError
+from orchestrator.analysis.laws.records import Estimate, FitReport
+from orchestrator.export.provenance import Provenance, provenance
+from orchestrator.kinds.experiment import Answer
+from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.sweeps.records import Value
+
+MOST_RUNS = 1_000
+"""Runs that the table at the end lists; the exports have all of them."""
+MOST_CELLS = 12
+"""Leaderboards of a scaling experiment that a report holds; the law's table has all sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of text; the first column is what a row is about."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A figure as a data address."""
+
+    address: str
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentences:
+    """Paragraphs, or a list of what has a name."""
+
+    lines: tuple[tuple[str, str], ...]
+
+
+Block = Table | Image | Sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading with what stands below it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    level: Literal[2, 3] = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSubject:
+    """What a report is about, read once."""
+
+    files: FigureFiles
+    experiment: ExperimentRecord
+    runs: tuple[RunRecord, ...]
+    provenance: Provenance
+
+
+def report(files: FigureFiles, experiment_id: str, version: str) -> str:
+    """The report of an experiment, ended or not; raises `NotFoundError`."""
+    experiment = files.reader.experiments.get(experiment_id)
+    runs = tuple(files.reader.runs.all(experiment_id))
+    found = provenance(experiment, runs, version)
+    subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
+    sections = SECTIONS[experiment.spec.answer](subject)
+    template = environment().get_template("report.html")
+    style = environment().get_template("report.css").render()
+    works = references(experiment, version, found.commits[0] if found.commits else None)
+    return template.render(
+        experiment=experiment,
+        sections=(*sections, _runs(subject)),
+        method=_method(subject),
+        provenance=found,
+        facts=words.workload_facts(experiment),
+        bibtex=bibtex(works),
+        style=style,
+        style_hash=script_hash(style),
+        kinds={Table: "table", Image: "image", Sentences: "sentences"},
+    )
+
+
+def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
+    """The leaderboard and its figures."""
+    return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
+
+
+def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
+    """The laws, what they predict, and the comparison at each size."""
+    try:
+        targets = default_targets([subject.experiment])
+        law = subject.files.laws.fit([subject.experiment], None, targets, wait=True)
+    except FitError as error:
+        return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
+    cells = subject.files.reader.analysis.cells(subject.experiment.id)
+    shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
+    largest = _figures(subject, COMPARISON_FIGURES, cells[-1].key)
+    blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
+    return (
+        Section(title="Scaling law", blocks=blocks),
+        _figures(subject, LAW_FIGURES, ""),
+        *([Section(title="Predictions", blocks=(_predictions(law),))] if _any_prediction(law) else []),
+        Section(title="Sizes and budgets", blocks=()),
+        *shown,
+        Section(title=f"Figures of {cells[-1].key}", blocks=largest.blocks),
+    )
+
+
+def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
+    """What was found for each optimizer, and every trial."""
+    found = subject.files.reader.analysis.sweep(subject.experiment.id)
+    best = Table(
+        head=("optimizer", "best loss", "at", "trials", "stopped early", "diverged", "out of memory"),
+        rows=tuple(
+            (
+                each.title,
+                formats.loss(each.best.objective if each.best else None),
+                _values(each.best.parameters) if each.best else "no trial completed its budget with a finite loss",
+                *map(str, (each.trials, each.stopped_early, each.diverged, each.out_of_memory)),
+            )
+            for each in found.findings
+        ),
+    )
+    trials = Table(
+        head=("trial", "optimizer", "hyperparameters", "outcome", "steps", "loss"),
+        rows=tuple(
+            (
+                str(each.number),
+                each.candidate,
+                _values(each.parameters),
+                answers.outcome(each),
+                f"{each.steps}/{each.steps_total}",
+                formats.loss(each.objective),
+            )
+            for each in found.trials
+        ),
+    )
+    notes = Sentences(lines=tuple(("", note) for note in found.notes))
+    return (
+        Section(title="Answer", blocks=(Sentences(lines=(("", answers.sweep_headline(found)),)), best, notes)),
+        _figures(subject, SWEEP_FIGURES, ""),
+        Section(title="Trials", blocks=(trials,)),
+    )
+
+
+SECTIONS: dict[Answer, Callable[[ReportSubject], tuple[Section, ...]]] = {
+    Answer.COMPARISON: comparison_sections,
+    Answer.LAW: law_sections,
+    Answer.FINDINGS: sweep_sections,
+}
+"""The answer. Method, runs, provenance and bibliography are the same for all."""
+
+
+def _values(parameters: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} {answers.value_text(value)}" for name, value in parameters.items())
+
+
+def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Section:
+    comparison = subject.files.reader.analysis.compare(subject.experiment.id, cell or None)
+    table = Table(
+        head=publication.head(comparison),
+        rows=tuple(publication.cells(comparison, row) for row in comparison.rows),
+        caption=publication.caption(comparison),
+    )
+    sentence = words.headline(comparison)
+    first = words.best(comparison)
+    answer = Sentences(lines=(("", f"{first.title} {formats.sentence(sentence)}"),) if first and sentence else ())
+    verdicts = _verdicts([(row.title, row.verdict) for row in comparison.rows], comparison.notes)
+    title = comparison.name if cell else "Answer"
+    return Section(title=title, blocks=(answer, table, verdicts), level=level)
+
+
+def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
+    """Those of the figures that have a caption."""
+    view = ViewState(cell=cell)
+    blocks = []
+    for entry in entries:
+        if entry.caption and entry.is_listed:
+            picture = subject.files.picture(subject.experiment.id, entry.name, view)
+            image = base64.b64encode(vector(picture.figure, "svg")).decode()
+            address = f"data:image/svg+xml;base64,{image}"
+            blocks.append(Image(address=address, title=picture.title, caption=entry.caption))
+    return Section(title="Figures", blocks=tuple(blocks))
+
+
+def _coefficients(law: FitReport) -> Table:
+    names = answers.coefficient_names(law)
+    rows = []
+    for fit in law.fits:
+        error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
+        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
+        count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
+        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
+    return Table(
+        head=("Optimizer", *names, "Error", "Held-out error", "Data"),
+        rows=tuple(rows),
+        caption=f"{law.formula}, in nats, parameters and tokens; 95 % intervals from {law.draws:,} bootstrap draws. "
+        "Error: root mean square of the log residuals. Held-out error: predicted minus measured loss of the largest "
+        "size, by a law fitted without it.",
+    )
+
+
+def _predictions(law: FitReport) -> Table:
+    rows = []
+    for size in answers.predictions(law):
+        for fit, one in size.rows:
+            memory = one.memory
+            state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
+            how = "" if memory is None else f" ({answers.memory_words(memory)})"
+            total = formats.UNKNOWN if memory is None else formats.size(memory.total().value)
+            tokens = formats.compact(one.tokens)
+            rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
+    return Table(
+        head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
+        rows=tuple(rows),
+        caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
+        "activations are not included. Intervals are those of the curve, not of a further run.",
+    )
+
+
+def _any_prediction(law: FitReport) -> bool:
+    return any(fit.predictions for fit in law.fits)
+
+
+def _estimate(one: Estimate | None, digits: int = 3) -> str:
+    if one is None:
+        return formats.UNKNOWN
+    if one.low is None or one.high is None:
+        return answers.number(one.value, digits)
+    low, high = answers.number(one.low, digits), answers.number(one.high, digits)
+    return f"{answers.number(one.value, digits)} [{low}, {high}]"
+
+
+def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:
+    lines = (*verdicts, *(("Note", note) for note in notes))
+    return Sentences(lines=tuple((name, formats.sentence(text)) for name, text in lines))
+
+
+def _runs(subject: ReportSubject) -> Section:
+    rows = tuple(
+        (
+            run.id,
+            run.candidate,
+            run.model,
+            formats.rate(run.lr),
+            str(run.seed),
+            run.state_word(),
+            formats.loss(run.result.final_val_loss if run.result else None),
+            formats.duration(run.device_seconds),
+        )
+        for run in subject.runs[:MOST_RUNS]
+    )
+    left = len(subject.runs) - len(rows)
+    caption = f"{left:,} more runs are in the exports." if left else ""
+    head = ("Run", "Optimizer", "Model", "lr", "Seed", "Outcome", "Final loss", "Device time")
+    return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
+
+
+def _method(subject: ReportSubject) -> Sentences:
+    """How it was measured, from the specification: nothing here is written by hand for one experiment."""
+    experiment = subject.experiment
+    record, _ = one_comparison(experiment, (), None)
+    workload, spec = record.spec.workload, experiment.spec
+    batch = workload.budget.batch_sequences
+    lines = [
+        ("Workload", f"{workload.task.kind} on {workload.data.dataset}, tokenizer {workload.data.tokenizer}, sequences "
+         f"of {workload.data.sequence_length_tokens} tokens, {batch} in a step, precision {workload.precision}"
+         f"{'' if workload.clip_grad_norm is None else f', gradients clipped at norm {workload.clip_grad_norm:g}'}. "
+         "Compared runs share data order, initial weights, schedule, budget and evaluation batches; the seed "
+         "pairs them."),
+        ("Schedule", f"Linear warm-up, then {workload.schedule.shape}"
+         + (f" to {workload.schedule.final_lr_ratio:g} of the rate." if workload.schedule.shape == "cosine" else ".")
+         + " Every run uses the whole budget; only the loss after the last step is ranked."),
+        ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
+        ("Tuning", spec.tuning_method()),
+        ("Seeds", f"{', '.join(map(str, spec.seeds))} (n = {len(spec.seeds)})."),
+        ("Statistics", _statistics(spec.answer)),
+    ]  # fmt: skip
+    return Sentences(lines=tuple(lines))
+
+
+def _statistics(answer: Answer) -> str:
+    common = (
+        "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
+        "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
+        "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
+    )
+    if answer is not Answer.LAW:
+        return common
+    return (
+        "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "
+        "best learning rate, each size at each budget counted once, whatever its seeds; residual bootstrap, "
+        "percentiles stretched by t. Exponents are tested against the baseline's on common draws, all at once "
+        "(Bonferroni). "
+        f"Within one size: {common[0].lower()}{common[1:]}"
+    )

@@ -1,0 +1,162 @@
+"""The answers of scaling experiments, sweeps and profiles in words: numbers, sentences, predictions by size. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dashboards.text import formats
+from dashboards.text.words import Chip, state_chip
+from orchestrator.analysis.laws.records import CandidateFit, Drift, FitReport, FormName, MemoryPrediction, Prediction
+from orchestrator.jobs import state_word
+from orchestrator.records import CandidateRow, CellRecord, Comparison
+from orchestrator.sweeps.records import SweepReport, TrialRow, Value
+
+if TYPE_CHECKING:  # it loads numpy, which the command line starts without
+    from orchestrator.analysis.profiles import ProfileReport
+
+COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
+FORM_NAMES: tuple[tuple[FormName, str], ...] = (
+    ("n", "E + A N⁻ᵅ"),
+    ("n0", "A N⁻ᵅ"),
+    ("d", "E + B D⁻ᵝ"),
+    ("d0", "B D⁻ᵝ"),
+    ("nd", "E + A N⁻ᵅ + B D⁻ᵝ"),
+)
+"""What the switch between forms says; N: parameters, D: tokens."""
+PREDICTED_TOKENS = "at the token budget shared by all sizes, otherwise at the largest model's tokens per parameter"
+"""What predictions are for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedSize:
+    """One size that was not trained, with every candidate's prediction."""
+
+    title: str
+    rows: tuple[tuple[CandidateFit, Prediction], ...]
+
+
+def number(value: float, digits: int) -> str:
+    """`0.340`; wide ranges of magnitude in powers of ten."""
+    text = f"{value:.{digits}f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.2e}"
+    return text.replace("-", formats.MINUS)
+
+
+def coefficient_names(report: FitReport) -> tuple[str, ...]:
+    """The coefficients that any candidate has."""
+    return tuple(name for name in COEFFICIENTS if any(name in fit.coefficients for fit in report.fits))
+
+
+def predictions(report: FitReport) -> tuple[PredictedSize, ...]:
+    """Predictions by size, in the order in which they were asked for."""
+    most = max((len(fit.predictions) for fit in report.fits), default=0)
+    found = []
+    for place in range(most):
+        rows = tuple((fit, fit.predictions[place]) for fit in report.fits if fit.predictions)
+        first = rows[0][1]
+        found.append(PredictedSize(title=size_title(first), rows=rows))
+    return tuple(found)
+
+
+def size_title(one: Prediction) -> str:
+    """`gpt2-124m, 124 M parameters`."""
+    size = f"{formats.compact(one.parameters)} parameters"
+    return size if one.model is None else f"{one.model}, {size}"
+
+
+def memory_words(memory: MemoryPrediction) -> str:
+    """How sure a predicted memory is."""
+    if memory.exact:
+        return "exact"
+    low, high = memory.state_bytes.low, memory.state_bytes.high
+    if low is None or high is None:
+        return "from the trained sizes"
+    return f"[{formats.size(low)}, {formats.size(high)}]"
+
+
+def law_headline(report: FitReport) -> str:
+    """The exponents in a sentence, or why there is none."""
+    fitted = [fit for fit in report.fits if fit.coefficients]
+    if not fitted:
+        return report.fits[0].verdict if report.fits else "No candidate appears in every experiment."
+    parts = [f"{fit.title}: {f'no law found, {fit.no_law}' if fit.no_law else _exponents(fit)}" for fit in fitted]
+    return formats.sentence(f"{'; '.join(parts)}.")
+
+
+def drift_words(drift: Drift) -> str:
+    """How the difference to the baseline changes with size: `drift +0.0123 [+0.0020, +0.0226] p = 0.031`."""
+    change = drift.change
+    bounds = ""
+    if change.low is not None and change.high is not None:
+        bounds = f"[{formats.difference(change.low)}, {formats.difference(change.high)}]"
+    words = ("drift", formats.difference(change.value), bounds, formats.p_value(drift.p_value))
+    return " ".join(filter(None, words))
+
+
+def _exponents(fit: CandidateFit) -> str:
+    found = []
+    for name in ("alpha", "beta"):
+        if (one := fit.coefficients.get(name)) is not None:
+            bounds = ""
+            if one.low is not None and one.high is not None:
+                bounds = f" ({number(one.low, 3)} to {number(one.high, 3)})"
+            found.append(f"{name} = {number(one.value, 3)}{bounds}")
+    return ", ".join(found)
+
+
+def row_of(comparison: Comparison, candidate: str) -> CandidateRow:
+    """A candidate's line of a leaderboard."""
+    return next(row for row in comparison.rows if row.candidate == candidate)
+
+
+def device_hours(cells: Sequence[CellRecord]) -> float:
+    """Of every run of every cell."""
+    return sum(row.device_hours for cell in cells for row in cell.comparison.rows)
+
+
+def profile_headline(report: "ProfileReport") -> str:
+    """Who scores highest over the workloads; empty where no candidate is in all of them."""
+    if not report.rows:
+        return ""
+    first, count = report.rows[0], len(report.rows[0].times)
+    return (
+        f"{first.title} scores highest over {count} workload{'s' if count != 1 else ''}: {first.score_tokens:.3f} by "
+        "tokens to the baseline's loss."
+    )
+
+
+def value_text(value: Value) -> str:
+    """A hyperparameter's value: three digits, `1.2e-3` below a hundredth."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
+
+
+def outcome(trial: TrialRow) -> str:
+    """How the trial ended, or where it is."""
+    return state_word(trial.status, trial.verdict)
+
+
+def outcome_chip(trial: TrialRow) -> Chip:
+    """The same with its colour."""
+    return state_chip(trial.status, trial.verdict)
+
+
+def parameter_names(report: SweepReport) -> tuple[str, ...]:
+    """Every hyperparameter of any candidate, in the order of their appearance."""
+    return tuple(dict.fromkeys(name for trial in report.trials for name in trial.parameters))
+
+
+def sweep_headline(report: SweepReport) -> str:
+    """The answer so far, as a sentence to stand after the best candidate's name; empty before the first."""
+    best = report.best()
+    if best is None or best.objective is None:
+        return ""
+    at = ", ".join(f"{name} {value_text(value)}" for name, value in best.parameters.items())
+    reached = (
+        f"reached the lowest {report.loss_name}" if report.complete else f"has the lowest {report.loss_name} so far"
+    )
+    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} at {at} (trial {best.number})."

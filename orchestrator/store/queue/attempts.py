@@ -1,0 +1,337 @@
+"""`Attempts`: the worker's side of the queue. Every call shows the secret of its lease, and only the newest one counts.
+
+No peer fences its results: there a zombie, a worker that was given up and came back, may win. Here its token opens
+nothing any more, whatever it tries, and a call that was already accepted may be repeated without harm.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from orchestrator.columns import columns_of_batch
+from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
+from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
+from orchestrator.storage import Storage
+from orchestrator.store import integrity, reads, series
+from orchestrator.store.database import Database, plain_text
+from orchestrator.store.notifications import count_change
+from orchestrator.store.queue import completion
+from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
+from orchestrator.store.queue.completion import Ending
+from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold, opening
+from orchestrator.store.run_rows import RunRow
+from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
+from orchestrator.store.transitions import move
+from worker.records.protocol import (
+    Assignment,
+    CheckpointNotice,
+    Command,
+    Failure,
+    Heartbeat,
+    HeartbeatReply,
+    PointsBatch,
+    Stopped,
+)
+from worker.records.result import Observation, Result
+from worker.reporting import tracing
+from worker.spec.run import RunSpec
+
+Identity = tuple[str, int, str]
+"""Run, attempt, token."""
+Beat = tuple[Identity, Heartbeat]
+PROMPT_SECONDS = 1.0
+"""Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
+SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
+"""What a run's row shows of its newest points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """A batch of points and observations, and who brings it."""
+
+    caller: Identity
+    batch: series.Batch
+    observations: Sequence[Observation]
+    newest: Mapping[str, object]
+    """What the run's row shall show of it."""
+
+
+class Attempts:
+    """What workers may do. Thread-safe; calls that come at once share a transaction.
+
+    Every method may raise `StoreError`, and `LeaseLostError` for a lease that has ended or never was.
+    """
+
+    def __init__(self, database: Database, policy: LeasePolicy, storage: Storage, *, keep_best: bool = False) -> None:
+        """`keep_best`: whether runs keep the checkpoint with their lowest validation loss, too."""
+        self._database = database
+        self._policy = policy
+        self._storage = storage
+        self._keep_best = keep_best
+        self._hello = TransactionBatcher[Identity, Assignment](self._greet)
+        self._beat = TransactionBatcher[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
+        self._append = TransactionBatcher[Arrival, None](self._take, apart=partial(self._take, wait=True))
+        self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
+
+    def tokens_open(self, claims: Sequence[Identity]) -> list[bool]:
+        """Whether each token is that of its attempt; whether its lease lives, the methods below say."""
+        with self._database.reading() as connection:
+            return opening(connection, claims)
+
+    def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
+        """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
+        return self._hello((run_id, attempt, token))
+
+    def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:
+        """Extend the lease, keep the progress, and answer with what the service wants."""
+        return self._beat(((run_id, attempt, token), beat))
+
+    def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
+        """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
+        columns = columns_of_batch(batch.columns)
+        chunk = series.Batch.of(run_id, attempt, batch.sequence, columns)
+        self._append(
+            Arrival(
+                caller=(run_id, attempt, token),
+                batch=chunk,
+                observations=batch.observations,
+                newest=series.latest(columns),
+            )
+        )
+
+    def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
+        """Record a complete checkpoint, from which a later attempt may go on."""
+        with self._database.writing() as connection:
+            held = self._live(connection, run_id, attempt, token)
+            if notice.step > held.run.steps_total:
+                raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
+            here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
+            same = here & (checkpoints.c.step == notice.step)
+            if notice.val_loss is None:  # the best one of this very step is as good to go on from
+                best = sa.select(checkpoints.c.step).where(same, checkpoints.c.val_loss.is_not(None))
+                if connection.execute(best).first() is not None:
+                    return
+            else:  # the one that was the best before is no more; a copy of it may come late
+                better = here & (checkpoints.c.step > notice.step) & checkpoints.c.val_loss.is_not(None)
+                if connection.execute(sa.select(checkpoints.c.step).where(better)).first() is not None:
+                    return
+                same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
+            connection.execute(sa.delete(checkpoints).where(same))
+            row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}
+            connection.execute(sa.insert(checkpoints).values(row))
+
+    def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
+        """→ SUCCEEDED with its one result; see `completion.finish`."""
+        parent = self._trace_parent(run_id) if tracing.is_on() else None
+        with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
+            self._end(completion.finish(run_id, attempt, token, result))
+
+    def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
+        """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
+        self._end(completion.stopped(run_id, attempt, token, stopped))
+
+    def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
+        """The attempt broke down; see `completion.fail`."""
+        self._end(completion.fail(run_id, attempt, token, failure))
+
+    # Helpers, in the order of their use
+
+    def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
+        with self._database.writing() as connection:
+            held = hold(self._database, connection, callers)
+            live = {each.run.id: each for each in held if each is not None and each.live}
+            new = [each for each in live.values() if each.started_at is None]
+            if new:
+                connection.execute(_START, [self._extension(each) | {"new_started_at": each.now} for each in new])
+                begun = [(each.run, _started(each)) for each in new if each.run.status is RunStatus.LEASED]
+                move(connection, begun, new[0].now)
+            specs = _specs(connection, list(live))
+            return [
+                self._assignment(connection, each, specs[each.run.id])
+                if each is not None and each.live
+                else LeaseLostError()
+                for each in held
+            ]
+
+    def _assignment(
+        self, connection: Connection, held: HeldRun, spec: RunSpec | DamagedError
+    ) -> Assignment | DamagedError:
+        if isinstance(spec, DamagedError):
+            return spec
+        run, storage, seconds = held.run, self._storage, self._policy.heartbeat_seconds
+        return Assignment(
+            run_id=run.id,
+            attempt=held.attempt,
+            spec=spec,
+            lease_seconds=self._policy.ttl_seconds,
+            heartbeat_seconds=seconds if run.stop_early is None else min(seconds, PROMPT_SECONDS),
+            run_folder=str(storage.runs_folder() / run.id),
+            dataset_folder=str(storage.datasets_folder()),
+            checkpoint=_checkpoint_before(connection, held),
+            counted_steps=_counted_steps(connection, held),
+            micro_batch_sequences=run.micro_batch_sequences,
+            trace_parent=run.trace_parent,
+            keep_best=self._keep_best,
+            checkpoint_url=storage.run_url(run.id),
+            dataset_url=storage.dataset_url,
+        )
+
+    def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
+        with self._database.writing(durable=False) as connection:
+            held = hold(self._database, connection, [caller for caller, _ in beats], wait=wait)
+            told = {
+                (each.run.id, each.attempt): (each, beat)
+                for each, (_, beat) in zip(held, beats, strict=True)
+                if each is not None and each.live
+            }
+            if told:
+                extended, progress = zip(*(self._beaten(*each) for each in told.values()), strict=True)
+                connection.execute(_EXTEND, extended)
+                connection.execute(_PROGRESS, progress)
+                count_change(connection)
+            refused = LeaseLostError() if wait else APART  # there may be such a lease, and its run be locked
+            return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
+
+    def _beaten(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
+        """The binds of `_EXTEND` and of `_PROGRESS`."""
+        step = min(beat.step, held.run.steps_total)
+        seconds = max(held.device_seconds, beat.device_seconds)
+        total = held.run.device_seconds + seconds - held.device_seconds
+        return (
+            self._extension(held)
+            | {"new_step": step, "new_device_seconds": seconds, "new_note": plain_text(beat.note)},
+            {"this": held.run.id, "new_step": step, "new_device_seconds": total},
+        )
+
+    def _take(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
+        with self._database.writing() as connection:  # forced: a worker forgets what was accepted
+            held = hold(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
+            new = _unknown([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
+            if new:
+                series.append(connection, [arrival.batch for _, arrival in new])
+                for holder, arrival in new:
+                    series.append_observations(connection, holder.run.id, holder.attempt, arrival.observations)
+                _show_newest(connection, new)
+                count_change(connection)
+            refused = LeaseLostError() if wait else APART
+            return [refused if each is None else None if each.live else LeaseLostError() for each in held]
+
+    def _trace_parent(self, run_id: str) -> str | None:
+        with self._database.reading() as connection:
+            return reads.trace_parent(connection, run_id)
+
+    def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
+        (held,) = hold(self._database, connection, [(run_id, attempt, token)])
+        if held is None or not held.live:
+            raise LeaseLostError
+        return held
+
+    def _extension(self, held: HeldRun) -> dict[str, object]:
+        """The binds of `_EXTEND` and `_START` that say whose lease lasts how much longer."""
+        return {
+            "this": held.run.id,
+            "this_attempt": held.attempt,
+            "new_expires_at": held.now + self._policy.ttl_seconds,
+            "new_heartbeat_at": held.now,
+        }
+
+
+def _reply(held: HeldRun) -> HeartbeatReply:
+    """Cancel and pause come first: they are a person's."""
+    otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
+    return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
+
+
+def _started(held: HeldRun) -> RunRow:
+    return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
+
+
+def _unknown(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
+    """Those that were not accepted before; of an attempt's that came together each number once."""
+    last: dict[tuple[str, int], int] = {}
+    new = []
+    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].batch.sequence):
+        key = held.run.id, held.attempt
+        if arrival.batch.sequence > last.get(key, held.last_batch):
+            last[key] = arrival.batch.sequence
+            new.append((held, arrival))
+    return new
+
+
+def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arrival]]) -> None:
+    """Set the visible losses and pace of locked runs."""
+    shown: dict[str, dict[str, object]] = {}
+    for held, arrival in arrivals:
+        before = shown.setdefault(held.run.id, {name: getattr(held.run, name) for name in SHOWN})
+        before |= arrival.newest
+    rows = [{"this": id} | {f"new_{name}": newest[name] for name in SHOWN} for id, newest in shown.items()]
+    connection.execute(_SHOW, rows)
+
+
+def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec | DamagedError]:
+    """Each run's specification; one that was damaged since the claim is told to its own worker alone."""
+    found: dict[str, RunSpec | DamagedError] = {id: DamagedError(f"the specification of {id} is missing") for id in ids}
+    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
+        try:
+            found[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
+        except DamagedError as error:
+            found[row.run_id] = DamagedError(f"the specification of {row.run_id} {error}")
+    return found
+
+
+def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:
+    """The last checkpoint of the newest earlier attempt that has one: it may have begun behind an older one's."""
+    if held.attempt == 1:
+        return None
+    fields = [checkpoints.c[name] for name in CheckpointNotice.model_fields]
+    query = sa.select(*fields).where(checkpoints.c.run_id == held.run.id, checkpoints.c.attempt < held.attempt)
+    newest = query.order_by(checkpoints.c.attempt.desc(), checkpoints.c.step.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    return None if row is None else CheckpointNotice(**row._mapping)
+
+
+def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
+    """Of each earlier attempt the last step that it told of and that is not behind the first one of a later attempt:
+    beyond that the later one had gone another way."""
+    if held.attempt == 1:
+        return {}
+    this = checkpoints.c
+    told = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
+    mine = told.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    counted: dict[int, int] = {}
+    bound = held.run.steps_total
+    for attempt, first, last in connection.execute(mine.group_by(this.attempt).order_by(this.attempt.desc())):
+        if first <= bound:
+            counted[attempt] = min(last, bound)
+        bound = min(first, bound)
+    return counted
+
+
+# The statements of the hot path, built once.
+
+_MINE = (attempts.c.run_id == sa.bindparam("this")) & (attempts.c.attempt == sa.bindparam("this_attempt"))
+
+
+def _set(*names: str) -> dict[str, sa.BindParameter[object]]:
+    return {name: sa.bindparam(f"new_{name}") for name in names}
+
+
+_NOTE = sa.func.coalesce(sa.bindparam("new_note", type_=sa.Text), attempts.c.note)
+_EXTEND = (
+    sa.update(attempts)
+    .where(_MINE)
+    .values(_set("expires_at", "heartbeat_at", "step", "device_seconds") | {"note": _NOTE})
+)
+_START = sa.update(attempts).where(_MINE).values(_set("expires_at", "heartbeat_at", "started_at"))
+_PROGRESS = (
+    sa.update(runs)
+    .where(runs.c.id == sa.bindparam("this"))
+    .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
+)
+_SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
+_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
+    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
+)

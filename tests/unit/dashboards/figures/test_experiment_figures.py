@@ -1,0 +1,227 @@
+"""Figures of finished runs, from the records of a played experiment."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dashboards.data.reader import Reader, Snapshot
+from dashboards.figures.base import Figure, bytes_axis
+from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.memory import PARTS, STATE
+from dashboards.figures.rates import _spaced_rates
+from dashboards.figures.registry import BY_SNAPSHOT
+from dashboards.figures.run import run_series
+from dashboards.figures.tradeoffs import loss_by_price
+from dashboards.palette import HUES, ThemeName, style
+from dashboards.view_state import ViewState
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.records import Interval
+from orchestrator.studies.demo import DEMO
+from tests.factories.comparison import made_comparison
+from worker.records.result import Verdict
+
+
+@pytest.fixture
+def reader(services) -> Reader:
+    """A reader of the played services."""
+    return Reader(services.experiments, services.runs, services.analysis)
+
+
+def figure(
+    reader: Reader, snapshot: Snapshot, name: str, state: ViewState, theme: ThemeName, *, narrow: bool = False
+) -> Figure:
+    """The figure of that name in the table."""
+    view = ExperimentView(reader=reader, snapshot=snapshot, state=state, theme=theme, narrow=narrow)
+    return BY_SNAPSHOT[name].draw(view)
+
+
+@pytest.mark.parametrize("name", ["curves", "learning-rates", "memory"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name, theme):
+    made = figure(reader, reader.snapshot(finished), name, ViewState(all_rates=True), theme)
+    text = json.dumps(made, allow_nan=False)
+    assert "<script>" not in text
+    assert made["data"]
+
+
+def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
+    data = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["data"]
+    lines = [trace for trace in data if trace["mode"] == "lines+markers"]
+    assert [line["x"] for line in lines] == [[0.002, 0.004], [0.002, 0.004]]
+    seeds = [trace for trace in data if trace["mode"] == "markers"]
+    assert [len(trace["x"]) for trace in seeds] == [4, 4]
+    (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
+    assert diverged["x"] == [0.008, 0.008], "a rate of 1000 must not squeeze the others together"
+    assert diverged["text"] == ["lr 1000 → ", ""]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_compared_ones(
+    reader, services, player, narrow
+):
+    spec = DEMO.model_copy(update={"tuning": Tuning(seeds=(0,)), "seeds": (1, 2, 3)})
+    rates = spec.candidates[0].learning_rates
+    experiment = services.experiments.submit(spec).experiment
+    player.finish()
+    snapshot = reader.snapshot(experiment.id)
+    made = figure(reader, snapshot, "learning-rates", ViewState(), "light", narrow=narrow)
+    for row in snapshot.comparison.rows:
+        tried, mean, seeds = (trace for trace in made["data"] if trace["name"] == row.title)
+        losses = {
+            (run.lr, run.seed): run.result.final_val_loss for run in snapshot.runs if run.candidate == row.candidate
+        }
+        assert row.val_loss is not None
+        assert (mean["x"], mean["y"]) == ([row.best_lr], [pytest.approx(row.val_loss.mean)])
+        assert not mean["marker"]["symbol"].endswith("-open")
+        assert dict(zip(seeds["customdata"], seeds["y"], strict=True)) == {
+            seed: losses[row.best_lr, seed] for seed in (1, 2, 3)
+        }
+        assert dict(zip(tried["x"], tried["y"], strict=True)) == {lr: losses[lr, 0] for lr in rates}
+        assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
+        assert "tuning seed 0" in tried["hovertemplate"]
+    assert "hollow: tuning seed 0" in made["layout"]["annotations"][0]["text"]
+
+
+def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
+    """One that ran out of memory has not diverged."""
+    snapshot = reader.snapshot(finished)
+    first = next(run for run in snapshot.runs if run.lr == 1e3)
+    ended = first.result.model_copy(update={"verdict": Verdict.OUT_OF_MEMORY})
+    runs = tuple(run.model_copy(update={"result": ended}) if run is first else run for run in snapshot.runs)
+    data = figure(reader, replace(snapshot, runs=runs), "learning-rates", ViewState(), "light")["data"]
+    marks = {trace["name"]: trace["hovertemplate"] for trace in data if trace["mode"] == "markers+text"}
+    assert {name: told.partition(":")[0] for name, told in marks.items()} == {
+        "out of memory": "out of memory",
+        "diverged": "diverged",
+    }
+
+
+def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
+    (bars,) = figure(reader, reader.snapshot(finished), "memory", ViewState(), "light")["data"]
+    assert sorted(bars["x"]) == [3_720_192, 6_701_056]
+    assert set(bars["marker"]["color"]) == {style("adamw").colour("light"), style("adapm").colour("light")}
+
+
+def test_hidden_candidates_leave_all_figures(reader, finished):
+    snapshot = reader.snapshot(finished)
+    (bars,) = figure(reader, snapshot, "memory", ViewState(hidden=("adamw",)), "light")["data"]
+    assert bars["x"] == [3_720_192]
+    rates = figure(reader, snapshot, "learning-rates", ViewState(hidden=("adamw",)), "light")["data"]
+    assert [trace["name"] for trace in rates if trace["name"] == "diverged"] == []
+
+
+def test_a_runs_figure_has_its_losses_and_three_meters(reader, services, finished):
+    run = services.runs.page(experiment_id=finished)[0]
+    made = run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
+    assert [trace["name"] for trace in made["data"]] == [
+        "training loss, each step",
+        "training loss, smoothed",
+        "validation loss",
+        "learning rate",
+        "gradient norm",
+        "step time, ms",
+    ]
+    assert made["data"][2]["x"] == [60, 120, 180, 240]
+
+
+def test_on_a_phone_the_small_plots_stand_below_each_other(reader, services, finished):
+    run = services.runs.page(experiment_id=finished)[0]
+    for narrow, columns in ((False, 3), (True, 1)):
+        layout = run_series(reader.series([run])[0], style("adamw"), 240, "light", narrow=narrow)["layout"]
+        small = [(layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"]) for place in (2, 3, 4)]
+        assert len({tuple(across) for across, _ in small}) == columns
+        boxes = [*small, (layout["xaxis"].get("domain", [0, 1]), layout["yaxis"]["domain"])]
+        for place, (across, up) in enumerate(boxes):
+            for other_across, other_up in boxes[place + 1 :]:
+                apart = across[1] < other_across[0] or other_across[1] < across[0]
+                assert apart or up[1] + 0.05 < other_up[0] or other_up[1] + 0.05 < up[0]
+
+
+def test_a_snapshot_is_read_once_for_each_version(reader, services, finished):
+    assert reader.snapshot(finished) is reader.snapshot(finished)
+
+
+def test_a_snapshot_follows_its_experiment(reader, services, player, finished):
+    spec = services.experiments.get(finished).spec
+    again = services.experiments.submit(spec.model_copy(update={"name": "again"})).experiment.id
+    before = reader.snapshot(again)
+    player.begin().report(10)
+    assert reader.snapshot(again).version > before.version
+    assert sum(run.step for run in reader.snapshot(again).runs) == 10
+
+
+def test_axes_of_bytes_are_written_as_tables_write_sizes():
+    assert bytes_axis(1.4e9)["ticktext"] == ["0", "500 MB", "1 GB", "1.5 GB"]
+    assert bytes_axis(950)["ticktext"] == ["0", "200 B", "400 B", "600 B", "800 B", "1 kB"]
+    assert bytes_axis(1e9)["tickvals"][-1] >= 1e9
+
+
+def test_learning_rates_that_are_nearly_the_same_share_a_tick():
+    assert _spaced_rates([0.0024, 0.0025, 0.0048, 0.005, 0.04], 10) == [0.0024, 0.0048, 0.04]
+    assert _spaced_rates([0.002], 5) == [0.002]
+    assert len(_spaced_rates([1e-4 * 2**place for place in range(12)], 5)) <= 6
+
+
+def test_the_marked_candidates_rates_stand_out(reader, finished):
+    view = ViewState(mark="adamw")
+    data = figure(reader, reader.snapshot(finished), "learning-rates", view, "light")["data"]
+    lines = {trace["name"]: trace.get("opacity", 1.0) for trace in data if trace["mode"] == "lines+markers"}
+    assert sorted(lines.values()) == [0.22, 1.0] and lines["AdamW"] == 1.0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_part_of_memory_has_the_colour_of_an_optimizer(reader, finished, theme):
+    made = figure(reader, reader.snapshot(finished), "breakdown", ViewState(), theme)
+    assert [trace["name"] for trace in made["data"]] == [name for _, name, _ in PARTS]
+    taken = {colour for pair in HUES.values() for colour in pair}
+    for trace in made["data"]:
+        if trace["name"] == STATE:
+            assert trace["marker"]["color"] == [style(name).colour(theme) for name in ("adamw", "adapm")]
+        else:
+            assert trace["marker"]["color"] not in taken
+    assert len({str(trace["marker"]) for trace in made["data"]}) == len(PARTS)
+
+
+def with_half_width(half: float, seeds: int = 3):
+    """The made comparison with every loss's interval that wide."""
+    comparison = made_comparison()
+    rows = [
+        row.model_copy(
+            update={
+                "val_loss": Interval(
+                    mean=row.val_loss.mean, low=row.val_loss.mean - half, high=row.val_loss.mean + half, n=seeds
+                )
+            }
+        )
+        for row in comparison.rows
+        if row.val_loss is not None
+    ]
+    return comparison.model_copy(update={"rows": tuple(rows)})
+
+
+@pytest.mark.parametrize("price", ["memory", "hours"])
+@pytest.mark.parametrize("spreads", [0.0, 0.3, 1.0, 3.9])
+def test_intervals_are_drawn_to_their_ends(price, spreads):
+    means = [row.val_loss.mean for row in made_comparison().rows if row.val_loss]
+    comparison = with_half_width(spreads * (max(means) - min(means)))
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison, looks, ViewState(), "light", price)
+    low, high = made["layout"]["yaxis"]["range"]
+    for row in comparison.rows:
+        assert low < row.val_loss.low and row.val_loss.high < high
+    assert not [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
+
+
+def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
+    comparison = with_half_width(50.0, seeds=2)
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison, looks, ViewState(), "light", "memory")
+    border = made["layout"]["yaxis"]["range"]
+    arrows = [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
+    assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [
+        (border[0], "triangle-down"),
+        (border[1], "triangle-up"),
+    ] * len(comparison.rows)
+    for row in comparison.rows:
+        assert any(f"extends to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)

@@ -1,0 +1,140 @@
+"""What follows in tuned scaling experiments: each cell's own winner, or that of the smallest size for all."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.analysis.cells import cell_records, comparisons
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.registry import planned_runs, read_spec
+from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.tuning import TuningGroup, TuningRun
+from orchestrator.records import ExperimentRecord, RunRecord
+from tests.factories.comparison import experiment_record, run_record
+from tests.factories.scaling import scaling_spec
+from worker.records.result import Verdict
+
+EACH: dict[str, Any] = {"seeds": [0]}
+SMALLEST: dict[str, Any] = {"seeds": [0], "at": "smallest-size", "transfer": "inverse-width"}
+BUDGETS = [{"tokens": 10_240}, {"tokens_per_parameter": 1.0}]
+
+
+def loss(run: PlannedRun) -> float:
+    """Lowest at 0.008 for AdaPM, at 0.004 for AdamW; falls with size."""
+    best = {"adapm": 0.008, "adamw": 0.004}[run.candidate]
+    size = {"gpt2-nano": 3.0, "gpt2-micro": 2.8, "gpt2-tiny": 2.65}[run.spec.workload.model]
+    return size + 20 * abs(run.spec.optimizer.lr - best) + 0.003 * run.spec.seed
+
+
+def told(run: PlannedRun) -> tuple[str, str, int, float, int]:
+    work, optimizer = run.spec.workload, run.spec.optimizer
+    return run.candidate, work.model, work.budget.steps, optimizer.lr, run.spec.seed
+
+
+def grown(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
+    """All runs of the experiment, when each has ended with its loss."""
+    found = list(planned_runs(spec))
+    for group in sorted(
+        {TuningGroup(candidate=name, model=model, steps=steps) for name, model, steps, *_ in map(told, found)}
+    ):
+        trials: list[TuningRun] = []
+        while True:
+            mine = [run for run in found if told(run)[:3] == (group.candidate, group.model, group.steps)]
+            trials = [
+                TuningRun(
+                    lr=run.spec.optimizer.lr, seed=run.spec.seed, ended=True, verdict=Verdict.CONVERGED, loss=loss(run)
+                )
+                for run in mine
+            ]
+            more = spec.follow_up_runs(group, trials)
+            if not more:
+                break
+            found += more
+    return tuple(found)
+
+
+def measured(spec: ScalingSpec) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(grown(spec)))
+    return experiment_record(spec, len(runs)), runs
+
+
+def test_each_size_tunes_by_itself() -> None:
+    """The grid on the tuning seed in every cell, then the winner of that cell on the seeds."""
+    spec = scaling_spec(tuning=EACH)
+    assert spec.grows() and read_spec(spec.model_dump_json()) == spec
+    first = planned_runs(spec)
+    assert len(first) == 3 * 2 * 2 and {run.spec.seed for run in first} == {0}
+    runs = grown(spec)
+    assert len(runs) == spec.run_count() == 12 + 3 * 2 * 2
+    assert {told(run) for run in runs[12:]} == {
+        (name, size.model, 40, lr, seed)
+        for size in spec.sizes
+        for name, lr in (("adamw", 0.004), ("adapm", 0.008))
+        for seed in (1, 2)
+    }
+
+
+def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
+    """At each budget; widths are 48, 80 and 128."""
+    spec = scaling_spec(tuning=SMALLEST, budgets=BUDGETS)
+    first = planned_runs(spec)
+    assert [told(run)[1:3] for run in first] == [("gpt2-nano", 40)] * 4 + [("gpt2-nano", 317)] * 4
+    runs = grown(spec)
+    assert len(runs) == spec.run_count() == 8 + 3 * 2 * 2 * 2
+    larger = [run for run in runs if run.spec.workload.model != "gpt2-nano"]
+    assert {told(run)[:4] for run in larger} == {
+        (name, model, steps, rate)
+        for model, steps_of, rates in (
+            ("gpt2-micro", (40, 1073), (0.0024, 0.0048)), ("gpt2-tiny", (40, 3355), (0.0015, 0.003))
+        )
+        for steps in steps_of
+        for name, rate in zip(("adamw", "adapm"), rates, strict=True)
+    }  # fmt: skip
+    kept = grown(scaling_spec(tuning={**SMALLEST, "transfer": "kept"}))
+    assert {told(run)[3] for run in kept if run.candidate == "adapm" and run.spec.seed} == {0.008}
+
+
+def test_a_grid_is_extended_before_anything_is_taken_over() -> None:
+    spec = scaling_spec(tuning={**SMALLEST, "extend_grid": 1})
+    group = TuningGroup(candidate="adapm", model="gpt2-nano", steps=40)
+    rates = [
+        TuningRun(lr=lr, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=value)
+        for lr, value in ((0.004, 3.1), (0.008, 3.0))
+    ]
+    (more,) = spec.follow_up_runs(group, rates)
+    assert told(more) == ("adapm", "gpt2-nano", 40, 0.016, 0)
+    rates.append(TuningRun(lr=0.016, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=3.2))
+    assert {told(run)[1] for run in spec.follow_up_runs(group, rates)} == {"gpt2-nano", "gpt2-micro", "gpt2-tiny"}
+
+
+def test_a_candidate_that_never_learned_is_taken_over_nowhere() -> None:
+    group = TuningGroup(candidate="adapm", model="gpt2-nano", steps=40)
+    lost = [TuningRun(lr=lr, seed=0, ended=True, verdict=Verdict.DIVERGED, loss=None) for lr in (0.004, 0.008)]
+    assert scaling_spec(tuning=SMALLEST).follow_up_runs(group, lost) == ()
+
+
+@pytest.mark.parametrize("tuning", [EACH, SMALLEST])
+def test_laws_and_cells_say_how_rates_were_chosen(tuning: dict[str, Any]) -> None:
+    """Losses are of the seeds that count, and rates that were taken over are at no edge."""
+    experiment, runs = measured(scaling_spec(tuning=tuning, seeds=[1, 2, 3]))
+    cells = cell_records(experiment, runs)
+    assert [cell.comparison.complete for cell in cells] == [True] * 3
+    assert all(row.val_loss is not None and row.val_loss.n == 3 for cell in cells for row in cell.comparison.rows)
+    largest = cells[-1].comparison
+    assert [row.edge_of_grid for row in largest.rows] == [tuning is EACH] * 2
+    origin = "Learning rates were tuned at gpt2-nano alone; larger sizes have them times their width's share, untried."
+    assert (origin in largest.notes) is (tuning is SMALLEST)
+    assert origin not in cells[0].comparison.notes
+    report = fit_experiments(comparisons(experiment, runs), draws=50)
+    assert any(note.startswith(origin) for note in report.notes) is (tuning is SMALLEST)
+    assert all(sum(point.n for point in fit.points) == 9 for fit in report.fits)
+
+
+def test_a_cell_that_waits_for_the_smallest_size_is_not_complete() -> None:
+    spec = scaling_spec(tuning=SMALLEST)
+    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(planned_runs(spec)))
+    experiment = experiment_record(spec, len(runs), growing=True)
+    waiting = cell_records(experiment, runs)[-1].comparison
+    assert not waiting.complete
+    assert {row.verdict for row in waiting.rows} == {"No run has ended yet."}
