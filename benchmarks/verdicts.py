@@ -17,8 +17,8 @@ all but the baseline ("spikes of one").
 
 Printed for each world: the share of experiments in which any of the equal candidates was called better or worse, the
 share of intervals that hold the true difference, how often a candidate that is truly better by 0.01 nats was found to
-be, how often an equal one was called as good within 0.01 nats, and one that is worse by exactly 0.01 too; and the runs of
-an experiment.
+be, how often an equal one was called as good within 0.01 nats, and one that is off by exactly 0.01 too; and the runs
+of an experiment.
 """
 
 import argparse

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.basin import Grid, basin
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Standing, Trial, grid_of, judged_rate, standing
 from orchestrator.records import Interval, RunRecord
 from worker.records.result import Result

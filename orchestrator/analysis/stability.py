@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping
 from math import comb
 from statistics import median
 
-from orchestrator.analysis.statistics import SIGNIFICANCE
 from orchestrator.kinds.basin import LEAST_SPIKE, NORMAL_MAD, SPIKE
-from orchestrator.records import Instability
+from orchestrator.records import SIGNIFICANCE, Instability
 
 
 def spikes(

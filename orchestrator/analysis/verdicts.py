@@ -7,17 +7,24 @@ are made of it last, and nobody reads them back; numbers in them are rounded to 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from orchestrator.analysis.statistics import SIGNIFICANCE
 from orchestrator.jobs import TERMINAL, Outcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import CandidateRow, Conclusion, Difference, Instability, LearningRateRow, RunRecord
+from orchestrator.records import (
+    SIGNIFICANCE,
+    CandidateRow,
+    Conclusion,
+    Difference,
+    Instability,
+    LearningRateRow,
+    RunRecord,
+)
 from worker.records.result import Result, Verdict
 
 FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
 EVALUATION_ERROR = 0.42
-"""Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens: 0.0065 was
-measured on 64 × 64 tokens, 0.0009 on 4,096 × 64 (paired by sequence, gpt2-tiny)."""
+"""Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens: 0.0065
+was measured on 64 × 64 tokens, 0.0009 on 4,096 × 64."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
 TINY_PARAMETERS = 10_000_000

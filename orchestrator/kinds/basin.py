@@ -107,17 +107,19 @@ def grid(losses: Losses) -> Grid:
 
 
 def basin(of: Grid, tried: Sequence[float], seen_from: float | None = None) -> Basin | None:
-    """The basin about the best rate, seen from there or from another rate. None where the best of all `tried` rates
-    has not two neighbours with all of their seeds: at an edge, or beside a rate that diverged."""
+    """The basin about the best rate, seen from there or from another rate. None where the best of all `tried` rates is
+    at an edge: nothing is known of what lies beyond."""
     means = of.means()
     if not means:
         return None
     best = min(means, key=lambda rate: (means[rate], rate))
     ordered = sorted(tried)
     place = ordered.index(best)
-    around = ordered[max(place - 1, 0) : place + 2]
-    if len(around) < 3 or place == 0 or any(rate not in means for rate in around):
+    if place in (0, len(ordered) - 1):
         return None
+    around = ordered[place - 1 : place + 2]
+    if any(rate not in means for rate in around):
+        return _cliff(of, best, next(rate for rate in reversed(around) if rate not in means))
     at = [math.log(rate / best) for rate in around]
     # Derivatives at x of Lagrange's polynomials: the slope there is their sum, weighted by the losses.
     spans = [(at[i] - at[j]) * (at[i] - at[k]) for i, j, k in ((0, 1, 2), (1, 0, 2), (2, 0, 1))]
@@ -135,6 +137,24 @@ def basin(of: Grid, tried: Sequence[float], seen_from: float | None = None) -> B
         slope=sum(weight * value for weight, value in zip(weights, values, strict=True)),
         weight=sum(weight**2 for weight in weights) / len(of.losses[best]),
         reach=(at[2] - at[0]) / 2,
+    )
+
+
+def _cliff(of: Grid, best: float, lost: float) -> Basin | None:
+    """Beside a rate that was lost, the loss may go on falling up to it as it fell to the best one. The slope is taken
+    over twice the gap, where the grid goes so far: over less it would be noise. None where there is no other rate."""
+    means, gap = of.means(), abs(math.log(lost / best))
+    distances = {rate: abs(math.log(rate / best)) for rate in means if (rate < best) is (best < lost) and rate != best}
+    if not distances:
+        return None
+    base = min(distances, key=lambda rate: (distances[rate] < 2 * gap, abs(distances[rate] - 2 * gap)))
+    run = math.log(best / base)
+    return Basin(
+        vertex=best,
+        curvature=0.0,
+        slope=(means[best] - means[base]) / run,
+        weight=2 / (len(of.losses[best]) * run**2),
+        reach=gap,
     )
 
 
