@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.verdicts --json benchmarks/results/verdicts.json
 
-Each experiment goes through the product's own functions: `follow_up` plans the runs, as the store does when runs end,
-and `compare` answers. A run's loss is
+Each experiment goes through the product's own functions: `Tuning.next_pairs` plans the runs, as the store does when
+runs end, and `compare` answers. A run's loss is
 
     basin(log2 of its rate by the best one) + an effect of its seed, which all candidates share + noise of its own
 
@@ -35,8 +35,8 @@ from time import perf_counter
 import numpy as np
 
 from orchestrator.analysis.comparison import compare
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
-from orchestrator.kinds.tuning import Trial, follow_up
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning, TuningRun
 from orchestrator.records import RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
@@ -201,17 +201,17 @@ def specification(world: World) -> ComparisonSpec:
     )
 
 
-def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Runs) -> list[Trial]:
+def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Runs) -> list[TuningRun]:
     """All runs of a candidate, planned as the store plans them."""
     assert spec.tuning is not None
-    trials: list[Trial] = []
+    trials: list[TuningRun] = []
     pending = tuple((lr, seed) for seed in spec.tuning.seeds for lr in candidate.learning_rates)
     while pending:
         for lr, seed in pending:
             loss = runs.loss(truth, lr, seed)
             verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
-            trials.append(Trial(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
-        pending = follow_up(spec, candidate, trials)
+            trials.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
+        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials)
     return trials
 
 
@@ -219,7 +219,7 @@ CONVERGED = result(final_val_loss=LOSS)
 DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
 
 
-def record(template: RunRecord, position: int, candidate: str, trial: Trial) -> RunRecord:
+def record(template: RunRecord, position: int, candidate: str, trial: TuningRun) -> RunRecord:
     """A run that has ended."""
     ended = DIVERGED if trial.loss is None else CONVERGED.model_copy(update={"final_val_loss": trial.loss})
     return template.model_copy(

@@ -12,7 +12,7 @@ from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import Standing, Trial, grid_of, judged_rate, standing
+from orchestrator.kinds.tuning import SeedCoverage, TuningRun, grid_of, judged_rate, seed_coverage
 from orchestrator.records import Interval, RunRecord
 from worker.records.result import Result
 
@@ -23,7 +23,7 @@ class RateSummary:
 
     lr: float
     runs: tuple[RunRecord, ...]
-    standing: Standing
+    coverage: SeedCoverage
     val_loss: Interval | None
 
     def losses(self) -> dict[int, float]:
@@ -40,7 +40,7 @@ class RateSummary:
 
     def key(self, expected: Mapping[float, float] = MappingProxyType({})) -> tuple[int, float]:
         """Sorts the best first; where something else than the mean is `expected` at a rate, by that."""
-        return self.standing, expected.get(self.lr, self.val_loss.mean if self.val_loss else 0.0)
+        return self.coverage, expected.get(self.lr, self.val_loss.mean if self.val_loss else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class CandidateSummary:
     rates: tuple[RateSummary, ...]
     """The grid, ascending; of a tuned comparison over the tuning seeds."""
     chosen: RateSummary
-    """The best rate of the grid; of standing EMPTY where no run has a finite loss."""
+    """The best rate of the grid; of coverage EMPTY where no run has a finite loss."""
     final: RateSummary | None
     """Phase 2: the seeds at the basin's lowest rate. Null before, and where the grid itself has all seeds."""
     tuned: bool
@@ -65,7 +65,7 @@ class CandidateSummary:
         """The runs that are compared: those of phase 2 where there is one, and none before it begins."""
         if self.final is not None or not self.tuned:
             return self.final or self.chosen
-        return RateSummary(lr=self.chosen.lr, runs=(), standing=Standing.EMPTY, val_loss=None)
+        return RateSummary(lr=self.chosen.lr, runs=(), coverage=SeedCoverage.EMPTY, val_loss=None)
 
     def runs(self) -> tuple[RunRecord, ...]:
         """Every run of the candidate."""
@@ -114,8 +114,8 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
     final_runs = tuple(run for run in runs if run.seed in seeds) if spec.tuning else ()
     grid = sorted({*candidate.learning_rates, *(run.lr for run in grid_runs)})
     rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr)) for lr in grid)
-    trials = [trial(run) for run in grid_runs]
-    known = grid_of(trials)
+    tuning_runs = [_tuning_run(run) for run in grid_runs]
+    known = grid_of(tuning_runs)
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
@@ -123,20 +123,20 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         final=_rate(final_runs[0].lr, final_runs) if final_runs else None,
         tuned=spec.tuning is not None,
         grid=known,
-        judged_lr=judged_rate(trials),
+        judged_lr=judged_rate(tuning_runs),
     )
 
 
 def _rate(lr: float, runs: tuple[RunRecord, ...]) -> RateSummary:
     losses = [run.result.final_val_loss for run in runs if run.result and run.result.final_val_loss is not None]
     return RateSummary(
-        lr=lr, runs=runs, standing=standing([trial(run) for run in runs]), val_loss=mean_interval(losses)
+        lr=lr, runs=runs, coverage=seed_coverage([_tuning_run(run) for run in runs]), val_loss=mean_interval(losses)
     )
 
 
-def trial(run: RunRecord) -> Trial:
+def _tuning_run(run: RunRecord) -> TuningRun:
     """What tuning knows of a run."""
-    return Trial(
+    return TuningRun(
         lr=run.lr,
         seed=run.seed,
         ended=run.status in TERMINAL,

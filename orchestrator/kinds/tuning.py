@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import sqrt
 from statistics import fmean
+from typing import Annotated
+
+from pydantic import Field
 
 from orchestrator.kinds import basin
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.fields import TuningSeeds
 from worker.records.result import Verdict
+from worker.schema import Spec
 
 LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`; a grid is not extended beyond it."""
@@ -26,9 +30,13 @@ DIGITS = 12
 
 CLIFF = 1.3
 """A rate that diverged within this factor of the best one leaves nothing to look for between the two."""
+TUNING_SEEDS = (1001, 1002, 1003)
+"""Of phase 1; far from the seeds that people number their judging runs by."""
+EXTEND_GRID = 4
+"""An optimum up to four steps beyond a grid is found; each step costs a run for each tuning seed."""
 
 
-class Standing(IntEnum):
+class SeedCoverage(IntEnum):
     """How much a mean over seeds may say; lower ranks first, whatever the mean is."""
 
     COMPLETE = 0
@@ -41,8 +49,17 @@ class Standing(IntEnum):
     """No seed has a finite loss."""
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class TuningGroup:
+    """Whose runs are tuned together: a candidate's at one size and budget."""
+
+    candidate: str
+    model: str
+    steps: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class TuningRun:
     """What tuning knows of one run."""
 
     lr: float
@@ -54,51 +71,81 @@ class Trial:
     """Final validation loss, where it is finite."""
 
 
-def standing(trials: Sequence[Trial]) -> Standing:
-    """The standing of one rate's runs: a mean over the seeds that survived is not a result."""
-    losses = sum(trial.loss is not None for trial in trials)
+class Tuning(Spec):
+    """Two phases: each candidate's grid on seeds of its own, then the lowest rate of each on the seeds that count."""
+
+    seeds: TuningSeeds = TUNING_SEEDS
+    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter. With one, nothing is known of
+    how sure the choice is."""
+    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = EXTEND_GRID
+    """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
+    until the best one is interior; one whose best rate lies beside a rate that diverged gets them in between. The table
+    says who did."""
+
+    def next_pairs(
+        self, planned_rates: Sequence[float], seeds: Sequence[int], runs: Sequence[TuningRun]
+    ) -> tuple[tuple[float, int], ...]:
+        """The (learning rate, seed) pairs that a candidate runs next, from all of its runs so far; empty while some
+        have not ended, without any loss, and when the seeds of phase 2 are there."""
+        if not all(run.ended for run in runs) or any(run.seed in seeds for run in runs):
+            return ()
+        best = best_rate(runs)
+        if best is None:
+            return ()
+        grid = sorted({run.lr for run in runs})
+        if len(grid) - len(planned_rates) < self.extend_grid:
+            rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best)
+            if rate is not None:
+                return tuple((rate, seed) for seed in self.seeds)
+        judged = judged_rate(runs) or best
+        return tuple((judged, seed) for seed in seeds)
+
+
+def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:
+    """That of one rate's runs: a mean over the seeds that survived is not a result."""
+    losses = sum(run.loss is not None for run in runs)
     if not losses:
-        return Standing.EMPTY
-    if any(trial.verdict not in (None, Verdict.CONVERGED) for trial in trials):
-        return Standing.UNSTABLE
-    return Standing.COMPLETE if losses == len(trials) else Standing.PARTIAL
+        return SeedCoverage.EMPTY
+    if any(run.verdict not in (None, Verdict.CONVERGED) for run in runs):
+        return SeedCoverage.UNSTABLE
+    return SeedCoverage.COMPLETE if losses == len(runs) else SeedCoverage.PARTIAL
 
 
-def winner(trials: Iterable[Trial]) -> float | None:
-    """The rate with the lowest mean loss among those of the best standing; None where no run has a loss. A run that
+def best_rate(runs: Iterable[TuningRun]) -> float | None:
+    """The rate with the lowest mean loss among those of the best coverage; None where no run has a loss. A run that
     spiked counts as what was expected of it: a spike says nothing of its rate alone."""
-    by_rate = _by_rate(trials)
-    expected = grid_of(trials).means()
+    by_rate = _by_rate(runs)
+    expected = grid_of(runs).means()
     ranked = sorted(
-        (standing(each), expected.get(lr, fmean(trial.loss for trial in each if trial.loss is not None)), lr)
+        (seed_coverage(each), expected.get(lr, fmean(run.loss for run in each if run.loss is not None)), lr)
         for lr, each in by_rate.items()
-        if standing(each) is not Standing.EMPTY
+        if seed_coverage(each) is not SeedCoverage.EMPTY
     )
     return ranked[0][2] if ranked else None
 
 
-def grid_of(trials: Iterable[Trial]) -> basin.Grid:
+def grid_of(runs: Iterable[TuningRun]) -> basin.Grid:
     """The rates of which every seed was trained to its end, without the spikes."""
     return basin.grid(
         {
-            lr: {trial.seed: trial.loss for trial in each if trial.loss is not None}
-            for lr, each in _by_rate(trials).items()
-            if standing(each) is Standing.COMPLETE
+            lr: {run.seed: run.loss for run in each if run.loss is not None}
+            for lr, each in _by_rate(runs).items()
+            if seed_coverage(each) is SeedCoverage.COMPLETE
         }
     )
 
 
-def judged_rate(trials: Sequence[Trial]) -> float | None:
+def judged_rate(runs: Sequence[TuningRun]) -> float | None:
     """The rate for phase 2: the lowest point of the basin about the best rate, or the best rate where it has not two
     trained neighbours; None where no run has a loss."""
-    found = basin.basin(grid_of(trials), sorted(_by_rate(trials)))
-    return winner(trials) if found is None else found.vertex
+    found = basin.basin(grid_of(runs), sorted(_by_rate(runs)))
+    return best_rate(runs) if found is None else found.vertex
 
 
-def _by_rate(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
-    by_rate: dict[float, list[Trial]] = {}
-    for trial in trials:
-        by_rate.setdefault(trial.lr, []).append(trial)
+def _by_rate(runs: Iterable[TuningRun]) -> dict[float, list[TuningRun]]:
+    by_rate: dict[float, list[TuningRun]] = {}
+    for run in runs:
+        by_rate.setdefault(run.lr, []).append(run)
     return by_rate
 
 
@@ -114,31 +161,16 @@ def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
     return rate if 0 < rate <= LARGEST_RATE and rate not in grid else None
 
 
-def rate_before_cliff(trials: Sequence[Trial], best: float) -> float | None:
+def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
     """The rate between the best one and a neighbour that lost a seed: such a basin ends in a cliff, and its lowest
     point lies just before it. None where both neighbours were trained, or the cliff is near."""
-    by_rate = _by_rate(trials)
+    by_rate = _by_rate(runs)
     ordered = sorted(by_rate)
     place = ordered.index(best)
     for other in ordered[max(place - 1, 0) : place + 2]:
-        if standing(by_rate[other]) in (Standing.UNSTABLE, Standing.EMPTY) and max(other / best, best / other) > CLIFF:
+        if (
+            seed_coverage(by_rate[other]) in (SeedCoverage.UNSTABLE, SeedCoverage.EMPTY)
+            and max(other / best, best / other) > CLIFF
+        ):
             return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
     return None
-
-
-def follow_up(spec: ComparisonSpec, candidate: Candidate, trials: Sequence[Trial]) -> tuple[tuple[float, int], ...]:
-    """The (learning rate, seed) pairs to run next, from all runs of the candidate so far; empty while some have not
-    ended, without any loss, and when the seeds of phase 2 are there."""
-    tuning = spec.tuning
-    if tuning is None or not all(trial.ended for trial in trials) or any(trial.seed in spec.seeds for trial in trials):
-        return ()
-    best = winner(trials)
-    if best is None:
-        return ()
-    rates = sorted({trial.lr for trial in trials})
-    if len(rates) - len(candidate.learning_rates) < tuning.extend_grid:
-        rate = rate_beyond_edge(rates, best) or rate_before_cliff(trials, best)
-        if rate is not None:
-            return tuple((rate, seed) for seed in tuning.seeds)
-    judged = judged_rate(trials) or best
-    return tuple((judged, seed) for seed in spec.seeds)

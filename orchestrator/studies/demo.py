@@ -1,6 +1,7 @@
 """The built-in comparison of `adapm-bench demo`: AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)

@@ -15,10 +15,11 @@ from api.cli.experiments.specs import SpecFile, SpecText, read_spec
 from api.cli.service import environment_settings
 from dashboards.text import costs, formats
 from orchestrator.jobs import RunStatus, state_word
+from orchestrator.kinds.registry import KINDS
 from orchestrator.settings import Settings
 from orchestrator.specs.faults import count_faults, validation_faults
 from orchestrator.specs.hidden_faults import with_hidden_faults
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 from worker.errors import TerminatedError, WorkerError
 from worker.records.result import Point, Result
 from worker.reporting.reporter import RESULT_NAME, FileReporter
@@ -37,7 +38,7 @@ TERMINAL_SECONDS = 0.2
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     text = read_spec(file)
-    if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
+    if "candidates" in text.fields or text.fields.get("kind") in KINDS:
         kind = plain(str(text.fields.get("kind", "comparison")))
         refuse(f"{plain(text.source)} is a {kind}, of many runs; queue it: adapm-bench submit {plain(str(file))}")
     spec = _validate(text)
@@ -72,7 +73,7 @@ def _validate(text: SpecText) -> RunSpec:
 
 def _require_data(spec: RunSpec, settings: Settings) -> None:
     """End the command where data or weights are missing that only a person can bring: before torch is imported."""
-    if found := missing(spec.workload, settings.datasets_folder(), settings.dataset_url):
+    if found := missing_data(spec.workload, settings.datasets_folder(), settings.dataset_url):
         fail("\n".join(found))
 
 

@@ -12,22 +12,21 @@ import typer
 from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
+from api.client.answers import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import KINDS
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment; a faulty specification is refused with every fault at once."""
-    from api.client.answers import ClientError  # loads httpx2
-
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
@@ -55,8 +54,7 @@ def print_submission(submission: Submission, url: str) -> None:
 
 def _size(experiment: ExperimentRecord) -> str:
     """How many runs there will be."""
-    spec = experiment.spec
-    return f"{spec.trial_count()} trials" if isinstance(spec, SweepSpec) else f"{experiment.counts.total} runs"
+    return f"{experiment.runs_planned()} {experiment.spec.run_noun}s"
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
@@ -85,7 +83,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     datasets = settings.datasets_folder()
     return preview(
         fields,
-        missing=lambda spec: missing(spec.workload, datasets),
+        missing=lambda spec: missing_data(spec.workload, datasets),
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
     )
@@ -93,10 +91,9 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
 
 def _print(found: Preview) -> None:
     bound = "at most " if found.growing else ""
-    noun = "trials" if found.kind == "sweep" else "runs"
-    runs = noun.removesuffix("s") if found.runs == 1 else noun
-    kind = "scaling experiment" if found.kind == "scaling" else found.kind
-    print(f"valid: {plain(found.name or '')}, a {kind} of {bound}{formats.count(found.runs)} {runs}")
+    kind = KINDS[found.kind or ""]  # there are no faults
+    runs = kind.run_noun if found.runs == 1 else f"{kind.run_noun}s"
+    print(f"valid: {plain(found.name or '')}, a {kind.title} of {bound}{formats.count(found.runs)} {runs}")
     print(f"models:       {', '.join(found.models)}")
     print(f"steps:        {bound}{formats.count(found.steps)}")
     print(f"{found.batch_unit + ':':<14}{bound}{formats.compact(found.tokens)}")

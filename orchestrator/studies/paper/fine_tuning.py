@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.studies import tiny_setting
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.study import Part, Plan

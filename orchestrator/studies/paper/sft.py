@@ -1,6 +1,6 @@
 """`sft`: supervised fine-tuning with AdaPM against AdamW."""
 
-from orchestrator.kinds.comparison import Tuning
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.studies.judges import on_par_with_adamw
 from orchestrator.studies.paper.fine_tuning import Setting, both, plans
 from orchestrator.studies.study import Study

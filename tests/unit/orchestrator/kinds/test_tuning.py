@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import (
-    Standing,
-    Trial,
-    follow_up,
+    SeedCoverage,
+    Tuning,
+    TuningRun,
+    best_rate,
     grid_of,
     judged_rate,
     rate_beyond_edge,
-    standing,
-    winner,
+    seed_coverage,
 )
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
@@ -26,12 +26,13 @@ def spec(extend_grid: int = 0, seeds: tuple[int, ...] = (0,)) -> ComparisonSpec:
     return comparison_spec(learning_rates=GRID, seeds=(1, 2, 3), tuning=Tuning(seeds=seeds, extend_grid=extend_grid))
 
 
-def ended(lr: float, loss: float | None, seed: int = 0, verdict: Verdict | None = Verdict.CONVERGED) -> Trial:
-    return Trial(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss)
+def ended(lr: float, loss: float | None, seed: int = 0, verdict: Verdict | None = Verdict.CONVERGED) -> TuningRun:
+    return TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss)
 
 
-def follow(of: ComparisonSpec, *trials: Trial) -> tuple[tuple[float, int], ...]:
-    return follow_up(of, of.candidates[0], trials)
+def follow(of: ComparisonSpec, *trials: TuningRun) -> tuple[tuple[float, int], ...]:
+    assert of.tuning is not None
+    return of.tuning.next_pairs(of.candidates[0].learning_rates, of.seeds, trials)
 
 
 def test_the_lowest_point_of_the_basin_runs_every_seed() -> None:
@@ -87,18 +88,18 @@ def test_a_spike_neither_wins_nor_loses_a_rate() -> None:
     ]
     assert grid_of(spiked).spikes == {(2e-3, 8)}
     assert grid_of(smooth).spikes == frozenset()
-    assert winner(spiked) == winner(smooth) == 2e-3
+    assert best_rate(spiked) == best_rate(smooth) == 2e-3
     assert judged_rate(spiked) == pytest.approx(judged_rate(smooth), rel=0.05)
 
 
 def test_nothing_follows_before_every_run_of_the_candidate_has_ended() -> None:
-    waiting = Trial(lr=4e-3, seed=0, ended=False, verdict=None, loss=None)
+    waiting = TuningRun(lr=4e-3, seed=0, ended=False, verdict=None, loss=None)
     assert follow(spec(), ended(1e-3, 2.5), ended(2e-3, 2.3), waiting) == ()
 
 
 def test_phase_two_is_submitted_once() -> None:
     trials = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, 2.4)]
-    second = [Trial(lr=lr, seed=seed, ended=False, verdict=None, loss=None) for lr, seed in follow(spec(), *trials)]
+    second = [TuningRun(lr=lr, seed=seed, ended=False, verdict=None, loss=None) for lr, seed in follow(spec(), *trials)]
     assert follow(spec(), *trials, *second) == ()
 
 
@@ -106,8 +107,8 @@ def test_a_rate_that_diverged_on_one_tuning_seed_does_not_win() -> None:
     of = spec(seeds=(0, 9))
     steady = [ended(lr, 2.5, seed) for lr in (1e-3, 2e-3) for seed in (0, 9)]
     shaky = [ended(4e-3, 1.0), ended(4e-3, None, 9, Verdict.DIVERGED)]
-    assert standing(shaky) is Standing.UNSTABLE
-    assert winner([*steady, *shaky]) == 1e-3
+    assert seed_coverage(shaky) is SeedCoverage.UNSTABLE
+    assert best_rate([*steady, *shaky]) == 1e-3
     assert follow(of, *steady, *shaky)[0][0] == 1e-3
 
 
@@ -147,7 +148,7 @@ def test_every_course_ends_within_its_budget(extend: int, losses: list[float | N
     """Whatever the losses are, the runs stay within `run_count()`."""
     of = spec(extend, tuple(range(100, 100 + tuning_seeds)))
     pending = [(run.spec.optimizer.lr, run.spec.seed) for run in of.first_runs()]
-    trials: list[Trial] = []
+    trials: list[TuningRun] = []
     while pending:
         for lr, seed in pending:
             loss = losses[len(trials) % len(losses)]

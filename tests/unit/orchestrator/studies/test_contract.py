@@ -8,7 +8,7 @@ import pytest
 from optim import catalog
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.kind import read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.studies import paper_setting
 from orchestrator.studies.demo import DEMO
 from orchestrator.studies.evidence import Evidence, Scale
