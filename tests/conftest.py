@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -14,6 +15,13 @@ from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from worker.footprint.process import Answer, FootprintQuestion, answer
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
+SHARING = "tests/integration/service/"
+"""All tests below share one running service, `service_url`."""
 
 # Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
 os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")
@@ -26,6 +34,18 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 # For a long look: `pytest --hypothesis-profile thorough tests/contract/test_queue_machine.py tests/unit`.
 settings.register_profile("thorough", max_examples=1_000, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling | None":
+    """With `--dist loadfile`, all files that share a service go to one worker, which starts it once."""
+    from xdist.scheduler import LoadFileScheduling  # where tests run one at a time, xdist need not be there
+
+    class SharedServiceScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SHARING if nodeid.startswith(SHARING) else super()._split_scope(nodeid)
+
+    return SharedServiceScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
@@ -77,8 +97,8 @@ def embedded_ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of `service_url`."""
-    return tmp_path_factory.mktemp("service")
+    """The data folder of `service_url`, of a path that is longer than that of a socket may be."""
+    return tmp_path_factory.mktemp("service") / ("long" * 30)
 
 
 @pytest.fixture(scope="session")
