@@ -19,7 +19,7 @@ from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
 
@@ -84,7 +84,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     datasets = settings.datasets_folder()
     return preview(
         fields,
-        missing=lambda spec: missing(spec.workload, datasets),
+        missing=lambda spec: missing_data(spec.workload, datasets),
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
     )

@@ -227,7 +227,7 @@ def _prepare(order: "Order", paths: list[str], column: str, *, quiet: bool) -> M
 @verbs.command()
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
     """Read every prepared shard again and compare it with its hash."""
-    from worker.data.verification import verify_folder  # loads numpy
+    from worker.data.shards import verify_folder  # loads numpy
 
     folder = environment_settings().datasets_folder()
     wanted = [
