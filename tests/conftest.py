@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 import structlog
@@ -15,10 +15,6 @@ from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from worker.footprint.process import Answer, FootprintQuestion, answer
-
-if TYPE_CHECKING:
-    from xdist.remote import Producer
-    from xdist.scheduler import LoadScopeScheduling
 
 SHARING = "tests/integration/service/"
 """All tests below share one running service, `service_url`."""
@@ -37,21 +33,27 @@ settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling | None":
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile`, all files that share a service go to one worker, which starts it once."""
     from xdist.scheduler import LoadFileScheduling  # where tests run one at a time, xdist need not be there
 
-    class SharedServiceScheduling(LoadFileScheduling):
+    class SharedServiceScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
         def _split_scope(self, nodeid: str) -> str:
-            return SHARING if nodeid.startswith(SHARING) else super()._split_scope(nodeid)
+            return SHARING if nodeid.startswith(SHARING) else str(super()._split_scope(nodeid))
 
     return SharedServiceScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: no garbage collection has to look at its million objects again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported meanwhile stays: no garbage collection has to look at its million objects, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
