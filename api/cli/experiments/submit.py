@@ -12,6 +12,7 @@ import typer
 from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
+from api.client.answers import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats
 from orchestrator.kinds.registry import KINDS
@@ -25,9 +26,7 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
-    """Queue an experiment; a faulty specification is refused with every fault at once."""
-    from api.client.answers import ClientError  # loads httpx2
-
+    """Queue an experiment; a faulty specification is refused with every faulty field at once."""
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
