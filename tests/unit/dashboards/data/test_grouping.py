@@ -7,7 +7,7 @@ import pytest
 from dashboards.data import grouping
 from dashboards.palette import style
 from orchestrator.kinds.comparison import Candidate
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 CANDIDATES = (
     Candidate(optimizer="adamw", learning_rates=(2e-3, 4e-3)),
