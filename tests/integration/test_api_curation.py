@@ -188,7 +188,7 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert cli("label", cancelled, "add", "second try", "cli").stdout == f"experiment {cancelled}: cli, second try\n"
     assert cli("label", cancelled, "remove", "second try").stdout == f"experiment {cancelled}: cli\n"
     assert cancelled in cli("ls", "--label", "cli").stdout
-    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no such experiments"
+    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no experiments match"
     refused = cli("label", cancelled, "add", "a,b")
     assert (refused.exit_code, "without a comma" in refused.stderr) == (2, True)
     without = cli("note", cancelled)
@@ -204,7 +204,7 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert "labels            cli" in view and "note              piped" in view
     assert cli("note", cancelled, "x", "--clear").exit_code == 2
     assert cli("note", cancelled, "--file", str(tmp_path / "nothing")).exit_code == 2
-    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is taken away\n"
+    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is removed\n"
 
 
 def test_a_note_that_is_printed_can_be_written_again(cli: Cli, client: Client, cancelled: str, tmp_path: Any) -> None:

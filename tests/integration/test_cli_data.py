@@ -54,7 +54,7 @@ def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path:
     """Prepared with a tokenizer of their own, listed, verified, trained on by a tiny model of that vocabulary."""
     done = bench("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
     assert done.exit_code == 0, done.stderr
-    assert "in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
+    assert "to use it in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
     (entry,) = listed()
     assert (entry["dataset"], entry["tokenizer"], entry["vocabulary_size"]) == ("own/mine", "bpe-512", 512)
     assert entry["documents"] == 300

@@ -158,7 +158,7 @@ def test_unknown_optimizers_are_answered_with_the_known_ones(cli):
 def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(cli):
     result = cli("plan", "gpt2-tiny", "--optimizer", "adamw")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("adamw keeps to no block plan; those that do: adapm, adapm-mini")
+    assert result.stderr.startswith("adamw has no block plan; those that have one: adapm, adapm-mini")
 
 
 def test_rules_change_the_plan_and_the_bytes(cli):
