@@ -229,11 +229,11 @@ def test_an_empty_text_takes_no_note_away(cli: Cli, client: Client, cancelled: s
 
 def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service, cancelled: str) -> None:
     unasked = cli("delete", cancelled)
-    assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+    assert (unasked.exit_code, "give --yes" in unasked.stderr) == (2, True)
     active = cli("delete", submit(service), "--yes")
     assert (active.exit_code, "cancel it first" in active.stderr) == (1, True)
     done = cli("delete", cancelled, "--yes").stdout
-    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow is left" in done
+    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow keeps its copy" in done
     assert cancelled in cli("ls", "--deleted").stdout
     assert "was deleted" in cli("show", cancelled).stderr
     assert cli("restore", cancelled).stdout == f"experiment {cancelled}: 4: 4 cancelled\n"

@@ -317,7 +317,7 @@ def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
         result = CliRunner().invoke(main, words, catch_exceptions=False)
         assert (result.exit_code, result.stdout) == (2, "")
         assert what in result.stderr
-        assert "--again replaces it, --out FOLDER trains into another folder" in result.stderr
+        assert "--again replaces it, --out FOLDER uses another folder" in result.stderr
         assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
 
 

@@ -152,7 +152,7 @@ def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corp
         (["python-stdlib", "--tokenizer", "word"], 1, "unknown tokenizer 'word'; known: byte, gpt2"),
         (["python-stdlib", "--tokenizer-file", "CORPUS"], 1, "the tokenizer 'byte' takes no file"),
         (["python-stdlib", "--tokenizer", "gpt2", "--tokenizer-file", "CORPUS"], 1, "cannot be read as a tokenizer"),
-        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is no count; write 500000, 10M or 1.5B"),
+        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is not a count; write 500000, 10M or 1.5B"),
         (
             ["own/mine", "--from", "CORPUS", "--column", "body", "--documents", "3"],
             1,

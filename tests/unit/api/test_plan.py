@@ -195,4 +195,4 @@ def test_a_rule_that_cannot_be_meant_is_a_sentence_and_exit_code_2(cli, rule: st
 def test_rules_are_not_for_optimizers_without_a_plan(cli):
     result = cli("plan", "gpt2-tiny", "--optimizer", "adamw", "--rule", "*=full")
     assert result.exit_code == 2
-    assert "keeps to no block plan" in result.stderr
+    assert "has no block plan" in result.stderr

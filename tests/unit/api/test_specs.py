@@ -65,7 +65,8 @@ def test_bad_files_are_refused_with_a_sentence(tmp_path: Path, capsys, text: str
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys):
     with pytest.raises(typer.Exit):
         read_spec(tmp_path / "none.yaml")
-    assert capsys.readouterr().err == f"cannot read {tmp_path / 'none.yaml'}: No such file or directory\n"
+    refusal = f"cannot read {tmp_path / 'none.yaml'}: No such file or directory"
+    assert capsys.readouterr().err == f"{refusal}; `adapm-bench init` writes one to begin with\n"
 
 
 def test_binary_files_are_refused(tmp_path: Path, capsys):
