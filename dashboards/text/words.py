@@ -9,7 +9,7 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
-from orchestrator.jobs import CONCERNED, AttemptOutcome, Outcome, RunStatus, Wish, outcome_of, state_word
+from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -110,10 +110,14 @@ def tone(state: RunStatus | Outcome) -> Tone:
             assert_never(state)
 
 
-def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
+def wishes(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
     """What can be asked of runs in these states: whatever would change at least one of them."""
     found = frozenset(states)
-    return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
+    return tuple(
+        action
+        for action in (RunAction.PAUSE, RunAction.RESUME, RunAction.RETRY, RunAction.CANCEL)
+        if ACTIONABLE[action] & found
+    )
 
 
 def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:

@@ -39,7 +39,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """An empty bench behind a server."""
+    """An empty service behind a server."""
     with served(tmp_path) as found:
         yield found
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.client.client import Client, ClientError
 from orchestrator.annotations import AnnotationChange
+from orchestrator.jobs import RunAction
 from tests.integration.api_service import Service, comparison_fields, serving
 
 Cli = Callable[..., Result]
@@ -44,7 +45,7 @@ def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
 def cancelled(service: Service) -> str:
     """The id of an experiment that has ended."""
     experiment_id = submit(service)
-    service.bench.cancel_experiment(experiment_id)
+    service.experiments.apply(experiment_id, RunAction.CANCEL)
     return experiment_id
 
 
@@ -95,8 +96,8 @@ def test_what_is_no_label_and_no_note_is_refused_by_its_place(
 
 def test_a_list_is_narrowed_by_labels(http: httpx2.Client, service: Service) -> None:
     first, second = submit(service), submit(service)
-    service.bench.annotate(first, AnnotationChange(labels=("narrow", "one")))
-    service.bench.annotate(second, AnnotationChange(labels=("narrow",)))
+    service.experiments.annotate(first, AnnotationChange(labels=("narrow", "one")))
+    service.experiments.annotate(second, AnnotationChange(labels=("narrow",)))
 
     def found(query: str) -> list[str]:
         return [each["id"] for each in http.get(f"/v1/experiments?{query}").json()["items"]]
@@ -125,7 +126,7 @@ def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service
     assert experiment_id not in http.get("/v1/experiments").text
     assert http.post(f"{path}/restore").json()["deleted_at"] is None
     assert http.get(path).status_code == 200
-    told = [(line.action, line.outcome) for line in service.bench.audit.page(limit=3)]
+    told = [(line.action, line.outcome) for line in service.audit.page(limit=3)]
     assert told[0] == ("POST /v1/experiments/{experiment_id}/restore", 200)
     assert ("DELETE /v1/experiments/{experiment_id}", 200) in told
 

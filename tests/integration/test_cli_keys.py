@@ -160,7 +160,7 @@ def test_no_secret_is_kept_in_the_database_or_in_a_log(
                 http.post("/v1/keys", content="{" + secret, headers=bearer)
                 http.post("/login", data={"key": secret}, headers={"Origin": service.url})
             session = http.cookies["adapm_bench_session"]
-            monkeypatch.setattr(service.bench, "runs", lambda **_: 1 / 0)
+            monkeypatch.setattr(service.runs, "page", lambda **_: 1 / 0)
             assert http.get("/v1/runs", headers={"Authorization": f"Bearer {admin}"}).status_code == 500
         monkeypatch.setenv("ADAPM_BENCH_KEY", wrong)
         say("ls", "--url", service.url, status=1)

@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from orchestrator.jobs import Lease
-from orchestrator.settings import Remote
 from orchestrator.store.migrations import newest_revision
 from tests.factories.stores import batch, claim, comparison_spec
 from tests.integration.api_service import Service, serving
@@ -35,10 +34,10 @@ def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture
 def lease(service: Service) -> Lease:
-    service.bench.submit(comparison_spec())
+    service.experiments.submit(comparison_spec())
     (lease,) = claim(service.queue, cpus=1, limit=1)
-    service.bench.hello(lease.run_id, 1, lease.token)
-    service.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    service.attempts.hello(lease.run_id, 1, lease.token)
+    service.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
     return lease
 
 
@@ -73,10 +72,10 @@ def test_the_log_of_a_machine_that_is_lost_is_read_from_its_copy(
 ) -> None:
     """By the verb and on the run's page; nothing of it is in the service's own folder."""
     url = f"file://{tmp_path}/remote"
-    with serving(tmp_path, remote=Remote(checkpoint_url=url)) as service:
-        service.bench.submit(comparison_spec())
+    with serving(tmp_path, checkpoint_url=url) as service:
+        service.experiments.submit(comparison_spec())
         (lease,) = claim(service.queue, cpus=1, limit=1)
-        assert service.bench.hello(lease.run_id, 1, lease.token).checkpoint_url == f"{url}/{lease.run_id}"
+        assert service.attempts.hello(lease.run_id, 1, lease.token).checkpoint_url == f"{url}/{lease.run_id}"
         monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
         missing = CliRunner().invoke(main, ["logs", lease.run_id])
         assert missing.exit_code == 1 and "nor a copy at file://" in missing.stderr

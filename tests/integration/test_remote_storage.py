@@ -18,8 +18,8 @@ import torch
 
 from api.cli.doctor.services import storage_check
 from orchestrator.errors import NotFoundError
-from orchestrator.services.bench import log_tail
-from orchestrator.settings import Remote
+from orchestrator.services.runs import log_tail
+from orchestrator.storage import Storage
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
@@ -84,7 +84,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are waited for: how long a page or a submission waits has tests of its own, and storage may be slow."""
-    for module in ("orchestrator.services.bench", "worker.data.remote_datasets"):
+    for module in ("orchestrator.services.runs", "worker.data.remote_datasets"):
         monkeypatch.setattr(f"{module}.ANSWERS", RemoteAnswers(longest_seconds=60.0))
 
 
@@ -142,12 +142,12 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
     assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
     assert "a-secret" not in log.read_text()
-    remote = Remote(checkpoint_url=f"s3://{BUCKET}/checkpoints")
-    lost = log_tail(tmp_path / "a third machine", remote, "r1", 1, 2**20)
+    third = Storage(data_folder=tmp_path / "a third machine", checkpoint_url=f"s3://{BUCKET}/checkpoints")
+    lost = log_tail(third, "r1", 1, 2**20)
     assert "begins in process" in lost and "is at s3://" in lost
-    assert log_tail(tmp_path / "a third machine", remote, "r1", 2, 2**20) == log.read_text()
+    assert log_tail(third, "r1", 2, 2**20) == log.read_text()
     with pytest.raises(NotFoundError, match="nor a copy at s3://"):
-        log_tail(tmp_path / "a third machine", remote, "r1", 3, 2**20)
+        log_tail(third, "r1", 3, 2**20)
 
 
 def test_a_damaged_object_and_what_the_service_never_heard_of_are_passed_over(s3: S3Server, tmp_path: Path) -> None:
@@ -236,11 +236,11 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     (tmp_path / "words.jsonl").write_text(lines)
     variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": f"s3://{BUCKET}/cli/", "PATH": "/usr/bin:/bin"}
     prepare = ["data", "prepare", "own/words", "--from", str(tmp_path / "words.jsonl"), "--json"]
-    done = _bench(prepare, tmp_path / "first", variables)
+    done = _services(prepare, tmp_path / "first", variables)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recipe"]["dataset"] == "own/words"
     assert "copying train-00000.bin" in done.stderr
-    again = _bench(["data", "push"], tmp_path / "first", variables)
+    again = _services(["data", "push"], tmp_path / "first", variables)
     assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
 
 
@@ -272,12 +272,12 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     (first / "weights" / "mine" / "pytorch_model.bin").write_bytes(b"a pickle stays where it is")
     prepare_made_dataset(first)
     variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": url, "PATH": "/usr/bin:/bin"}
-    refused = _bench(["data", "push", "weights/none"], tmp_path / "first", variables)
+    refused = _services(["data", "push", "weights/none"], tmp_path / "first", variables)
     assert refused.returncode == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
-    done = _bench(["data", "push", "--json"], tmp_path / "first", variables)
+    done = _services(["data", "push", "--json"], tmp_path / "first", variables)
     assert done.returncode == 0, done.stderr
     assert [each["url"] for each in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
-    assert "copying" not in _bench(["data", "push"], tmp_path / "first", variables).stderr
+    assert "copying" not in _services(["data", "push"], tmp_path / "first", variables).stderr
 
     begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
     assert missing_data(begun, second, url) == []
@@ -290,7 +290,7 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     assert not (second / "weights" / "mine" / "pytorch_model.bin").exists()
 
     build_model("gpt2-tiny", 8).save_pretrained(first / "weights" / "mine")
-    other = _bench(["data", "push", "weights/mine"], tmp_path / "first", variables)
+    other = _services(["data", "push", "weights/mine"], tmp_path / "first", variables)
     assert other.returncode == 1 and "holds other data under that name" in other.stderr
 
 
@@ -317,7 +317,7 @@ def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:
         there.put(here.save(step, {"step": step}))
 
 
-def _bench(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _services(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "api.cli", *words],
         cwd=Path(__file__).parents[2],

@@ -12,7 +12,7 @@ from api.cli.experiments.show import AnyId, Id, find
 from api.cli.service import Url, open_client
 from api.cli.tables.listings import counts_text
 from dashboards.text import formats
-from orchestrator.jobs import Wish
+from orchestrator.jobs import RunAction
 from orchestrator.records import AnyExperiment, RunRecord
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -22,29 +22,29 @@ Key = Annotated[str | None, typer.Option("--key", help="An idempotency key: the 
 
 def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Cancel an experiment's unfinished runs, or one run; training ones write a checkpoint and stop within seconds."""
-    _ask_for(Wish.CANCEL, id, url, json)
+    _apply(RunAction.CANCEL, id, url, json)
 
 
 def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Pause an experiment's runs, or one run; training ones write a checkpoint and free their place within seconds."""
-    _ask_for(Wish.PAUSE, id, url, json)
+    _apply(RunAction.PAUSE, id, url, json)
 
 
 def resume(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Let paused runs go on from their checkpoints, to the same losses as if they had never stopped."""
-    _ask_for(Wish.RESUME, id, url, json)
+    _apply(RunAction.RESUME, id, url, json)
 
 
 def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Queue failed or cancelled runs once more; they go on from their last checkpoint, if there is one."""
-    _ask_for(Wish.RETRY, id, url, json)
+    _apply(RunAction.RETRY, id, url, json)
 
 
-def _ask_for(wish: Wish, id: str, url: str | None, json: bool) -> None:
+def _apply(action: RunAction, id: str, url: str | None, json: bool) -> None:
     with open_client(url) as client:
         found = find(client, id)
-        asked = client.wish_run if isinstance(found, RunRecord) else client.wish_experiment
-        record = asked(found.id, wish)
+        apply = client.apply_to_run if isinstance(found, RunRecord) else client.apply_to_experiment
+        record = apply(found.id, action)
     if json:
         print_json(record)
     elif isinstance(record, RunRecord):
