@@ -20,6 +20,7 @@ from orchestrator.records import (
     RunRecord,
     StateCounts,
 )
+from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -313,3 +314,25 @@ def _whisker(row: CandidateRow, left: float, width: float) -> Whisker:
 
 def _share(value: int | None, baseline: int | None) -> float | None:
     return value / baseline if value is not None and baseline else None
+
+
+def power_text(power: DesignPower) -> str:
+    """What a comparison can show before it is run, and how many seeds its margin takes: sentences."""
+    unit, experiments = power.loss_unit, power.experiments
+    seeds = f"{power.seeds} seed{'s' if power.seeds != 1 else ''}"
+    least = power.detectable_difference
+    shown = (
+        f"with {seeds}, a difference of {least:.2g}{unit} in 80 % of cases"
+        if least is not None
+        else "nothing with one seed"
+    )
+    if power.margin is None:
+        advice = ""
+    elif power.seeds_for_margin is None:
+        advice = f"; {power.margin:g}{unit} would take more than a thousand seeds"
+    elif power.seeds_for_margin > power.seeds:
+        advice = f"; {power.margin:g}{unit} would take {power.seeds_for_margin} seeds"
+    else:
+        advice = f"; {power.margin:g}{unit} takes {power.seeds_for_margin}"
+    earlier = f"{experiments} earlier experiment{'s' if experiments != 1 else ''}"
+    return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"

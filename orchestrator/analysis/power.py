@@ -10,12 +10,18 @@ of freedom and the noncentrality d sqrt(n) / s, and the power is the probability
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.analysis.statistics import SIGNIFICANCE, t_quantile
+from orchestrator.analysis.statistics import t_quantile
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import SIGNIFICANCE, RunRecord
+from orchestrator.specs.preview import DesignPower
+from worker.records.result import Verdict
+from worker.spec.run import Workload
 
 POWER = 0.8
 """The usual share of experiments in which a true difference should be shown."""
@@ -32,6 +38,42 @@ class Noise:
     degrees: int
     """Degrees of freedom of the estimate, which is itself uncertain by a factor of about 1 ± 1 / sqrt(2 · degrees)."""
     experiments: int
+
+
+def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower | None:
+    """What the comparison can show, by the noise of those of the runs that trained its workload; None where no earlier
+    experiment trained two candidates on two seeds of it."""
+    found = noise(compared_losses(spec.workload, runs))
+    if found is None or found.paired_sd == 0:
+        return None
+    seeds, comparisons, margin = len(spec.seeds), len(spec.candidates) - 1, spec.equivalence()
+    return DesignPower(
+        seeds=seeds,
+        comparisons=comparisons,
+        paired_sd=found.paired_sd,
+        experiments=found.experiments,
+        detectable_difference=detectable_difference(found.paired_sd, seeds, comparisons),
+        margin=margin,
+        seeds_for_margin=None if margin is None else seeds_needed(margin, found.paired_sd, comparisons),
+        loss_unit=spec.workload.task.loss_unit,
+    )
+
+
+def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[list[dict[int, float]]]:
+    """Of each experiment on this workload: the final losses by seed of each candidate, at the rate that most of its
+    seeds have (the judged one where it was tuned), the best of them where several have as many."""
+    tables: dict[str, dict[str, dict[float, dict[int, float]]]] = defaultdict(lambda: defaultdict(dict))
+    for run in runs:
+        loss = run.result.final_val_loss if run.result and run.result.verdict is Verdict.CONVERGED else None
+        if loss is not None and run.spec is not None and run.spec.workload == workload:
+            tables[run.experiment_id][run.candidate].setdefault(run.lr, {})[run.seed] = loss
+    return [
+        [
+            max(rates.values(), key=lambda losses: (len(losses), -float(np.mean([*losses.values()]))))
+            for rates in table.values()
+        ]
+        for table in tables.values()
+    ]
 
 
 def power_of(difference: float, noise_sd: float, seeds: int, comparisons: int = 1) -> float:

@@ -1,16 +1,21 @@
 """`Specifications`: what a specification means here: which data it may name, and what submitting it would cost."""
 
+from orchestrator.analysis import power
 from orchestrator.errors import MissingDataError
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.experiment import Answer
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunFilter, RunRecord, RunSort
 from orchestrator.services.runs import Runs
 from orchestrator.specs import preview
 from orchestrator.specs.footprints import Footprints
-from orchestrator.specs.preview import Preview
+from orchestrator.specs.preview import DesignPower, Preview
 from orchestrator.storage import Storage
 from worker.data.manifest import Manifest
 from worker.data.prepared import list_prepared, missing_data
+
+NOISE_RUNS = 500
+"""So many of a model's last runs tell how noisy a workload of it is."""
 
 
 class Specifications:
@@ -40,10 +45,20 @@ class Specifications:
     def preview(self, fields: object) -> Preview:
         """What submitting these fields would mean, or what is wrong with them."""
         return preview.preview(
-            fields, missing=self.missing_data, measured=self._measured_runs, footprints=self._footprints
+            fields,
+            missing=self.missing_data,
+            measured=lambda model: self._newest_runs(model, preview.MEASURED_RUNS),
+            footprints=self._footprints,
+            power=self._design_power,
         )
 
-    def _measured_runs(self, model: str) -> tuple[RunRecord, ...]:
+    def _design_power(self, spec: ExperimentSpec) -> DesignPower | None:
+        comparison = spec.comparison() if spec.answer is Answer.COMPARISON else None
+        if comparison is None or len(comparison.candidates) < 2:
+            return None
+        return power.design_power(comparison, self._newest_runs(comparison.workload.model, NOISE_RUNS))
+
+    def _newest_runs(self, model: str, count: int) -> tuple[RunRecord, ...]:
         where = RunFilter(model=model, status=RunStatus.SUCCEEDED)
         newest = RunSort(key="ended_at", descending=True)
-        return self._runs.page(where=where, sort=newest, limit=preview.MEASURED_RUNS)
+        return self._runs.page(where=where, sort=newest, limit=count)

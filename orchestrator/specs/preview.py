@@ -27,6 +27,25 @@ ONE_RUN = (
 )
 
 
+class DesignPower(Record):
+    """What differences a comparison can show, if its losses are as noisy as those of earlier ones of its workload."""
+
+    seeds: int
+    comparisons: int
+    """Candidates beside the baseline: all of their intervals hold together."""
+    paired_sd: float
+    """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
+    experiments: int
+    """Earlier experiments that this is known from."""
+    detectable_difference: float | None
+    """The least true difference that is shown with 80 % probability; null with one seed, which shows nothing."""
+    margin: float | None
+    """The difference below which candidates count as equally good; null where none is given."""
+    seeds_for_margin: int | None
+    """Seeds that would show a difference as small as the margin; null where that takes more than a thousand."""
+    loss_unit: str
+
+
 class Preview(Record):
     """What a specification would mean."""
 
@@ -54,6 +73,8 @@ class Preview(Record):
     """What a sweep gives itself: it begins nothing that would not fit any more."""
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
+    power: DesignPower | None = None
+    """Null where nothing is compared, and where no earlier comparison of this workload tells how noisy it is."""
 
     def accepted(self) -> bool:
         """Whether it can be submitted as it is."""
@@ -66,6 +87,7 @@ def preview(
     missing: Callable[[ExperimentSpec], Sequence[str]],
     measured: RunsOfModel,
     footprints: Footprints,
+    power: Callable[[ExperimentSpec], DesignPower | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -88,6 +110,7 @@ def preview(
         cost=_within(estimates.cost(parts, measured), budget),
         device_hours_budget=budget,
         memory=tuple(estimates.memory(parts, footprints)),
+        power=power(spec),
     )
 
 

@@ -14,7 +14,7 @@ from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
 from api.client.answers import ClientError
 from api.processes.data_folder import read_note
-from dashboards.text import formats
+from dashboards.text import formats, words
 from orchestrator.kinds.registry import KINDS
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.specs.faults import count_faults
@@ -86,6 +86,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
         missing=lambda spec: missing_data(spec.workload, datasets),
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
+        power=lambda _: None,
     )
 
 
@@ -102,6 +103,8 @@ def _print(found: Preview) -> None:
         print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
     if not found.memory and found.batch_unit == "tokens":  # a regression trains no network
         print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
+    if found.power is not None:
+        print(f"can show:     {words.power_text(found.power)}")
 
 
 def _hours(found: Preview) -> str:

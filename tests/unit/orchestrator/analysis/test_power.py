@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.power import MOST_SEEDS, POWER, detectable_difference, noise, power_of, seeds_needed
-from orchestrator.analysis.statistics import SIGNIFICANCE, paired_difference
+from orchestrator.analysis.statistics import paired_difference
+from orchestrator.records import SIGNIFICANCE
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ def footprints(tmp_path) -> Footprints:
 
 
 def look(fields, footprints, measured=()):
-    return preview(fields, missing=lambda spec: [], measured=lambda model: measured, footprints=footprints)
+    return preview(
+        fields, missing=lambda spec: [], measured=lambda model: measured, footprints=footprints, power=lambda spec: None
+    )
 
 
 def test_runs_steps_and_tokens_are_counted(footprints):
