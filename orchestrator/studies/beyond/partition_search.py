@@ -10,7 +10,7 @@ from orchestrator.kinds.block_rules import PLAN, PREFIX
 from orchestrator.kinds.search_spaces import Choice
 from orchestrator.kinds.sweep import SearchedCandidate, SweepSpec
 from orchestrator.records import Interval
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     MARGIN_NATS,
@@ -23,9 +23,9 @@ from orchestrator.studies.findings import (
     lies_above,
     measure,
     missing,
+    opposite,
 )
 from orchestrator.studies.study import Part, Plan, Study
-from worker.spec.run import Resources
 
 # Main effects: what each value of each hyperparameter adds to the loss, by least squares over a sweep's trials. Pure.
 #
@@ -165,12 +165,12 @@ def _part(scale: Scale, seed: int) -> Part:
     paper = scale is Scale.PAPER
     spec = SweepSpec(
         name=f"study partition-search seed {seed}, {scale.value}",
-        workload=paper_setting.workload(model, steps=STEPS) if paper else tiny_setting.workload(model=model),
+        workload=scales.workload(scale, model, steps=STEPS if paper else None),
         candidates=(searched,),
         algorithm="random",
         trials=TRIALS,
         seed=seed,
-        resources=Resources(cpus=4, gpus=1) if paper else Resources(),
+        resources=scales.RESOURCES[scale],
     )
     return Part(name=f"seed {seed}", spec=spec)
 
@@ -221,8 +221,7 @@ def judge(evidence: Evidence) -> Judgement:
 def _answer(role: Role, effects: Effects) -> Answer:
     """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
     if role.planned != FULL:
-        dear = lies_above(_cost(role, role.planned, effects), MARGIN_NATS)
-        return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(dear, dear)
+        return opposite(lies_above(_cost(role, role.planned, effects), MARGIN_NATS))
     return lies_above(_cost(role, role.kept()[-2], effects), MARGIN_NATS)
 
 
