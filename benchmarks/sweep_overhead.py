@@ -27,7 +27,7 @@ from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import Node, NodeId, Room
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps.keeper import Order
+from orchestrator.sweeps.keeper import DriverOrder
 from tests.factories.stores import result
 from tests.factories.sweep import sweep_spec
 from worker.records.protocol import PointsBatch
@@ -62,7 +62,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
     start_embedded_ray(folder, 2)
     import ray
 
-    order = Order(
+    order = DriverOrder(
         sweep_id=sweep_id,
         database_url=url,
         ray_address=ray.get_runtime_context().gcs_address,

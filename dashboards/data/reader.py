@@ -36,7 +36,7 @@ from orchestrator.records import (
     RunRecord,
 )
 from orchestrator.services.bench import Bench
-from orchestrator.sweeps import importance_loading
+from orchestrator.sweeps import importance
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.sweeps.report import outline
 
@@ -229,7 +229,7 @@ class Reader:
         whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
         is_sweep = experiment.kind == "sweep"
-        complete = not (is_sweep and (brief or (soon and not importance_loading.is_loaded())))
+        complete = not (is_sweep and (brief or (soon and not importance.is_loaded())))
         swept = self.bench.sweep(experiment_id, importance=complete) if is_sweep else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)

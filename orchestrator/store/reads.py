@@ -211,9 +211,6 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
     return DeletedError(f"{told}; until {moment} `adapm-bench restore {experiment_id}` brings it back", experiment_id)
 
 
-# Helpers, in the order of their use
-
-
 def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     """Number and revision of one that is not deleted. Raises `NotFoundError`."""
     row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()

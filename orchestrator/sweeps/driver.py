@@ -10,26 +10,23 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import structlog
 
-from orchestrator.errors import StoreError
 from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Parameters, admits_another, parameters_of, trial_run
 from orchestrator.records import RunFilter
 from orchestrator.store import reads, trials
 from orchestrator.store.database import Database
+from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
 
 log = structlog.get_logger(__name__)
 
-AWAY_SECONDS = 2.0
-"""Pause before a database that is away is asked again."""
 SETTLE_SECONDS = 0.5
 SHARE = 0.001
 """Of a node's own resource, which every node of Ray has once: what a follower occupies instead of a CPU. It ties the
@@ -41,10 +38,8 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
-Answer = TypeVar("Answer")
 
-
-class Driver:
+class SweepDriver:
     """Drives one sweep to its end, on a Ray that this process has joined."""
 
     def __init__(self, database: Database, database_url: str, sweep_id: ExperimentId, folder: Path) -> None:
@@ -54,7 +49,7 @@ class Driver:
 
     def drive(self) -> None:
         """Until the sweep has all of its trials, and all of them have ended."""
-        spec, known = patiently(self._read)
+        spec, known = retry_while_away(self._read)
         log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(known))
         random.seed(spec.seed)
         np.random.seed(spec.seed)
@@ -64,9 +59,9 @@ class Driver:
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A trial that Tune has let go of, because it was stopped or could not be followed, may still be at work.
-        while not patiently(self._all_ended):
+        while not retry_while_away(self._all_ended):
             time.sleep(SETTLE_SECONDS)
-        patiently(partial(trials.close, self._database, self._sweep_id))
+        retry_while_away(partial(trials.close, self._database, self._sweep_id))
         log.info("sweep ended", sweep=self._sweep_id)
 
     def _tune(self, spec: SweepSpec, known: dict[int, Parameters]) -> None:
@@ -75,17 +70,16 @@ class Driver:
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
         from ray import tune
 
-        from orchestrator.sweeps.search import EachOnItsOwn, StoreSearch
-        from orchestrator.sweeps.trial_follower import LOSS, follow
+        from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch
 
         trainable = partial(follow, database_url=self._database_url, steps_total=spec.workload.budget.steps)
         tuner = tune.Tuner(
-            tune.with_resources(trainable, {"cpu": 0, _own_node(): SHARE}),
+            tune.with_resources(trainable, {"cpu": 0, _own_node_resource(): SHARE}),
             tune_config=tune.TuneConfig(
                 metric=LOSS,
                 mode="min",
                 search_alg=StoreSearch(spec, known, partial(self._add, spec), partial(self._may_begin, spec)),
-                scheduler=EachOnItsOwn(spec, self._stop) if spec.may_stop_early() else None,
+                scheduler=AshaPerCandidate(spec, self._stop) if spec.may_stop_early() else None,
                 num_samples=-1,  # the searcher says when it is finished
                 max_concurrent_trials=spec.concurrency,
                 reuse_actors=True,
@@ -114,7 +108,7 @@ class Driver:
 
     def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
         planned = trial_run(spec, number, wanted)
-        run_id = patiently(lambda: trials.add(self._database, self._sweep_id, spec, number, planned))
+        run_id = retry_while_away(lambda: trials.add(self._database, self._sweep_id, spec, number, planned))
         if run_id is None:
             return None
         with self._database.reading() as connection:
@@ -122,27 +116,17 @@ class Driver:
         return run.id, parameters_of(spec.candidate_of(number), run.spec or planned.spec)
 
     def _may_begin(self, spec: SweepSpec) -> bool:
-        return admits_another(spec, patiently(lambda: trials.spending(self._database, self._sweep_id)))
+        return admits_another(spec, retry_while_away(lambda: trials.spending(self._database, self._sweep_id)))
 
     def _stop(self, run_id: str) -> None:
-        if patiently(lambda: trials.ask_to_stop(self._database, run_id)):
+        if retry_while_away(lambda: trials.ask_to_stop(self._database, run_id)):
             log.info("trial is stopped early", run=run_id)
 
     def _all_ended(self) -> bool:
         return trials.spending(self._database, self._sweep_id).live == 0
 
 
-def patiently(ask: Callable[[], Answer]) -> Answer:
-    """Ask the store, and wait for it while it is away."""
-    while True:
-        try:
-            return ask()
-        except StoreError as error:
-            log.warning("database unreachable, trying again", error=str(error))
-            time.sleep(AWAY_SECONDS)
-
-
-def _own_node() -> str:
+def _own_node_resource() -> str:
     """The resource that Ray gives this machine alone."""
     import ray
 

@@ -26,6 +26,7 @@ from orchestrator.records import (
     LearningRateRow,
     RunRecord,
 )
+from orchestrator.sweeps.importance import importances
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
 from worker.records.result import Result, Verdict
 
@@ -135,9 +136,6 @@ def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
     )
 
 
-# Helpers, in the order of their use
-
-
 def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
     result = run.result
     # What was tried is not known of a damaged trial, so that nothing follows from how good it was.
@@ -199,14 +197,12 @@ def _at_edge(domain: Range, value: Scalar) -> bool:
 def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tuple[Importance, ...]:
     if len(searched.space) < 2 or not any(trial.objective is not None for trial in trials):
         return ()
-    from orchestrator.sweeps.importance import importances
-
-    told = [
+    tried = [
         (trial.parameters, WORST if trial.objective is None else trial.objective)
         for trial in trials
         if trial.verdict is not None and trial.parameters
     ]
-    found = importances(searched, told)
+    found = importances(searched, tried)
     return tuple(Importance(parameter=name, share=share) for name, share in found.items())
 
 

@@ -160,9 +160,6 @@ def sums(connection: Connection) -> dict[str, tuple[int, float]]:
     return {what: (int(count), float(seconds)) for what, count, seconds in rows}
 
 
-# Helpers, in the order of their use
-
-
 def _number(connection: Connection, experiment_id: str) -> int:
     query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
     number = connection.execute(query).scalar_one_or_none()

@@ -109,8 +109,6 @@ class Keyring:
         with self._database.writing() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.token_hash == _hash(token)))
 
-    # Helpers, in the order of their use
-
     def _record(self, connection: Connection, key_id: str) -> KeyRecord:
         row = connection.execute(sa.select(*COLUMNS).where(keys.c.id == validate_id(key_id))).one_or_none()
         if row is None:

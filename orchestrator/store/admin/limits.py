@@ -51,9 +51,6 @@ def stop_late(database: Database) -> tuple[tuple[RunId, Limit], ...]:
         return tuple((run.id, after.limit_reached) for run, after in pairs if after.limit_reached)
 
 
-# Helpers, in the order of their use
-
-
 def _over_deadline(database: Database) -> sa.Select[Any]:
     open_and_late = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None) & (runs.c.deadline_at <= database.now())
     not_yet_stopped = runs.c.status != RunStatus.CANCELLING

@@ -168,9 +168,6 @@ def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
     return (now + 1) // 2 if now > 1 else None
 
 
-# Helpers, in the order of their use
-
-
 def _answer(
     connection: Connection,
     policy: LeasePolicy,

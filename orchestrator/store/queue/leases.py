@@ -128,8 +128,6 @@ class Leases:
         """The attempt broke down; see `completion.fail`."""
         self._end(completion.fail(run_id, attempt, token, failure))
 
-    # Helpers, in the order of their use
-
     def _greet(self, callers: Sequence[Identity]) -> list[Greeting | OrchestratorError]:
         with self._database.writing() as connection:
             held = hold(self._database, connection, callers)

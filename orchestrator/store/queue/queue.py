@@ -68,8 +68,6 @@ class Queue:
         self._grace_ends_at = 0.0
         self._due = self._waiting()
 
-    # The user's side
-
     def submit(self, submittals: Sequence[Submittal]) -> list[Submitted | Exception]:
         """Queue experiments in one transaction; see `submission.submit_together`. The answer of each, or what refuses
         it; a fault that nobody foresaw refuses the guilty one alone."""
@@ -94,8 +92,6 @@ class Queue:
             with self._database.writing() as connection:
                 follow_up_runs.heed(connection, experiment_id, wish, self._database.read_clock(connection))
         return run_actions.wish_experiment(self._database, self._policy, experiment_id, wish)
-
-    # The dispatcher's side
 
     def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
         """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.
@@ -243,8 +239,6 @@ class Queue:
             connection.execute(query.values(schedulable=holds, reason=text, version=runs.c.version + 1))
             count_change(connection)
         return count
-
-    # Helpers, in the order of their use
 
     def _waiting(self) -> sa.Select[Any]:
         """The runs that may be claimed now, in the order of the queue."""

@@ -64,9 +64,6 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
         return reads.any_experiment(connection, experiment_id)
 
 
-# Helpers, in the order of their use
-
-
 def _after(
     connection: Connection, found: Iterable[RunRow], wish: Wish, policy: LeasePolicy, now: float
 ) -> list[RunRow | None]:

@@ -18,7 +18,7 @@ from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps import importance_loading
+from orchestrator.sweeps import importance
 from tests.browser.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec
@@ -136,7 +136,7 @@ def test_every_axis_of_parallel_coordinates_has_room_for_its_name(bench: Bench, 
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importance_loading, "is_loaded", lambda: False)
+    monkeypatch.setattr(importance, "is_loaded", lambda: False)
     monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
     assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
     assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]
