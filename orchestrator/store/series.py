@@ -21,12 +21,12 @@ import numpy as np
 import sqlalchemy as sa
 import structlog
 import zstandard
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import FIELDS, STEP, Array, Columns, merge_attempts
 from orchestrator.errors import DamagedError
 from orchestrator.store import integrity
+from orchestrator.store.database import insert
 from orchestrator.store.tables import attempts, chunks, observations
 from worker.records.result import Observation
 
@@ -225,8 +225,7 @@ def append_observations(connection: Connection, run_id: str, attempt: int, seen:
         for blocks in [zstandard.compress(json.dumps(one.blocks).encode())]
     ]
     if rows:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        connection.execute(dialect.insert(observations).on_conflict_do_nothing(), rows)
+        connection.execute(insert(connection, observations).on_conflict_do_nothing(), rows)
 
 
 def read_observations(

@@ -68,7 +68,7 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
-    # Whether `follow_up_runs.py` may add runs.
+    # Whether `growth.py` may add runs.
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
@@ -135,7 +135,7 @@ runs = Table(
     Column("started_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
     Column("last_event", sa.Integer, nullable=False),
-    # How long it may take; see `orchestrator/store/admin/limits.py`.
+    # How long it may take; see `orchestrator/store/queue/time_limits.py`.
     Column("max_seconds", sa.Double, nullable=True),
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),

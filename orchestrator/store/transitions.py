@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError
 from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import follow_up_runs
+from orchestrator.store import growth
 from orchestrator.store.database import plain_text
 from orchestrator.store.notifications import count_change, tell_ended
 from orchestrator.store.run_rows import RunRow
@@ -66,9 +66,9 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     if ended:
         tell_ended(connection, ended, now)
     if revived:
-        follow_up_runs.reopen(connection, revived, now)
+        growth.reopen(connection, revived, now)
     if ended:
-        follow_up_runs.grow(connection, ended, now)
+        growth.grow(connection, ended, now)
     count_change(connection)
 
 

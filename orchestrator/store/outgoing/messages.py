@@ -15,19 +15,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
-from orchestrator.store.database import Database, plain_text
+from orchestrator.store.database import Database, insert, plain_text
+from orchestrator.store.outgoing.exports import retry_pause_seconds
 from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
 from orchestrator.store.transitions import MAX_BACKOFF_SECONDS
 from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
 
-FIRST_PAUSE_SECONDS = 1.0
-"""After the first failure; doubles each time, up to five minutes."""
 GIVE_UP_SECONDS = 86_400.0
 """A receiver that was away for a day is not waited for."""
 KEPT_SECONDS = 30 * 86_400.0
@@ -84,10 +82,9 @@ def insert_message(
     now: float,
 ) -> None:
     """Add a message; does nothing where it is there already, delivered or not."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     row: dict[str, object] = {"id": id, "webhook_id": webhook_id, "kind": kind, "experiment_id": experiment_id}
     row |= {"body": body, "state": DeliveryState.WAITING, "created_at": now, "available_at": now}
-    connection.execute(dialect.insert(webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
+    connection.execute(insert(connection, webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
 
 
 class Messages:
@@ -147,8 +144,11 @@ class Messages:
             if row is None:
                 return
             now = self._database.read_clock(connection)
-            pause = min(FIRST_PAUSE_SECONDS * 2 ** min(row.tries, 32), MAX_BACKOFF_SECONDS)
-            values = {"tries": row.tries + 1, "last_error": plain_text(error), "available_at": now + pause}
+            values = {
+                "tries": row.tries + 1,
+                "last_error": plain_text(error),
+                "available_at": now + retry_pause_seconds(row.tries),
+            }
             connection.execute(sa.update(webhook_messages).where(*here).values(values))
 
     def tidy(self, look_up: Callable[[str], AnyExperiment]) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, insert
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import note_endings
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
@@ -69,8 +68,7 @@ class Webhooks:
                 return NewWebhook(webhook=_record(connection, earlier), secret=self._key.secret(earlier)), False
             _require_room(connection, by)
             now = self._database.read_clock(connection)
-            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-            row = dialect.insert(webhooks).values(created_at=now, **values)
+            row = insert(connection, webhooks).values(created_at=now, **values)
             once = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
             if connection.execute(once).scalar_one_or_none() is None:  # another one came in between
                 raise ConflictError("A request with this idempotency key is at work; send it again.")
@@ -195,20 +193,4 @@ _WEBHOOKS = sa.select(
     _counted(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label("delivered_at"),
     _of_newest("last_error").label("last_error"),
 )
-_MESSAGES: sa.Select[Any] = sa.select(
-    *[
-        webhook_messages.c[name]
-        for name in (
-            "id",
-            "webhook_id",
-            "kind",
-            "experiment_id",
-            "state",
-            "tries",
-            "created_at",
-            "available_at",
-            "settled_at",
-            "last_error",
-        )
-    ]
-)
+_MESSAGES = sa.select(*[column for column in webhook_messages.c if column.name != "body"])

@@ -9,20 +9,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import columns_of_batch
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import integrity, series
+from orchestrator.store import series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
-from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
+from orchestrator.store.run_rows import RunRow, trainable_specs
+from orchestrator.store.tables import attempts, checkpoints, runs
 from orchestrator.store.transitions import move
 from worker.records.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
 from worker.records.result import Observation, Result
@@ -137,7 +138,7 @@ class Leases:
                 connection.execute(_START, [self._extension(each) | {"new_started_at": each.now} for each in new])
                 begun = [(each.run, _started(each)) for each in new if each.run.status is RunStatus.LEASED]
                 move(connection, begun, new[0].now)
-            specs = _specs(connection, list(live))
+            specs = trainable_specs(connection, list(live))
             return [
                 _greeting(connection, each, specs[each.run.id]) if each is not None and each.live else LeaseLostError()
                 for each in held
@@ -231,9 +232,14 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arriv
     connection.execute(_SHOW, rows)
 
 
-def _greeting(connection: Connection, held: HeldRun, spec: RunSpec | DamagedError) -> Greeting | DamagedError:
+def _greeting(
+    connection: Connection, held: HeldRun, spec: RunSpec | ValidationError | DamagedError
+) -> Greeting | DamagedError:
+    """The answer to a hello; a specification that was damaged since the claim is told to its own worker alone."""
     if isinstance(spec, DamagedError):
-        return spec
+        return DamagedError(f"the specification of {held.run.id} {spec}")
+    if isinstance(spec, ValidationError):
+        raise spec
     return Greeting(
         spec=spec,
         checkpoint=_checkpoint_before(connection, held),
@@ -242,17 +248,6 @@ def _greeting(connection: Connection, held: HeldRun, spec: RunSpec | DamagedErro
         trace_parent=held.run.trace_parent,
         may_stop_early=held.run.stop_early is not None,
     )
-
-
-def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec | DamagedError]:
-    """Each run's specification; one that was damaged since the claim is told to its own worker alone."""
-    found: dict[str, RunSpec | DamagedError] = {id: DamagedError(f"the specification of {id} is missing") for id in ids}
-    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
-        try:
-            found[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
-        except DamagedError as error:
-            found[row.run_id] = DamagedError(f"the specification of {row.run_id} {error}")
-    return found
 
 
 def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:
@@ -305,6 +300,3 @@ _PROGRESS = (
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
 _SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
-_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
-    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
-)

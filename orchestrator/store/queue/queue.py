@@ -31,16 +31,16 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.records import AnyExperiment, RunRecord
-from orchestrator.store import follow_up_runs, integrity, submission
-from orchestrator.store.admin import limits, quotas
+from orchestrator.store import growth, submission
+from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue import completion, run_actions
+from orchestrator.store.queue import completion, run_actions, time_limits
 from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
 from orchestrator.store.queue.lease_check import token_hash
-from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
+from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
 from orchestrator.store.submission import Submittal, Submitted
-from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
+from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, runs
 from orchestrator.store.transitions import AttemptEnd, end_attempts, longest_backoff_seconds, move, status_after_loss
 from worker.spec.run import RunSpec
 
@@ -88,9 +88,9 @@ class Queue:
 
     def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
         """Cancel, pause, resume or retry what can be of an experiment; see `run_actions.wish_experiment`."""
-        if wish in follow_up_runs.HEEDED:  # committed first: no run can slip in behind those that are found
+        if wish in growth.EFFECTS:  # committed first: no run can slip in behind those that are found
             with self._database.writing() as connection:
-                follow_up_runs.heed(connection, experiment_id, wish, self._database.read_clock(connection))
+                growth.apply_to_later_runs(connection, experiment_id, wish, self._database.read_clock(connection))
         return run_actions.wish_experiment(self._database, self._policy, experiment_id, wish)
 
     def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
@@ -214,8 +214,8 @@ class Queue:
             return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
 
     def stop_late(self) -> tuple[tuple[RunId, Limit], ...]:
-        """Stop the runs whose time is up; see `limits.stop_late`."""
-        return limits.stop_late(self._database)
+        """Stop the runs whose time is up; see `time_limits.stop_late`."""
+        return time_limits.stop_late(self._database)
 
     def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
         """Say of every waiting run whether one of the nodes could ever hold it; returns how many none can.
@@ -258,10 +258,12 @@ class Queue:
         self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
     ) -> tuple[tuple[Lease, NodeId], ...]:
         """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
-        specs, refused, damaged = _specs(connection, [run.id for run, _ in fitting])
+        found = trainable_specs(connection, [run.id for run, _ in fitting])
+        specs = {id: spec for id, spec in found.items() if isinstance(spec, RunSpec)}
+        refused = {id: error for id, error in found.items() if isinstance(error, ValidationError)}
+        damaged = {id: error for id, error in found.items() if isinstance(error, DamagedError)}
         _wait(connection, refused, now)
-        failed = [(run, _failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged]
-        move(connection, failed, now)
+        move(connection, [(run, _failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -377,24 +379,6 @@ def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId
     return fitting
 
 
-def _specs(
-    connection: Connection, ids: list[RunId]
-) -> tuple[dict[RunId, RunSpec], dict[RunId, ValidationError], dict[RunId, DamagedError]]:
-    """The specifications of these runs; what is wrong with those that would be refused today, and with those that are
-    not what was written."""
-    specs, refused = {}, {}
-    damaged = {id: DamagedError("is missing") for id in ids}
-    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
-        del damaged[row.run_id]
-        try:
-            specs[RunId(row.run_id)] = integrity.valid_run_spec(row.spec, row.checksum)
-        except ValidationError as error:
-            refused[RunId(row.run_id)] = error
-        except DamagedError as error:
-            damaged[RunId(row.run_id)] = error
-    return specs, refused, damaged
-
-
 def _failed(run: RunRow, error: DamagedError) -> RunRow:
     """A waiting run that nobody can ever train: it fails alone, and the others go on."""
     reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
@@ -442,6 +426,3 @@ def _expired(connection: Connection, found: Sequence[RunRow], now: float) -> lis
 
 
 _INSERT_ATTEMPT = sa.insert(attempts)
-_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
-    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
-)

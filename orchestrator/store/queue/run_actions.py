@@ -15,9 +15,9 @@ from orchestrator.errors import ConflictError
 from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
 from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import reads
-from orchestrator.store.admin.limits import with_time_anew
 from orchestrator.store.database import Database
 from orchestrator.store.ids import no_experiment, validate_id
+from orchestrator.store.queue.time_limits import with_time_anew
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
 from orchestrator.store.transitions import move

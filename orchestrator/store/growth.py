@@ -35,25 +35,25 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 
     Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
     """
-    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~IS_SWEEP):
-        _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
+    for row in _lock_experiments(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~IS_SWEEP):
+        _add_follow_ups(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _locked(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
         with suppress(DamagedError):
             reopen_sweep(connection, row, now)
-    for row in _locked(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
         try:
-            spec = _tunable(row)
+            spec = _comparison_spec(row)
         except DamagedError:
             continue
-        if spec.tuning and _is_tuned_still(connection, row.number, spec):
+        if spec.tuning and _may_still_grow(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
-def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> None:
+def apply_to_later_runs(connection: Connection, experiment_id: str, wish: Wish, now: float) -> None:
     """A cancel lets nothing be added from here on, a pause lets it wait for a resume. Raises `NotFoundError`.
 
     To be committed before the runs get the wish: then none can slip in behind the ones that were found.
@@ -64,7 +64,7 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     over = bool(grew) and wish is Wish.CANCEL
     revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
-    connection.execute(sa.update(experiments).where(mine).values({**HEEDED[wish], "revision": revision}))
+    connection.execute(sa.update(experiments).where(mine).values({**EFFECTS[wish], "revision": revision}))
     if over:  # between two trials no run ends that would tell that the experiment has
         tell(connection, [ExperimentId(validate_id(experiment_id))], now)
         note_endings(connection, [validate_id(experiment_id)], now)
@@ -75,7 +75,7 @@ IS_SWEEP = experiments.c.kind == "sweep"
 """Its trials are added by its driver (`trials.py`), not by the transaction that ends a run."""
 PLACE = (runs.c.candidate, runs.c.model, runs.c.steps_total)
 """Whose runs are tuned together, as `Place` has it."""
-HEEDED: dict[Wish, dict[str, object]] = {
+EFFECTS: dict[Wish, dict[str, object]] = {
     Wish.CANCEL: {"growing": False, "paused": False},
     Wish.PAUSE: {"paused": experiments.c.growing},
     Wish.RESUME: {"paused": False},
@@ -83,7 +83,7 @@ HEEDED: dict[Wish, dict[str, object]] = {
 """What a wish for a whole experiment means for the runs that it has not got yet."""
 
 
-def _locked(
+def _lock_experiments(
     connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
@@ -96,13 +96,13 @@ def _locked(
     return connection.execute(found.with_for_update(key_share=True)).all()
 
 
-def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
+def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     try:
-        spec = _tunable(row)
+        spec = _comparison_spec(row)
     except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
         return
-    trials = _trials(connection, row.number, ended)
+    trials = _trials_by_place(connection, row.number, ended)
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
         planned = [run for place in trials for run in follow_up_runs(spec, place, trials[place])]
     if planned:
@@ -115,14 +115,14 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
             rank=-spec.priority,
             first=_next_position(connection, row.number),
             paused=row.paused,
-            limits=_limits(connection, spec, row.created_at, ended, now),
+            limits=_limits_of_follow_ups(connection, spec, row.created_at, ended, now),
             trace_parent=row.trace_parent,
         )
-    if not _is_tuned_still(connection, row.number, spec):
+    if not _may_still_grow(connection, row.number, spec):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 
 
-def _limits(
+def _limits_of_follow_ups(
     connection: Connection, spec: ComparisonSpec, submitted_at: float, ended: Collection[RunId], now: float
 ) -> RunLimits:
     """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from these."""
@@ -135,7 +135,7 @@ def _limits(
     return {**limits, "deadline_at": None}
 
 
-def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> dict[Place, list[Trial]]:
+def _trials_by_place(connection: Connection, number: int, ended: Collection[RunId]) -> dict[Place, list[Trial]]:
     """All runs of the places of these runs, as of now: asked after the lock, so that no end is missed."""
     concerned = sa.select(*PLACE).where(runs.c.id.in_(ended))
     query = (
@@ -152,7 +152,7 @@ def _trials(connection: Connection, number: int, ended: Collection[RunId]) -> di
     return found
 
 
-def _is_tuned_still(connection: Connection, number: int, spec: ComparisonSpec) -> bool:
+def _may_still_grow(connection: Connection, number: int, spec: ComparisonSpec) -> bool:
     """Whether anything can follow by itself: a run of phase 1 has not ended, and its place has no phase 2 yet.
 
     A place whose runs have all ended gets more only in the transaction that ended the last of them.
@@ -169,7 +169,7 @@ def _next_position(connection: Connection, number: int) -> int:
     return int(connection.execute(query).scalar_one()) + 1
 
 
-def _tunable(row: sa.Row[Any]) -> ComparisonSpec:
+def _comparison_spec(row: sa.Row[Any]) -> ComparisonSpec:
     """The specification of an experiment that is no sweep."""
     spec = integrity.experiment_spec(row.spec, row.spec_hash)
     assert isinstance(spec, ComparisonSpec)
