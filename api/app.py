@@ -1,7 +1,7 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
-    Metered → SecurityHeaders → Audited → Unforeseen → HostAndOrigin → Heads → Guard → BodyLimit
-    → Admission → KnownQueries → Tagged → Compressed → routes → Bench
+    Metrics → SecurityHeaders → Audit → InternalError → HostAndOrigin → Head → Authentication → BodyLimit
+    → Admission → QueryCheck → ETag → Compression → routes → Bench
 
 Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
 """
@@ -13,17 +13,20 @@ from fastapi import FastAPI
 
 from api.auth.callers import Callers, Leases
 from api.batching import Submissions
-from api.middleware.admission import Admission
+from api.middleware.admission import AdmissionMiddleware
 from api.middleware.audit import AuditMiddleware
-from api.middleware.authentication import Doors, Guard
-from api.middleware.compression import CompressionMiddleware
-from api.middleware.etags import ETagMiddleware
-from api.middleware.guards import LOOPBACK, BodyLimit, HostAndOrigin, SecurityHeaders
-from api.middleware.head_requests import Heads
+from api.middleware.authentication import AuthenticationMiddleware, AuthState
+from api.middleware.guards import (
+    LOOPBACK,
+    BodyLimitMiddleware,
+    HostAndOriginMiddleware,
+    SecurityHeadersMiddleware,
+)
 from api.middleware.metrics import Meters, MetricsMiddleware
 from api.middleware.query_check import QueryCheckMiddleware, known_queries
-from api.openapi.document import access_described
-from api.problems import Unforeseen, handle_errors
+from api.middleware.transfer import CompressionMiddleware, ETagMiddleware, HeadMiddleware
+from api.openapi.document import document_with_access
+from api.problems import InternalErrorMiddleware, handle_errors
 from api.routes import (
     analysis,
     attempts,
@@ -79,7 +82,7 @@ def create_app(
     app.state.pulse = Pulse(bench.experiment_version)
     app.state.stopping = stopping
     app.state.meters = Meters(bench)
-    app.state.doors = Doors(Callers(bench.keyring), Leases(bench.tokens_open), requests_a_second)
+    app.state.doors = AuthState(Callers(bench.keyring), Leases(bench.tokens_open), requests_a_second)
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request
         app.include_router(noun.router, prefix="/v1")
     app.include_router(health.router)
@@ -93,16 +96,16 @@ def create_app(
     app.add_middleware(
         QueryCheckMiddleware, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
     )
-    app.add_middleware(Admission)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(Guard, doors=app.state.doors)
-    app.add_middleware(Heads)
-    app.add_middleware(HostAndOrigin, allowed_hosts=allowed_hosts)
-    app.add_middleware(Unforeseen)
+    app.add_middleware(AdmissionMiddleware)
+    app.add_middleware(BodyLimitMiddleware)
+    app.add_middleware(AuthenticationMiddleware, doors=app.state.doors)
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(HostAndOriginMiddleware, allowed_hosts=allowed_hosts)
+    app.add_middleware(InternalErrorMiddleware)
     app.add_middleware(AuditMiddleware, audit=bench.audit)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware, meters=app.state.meters)
-    app.openapi = access_described(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
+    app.openapi = document_with_access(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
     return app
 
 

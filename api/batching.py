@@ -57,7 +57,7 @@ class ThreadBatcher(Generic[Call, Answer]):
         try:
             while batch := waiting[:MOST_CALLS]:
                 del waiting[:MOST_CALLS]
-                answers = await self._carried_out([call for call, _ in batch])
+                answers = await self._run_together([call for call, _ in batch])
                 for (_, answered), answer in zip(batch, answers, strict=True):
                     if answered.done():  # its caller has left
                         continue
@@ -68,7 +68,7 @@ class ThreadBatcher(Generic[Call, Answer]):
         finally:
             del self._waiting[loop]
 
-    async def _carried_out(self, calls: Sequence[Call]) -> Sequence[Answer | Exception]:
+    async def _run_together(self, calls: Sequence[Call]) -> Sequence[Answer | Exception]:
         try:
             return await run_in_threadpool(self._together, calls)
         except Exception as error:  # noqa: BLE001 - each caller's answer

@@ -1,9 +1,10 @@
 """Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace;
-in a browser the same as a page (`html_errors.py`).
+whoever opens an address in a browser reads the same as a page.
 
 Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
 """
 
+import json
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
@@ -17,8 +18,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.scopes import methods_at
-from api.html_errors import as_a_page, wait_for_a_page
-from api.records import Fault, Problem, Source, faults
+from api.records import Problem
+from dashboards.render import refused_page
 from orchestrator.errors import (
     ChangedMeanwhileError,
     ConflictError,
@@ -32,6 +33,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
+from orchestrator.specs.faults import Fault, Source, count_faults, faults
 from orchestrator.specs.hidden_faults import with_hidden_faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError
@@ -41,6 +43,22 @@ MEDIA_TYPE = "application/problem+json"
 
 UNREADABLE = "There was an error parsing the body"
 """FastAPI's words for a body at which its parser gave up."""
+
+FORM = "application/x-www-form-urlencoded"
+HEADINGS = {
+    400: "Not understood",
+    403: "Not allowed",
+    404: "Nothing here",
+    405: "Not possible here",
+    409: "Not possible now",
+    413: "Too large",
+    422: "Not understood",
+    429: "Too much at once",
+    500: "Something broke",
+    503: "Not reachable for a moment",
+    507: "No room",
+}
+"""Of the pages, by status."""
 
 log = structlog.get_logger("api")
 
@@ -80,20 +98,38 @@ class RefusedError(HTTPException):
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
-    app.add_exception_handler(RequestValidationError, _shown(_invalid))
-    app.add_exception_handler(StarletteHTTPException, _shown(_http))
-    app.add_exception_handler(RefusedError, _shown(_refused))
-    app.add_exception_handler(OrchestratorError, _shown(_orchestrator))
+    app.add_exception_handler(RequestValidationError, _answer_with(_validation_error))
+    app.add_exception_handler(StarletteHTTPException, _answer_with(_http_error))
+    app.add_exception_handler(RefusedError, _answer_with(_refused_request))
+    app.add_exception_handler(OrchestratorError, _answer_with(_orchestrator_error))
 
 
-def _shown(handler: Handler) -> Handler:
-    """The same handler, whose answers are pages for those who look at pages."""
+def _answer_with(handler: Handler) -> Handler:
+    return lambda request, error: negotiate(handler(request, error), request.scope)
 
-    def answer(request: Request, error: Exception) -> Response:
-        problem = handler(request, error)
-        return as_a_page(problem) if wait_for_a_page(request.scope, request.headers) else problem
 
-    return answer
+def negotiate(problem: Response, scope: Scope) -> Response:
+    """The problem as its caller reads it: as a page, with the same status and headers, where a browser shows whatever
+    comes. It asks for a page, or sent a form of one; scripts accept all."""
+    headers = Headers(scope=scope)
+    sends_form = scope["method"] == "POST" and headers.get("content-type", "").startswith(FORM)
+    if not asks_for_page({**scope, "method": "GET"} if sends_form else scope, headers):
+        return problem
+    fields = json.loads(bytes(problem.body))
+    heading = HEADINGS.get(problem.status_code, fields["title"])
+    page = refused_page(problem.status_code, heading, fields["detail"])
+    own = ("content-length", "content-type", "cache-control")
+    page.raw_headers += [(name, value) for name, value in problem.raw_headers if name.decode() not in own]
+    return page
+
+
+def asks_for_page(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser waits for something to show."""
+    return (
+        scope["method"] == "GET"
+        and "text/html" in headers.get("accept", "")
+        and not scope["path"].startswith(("/v1/", "/static/"))
+    )
 
 
 def problem_response(
@@ -116,7 +152,7 @@ def problem_type(kind: str) -> str:
     return f"urn:adapm-bench:problem:{kind}"
 
 
-def _invalid(request: Request, error: Exception) -> Response:
+def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     by_source: dict[str, list[dict[str, Any]]] = {}
     for fault in error.errors():
@@ -125,7 +161,12 @@ def _invalid(request: Request, error: Exception) -> Response:
         return problem_response(404, "not-found", "There is nothing at this address.")
     found = tuple(fault for source in by_source for fault in _faults_of(source, by_source[source], request))
     found = with_hidden_faults(found, error.body)
-    detail = f"{len(found)} fault{'s' if len(found) != 1 else ''} in the request; nothing was changed."
+    return invalid_request(found)
+
+
+def invalid_request(found: tuple[Fault, ...]) -> Response:
+    """The answer to a request with faults."""
+    detail = f"{count_faults(found)} in the request; nothing was changed."
     return problem_response(422, "invalid", detail, errors=found)
 
 
@@ -139,7 +180,7 @@ def _body_model(request: Request) -> Any:
     return field.field_info.annotation if field is not None else None
 
 
-def _http(request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
     detail = str(error.detail)
@@ -156,12 +197,12 @@ def _http(request: Request, error: Exception) -> Response:
     return problem_response(error.status_code, kind, detail, headers=headers)
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _refused_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     return error.response()
 
 
-def _orchestrator(request: Request, error: Exception) -> Response:
+def _orchestrator_error(request: Request, error: Exception) -> Response:
     for ancestor in type(error).__mro__:
         if ancestor in KINDS:
             status, kind = KINDS[ancestor]
@@ -170,10 +211,10 @@ def _orchestrator(request: Request, error: Exception) -> Response:
             if isinstance(error, NotFoundError) and error.near:
                 more = {"asked": error.asked, "near": error.near, "meant": error.meant}
             return problem_response(status, kind, str(error), headers=headers, **more)
-    return unforeseen(error, request.method, request.url.path)
+    return internal_error(error, request.method, request.url.path)
 
 
-def unforeseen(error: BaseException, method: str, path: str) -> Response:
+def internal_error(error: BaseException, method: str, path: str) -> Response:
     """Log `error` with an id and answer with the id alone; a full disk is told as what it is."""
     if is_disk_full(error):
         detail = f"A disk of the service has no room: {error}. Make room, then ask again."
@@ -184,7 +225,7 @@ def unforeseen(error: BaseException, method: str, path: str) -> Response:
     return problem_response(500, "internal", detail, error_id=error_id)
 
 
-class Unforeseen:
+class InternalErrorMiddleware:
     """Middleware: an exception that no handler knows becomes a 500 problem, as long as no answer has begun."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -196,16 +237,15 @@ class Unforeseen:
             return
         begun = False
 
-        async def watched(message: Message) -> None:
+        async def note_begin(message: Message) -> None:
             nonlocal begun
             begun = begun or message["type"] == "http.response.start"
             await send(message)
 
         try:
-            await self.app(scope, receive, watched)
+            await self.app(scope, receive, note_begin)
         except Exception as error:  # whatever it is, the caller gets a problem and the log the trace
             if begun:
                 raise
-            problem = unforeseen(error, scope["method"], scope["path"])
-            shown = as_a_page(problem) if wait_for_a_page(scope, Headers(scope=scope)) else problem
-            await shown(scope, receive, send)
+            problem = internal_error(error, scope["method"], scope["path"])
+            await negotiate(problem, scope)(scope, receive, send)

@@ -8,18 +8,12 @@ from pydantic import BaseModel, ConfigDict
 from optim.catalog import OptimizerEntry, Option, Scalar
 from orchestrator.records import Progress as ExperimentProgress
 from orchestrator.records import StateCounts
-from orchestrator.specs.faults import Fault as Fault
-from orchestrator.specs.faults import Source as Source
-from orchestrator.specs.faults import faults as faults
-from orchestrator.specs.faults import pointer as pointer
-from orchestrator.specs.faults import validation_faults as validation_faults
+from orchestrator.specs.faults import Fault
 from worker.catalog.datasets import DatasetEntry
 from worker.catalog.presets import ModelPreset
 from worker.data.documents import Split
 from worker.data.manifest import Manifest
 from worker.records.result import Record
-
-# Faults and problems as data (RFC 9457): made by the service, read by the client, printed by the command line.
 
 
 class Problem(BaseModel):
@@ -176,13 +170,13 @@ def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) ->
     made = tuple(DatasetInfo(name=name, summary="your own files", licence="yours to know") for name in own)
     return tuple(
         each.model_copy(
-            update={"prepared": tuple(_prepared(text) for text in texts if text.recipe.dataset == each.name)}
+            update={"prepared": tuple(_prepared_info(text) for text in texts if text.recipe.dataset == each.name)}
         )
         for each in known + made
     )
 
 
-def _prepared(text: Manifest) -> PreparedInfo:
+def _prepared_info(text: Manifest) -> PreparedInfo:
     return PreparedInfo(
         tokenizer=text.recipe.tokenizer,
         vocabulary_size=text.vocabulary_size,

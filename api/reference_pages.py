@@ -110,7 +110,7 @@ def specifications() -> Iterator[str]:
                 told.add(name)
                 required = part.get("required", ())
                 rows = [
-                    (f"`{field}`", _kind(of), _shown(of.get("default", "")) if field not in required else "required",
+                    (f"`{field}`", _kind(of), _value(of.get("default", "")) if field not in required else "required",
                      of.get("description", ""))
                     for field, of in part["properties"].items()
                 ]  # fmt: skip
@@ -137,7 +137,7 @@ def _kind(field: Mapping[str, Any]) -> str:
     return " ".join([str(field.get("type", "any")), ", ".join(bounds)]).strip()
 
 
-def _shown(value: Any) -> str:
+def _value(value: Any) -> str:
     return "" if value == "" else f"`{value}`".replace("None", "null").replace("True", "true").replace("False", "false")
 
 
@@ -146,7 +146,7 @@ def optimizers() -> Iterator[str]:
     yield from ("# Optimizers", "", WRITTEN + " What they are and keep: [optimizers.md](../optimizers.md).", "")
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "", *_source(entry))
-        rows = [(f"`{o.name}`", o.allowed(), _shown(o.default), o.meaning) for o in entry.options]
+        rows = [(f"`{o.name}`", o.allowed(), _value(o.default), o.meaning) for o in entry.options]
         yield from _table(("option", "value", "default", "meaning"), rows)
 
 

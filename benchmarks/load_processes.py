@@ -13,8 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from api.processes.lifetime import answers
-from api.processes.supervisor import listen
+from api.processes.address import answers, listen
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue

@@ -309,6 +309,10 @@ class Interval(Record):
         return None if self.high is None else self.high - self.mean
 
 
+SIGNIFICANCE = 0.05
+"""The share of experiments of equal candidates in which any of them may be called better or worse."""
+
+
 class TestedDifference(Record):
     """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 

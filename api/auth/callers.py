@@ -70,7 +70,7 @@ class Callers:
         self._closed = False
         self._asked_at = float("-inf")
 
-    async def are_asked(self) -> bool:
+    async def has_keys(self) -> bool:
         """Whether this service has keys. Once it has it always has: keys are never deleted."""
         if not self._closed and self._clock() - self._asked_at >= BELIEVED_SECONDS:
             self._closed = await run_in_threadpool(self._keyring.any)

@@ -48,7 +48,7 @@ class Throttle:
 
     def take(self, name: str) -> int | None:
         """Take one token; None where there was one, else the seconds after which there will be."""
-        bucket = self._filled(name)
+        bucket = self._refill(name)
         if bucket.tokens >= 1:
             bucket.tokens -= 1
             return None
@@ -56,10 +56,10 @@ class Throttle:
 
     def wait(self, name: str) -> int | None:
         """As `take`, without taking anything."""
-        tokens = self._filled(name).tokens
+        tokens = self._refill(name).tokens
         return None if tokens >= 1 else max(math.ceil((1 - tokens) / self.a_second), 1)
 
-    def _filled(self, name: str) -> _Bucket:
+    def _refill(self, name: str) -> _Bucket:
         now = self._clock()
         name = network_of(name)
         bucket = self._buckets.get(name)

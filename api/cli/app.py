@@ -1,6 +1,7 @@
-"""`adapm-bench`: every verb registers itself here; none imports anything heavy before it is called."""
+"""`adapm-bench`: every verb and every group of verbs, in the order of `--help`."""
 
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -8,11 +9,11 @@ from typing import Annotated
 import typer
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
-from api.cli.admin import config, db, doctor, keys, mlflow, up, webhook
-from api.cli.console import complain, plain
-from api.cli.experiments import actions, curation, export, fit, init, run, show, submit, sweep, watch
-from api.cli.offline import catalogs, data, memory, optimizer, plan
-from api.cli.service import BAD_INPUT
+from api.cli.admin import config, db, keys, up, webhook
+from api.cli.console import refuse
+from api.cli.doctor import doctor
+from api.cli.experiments import actions, annotations, export, init, run, show, submit, sweep, watch
+from api.cli.offline import data, memory, optimizers
 from api.cli.studies import demo, study
 
 main = typer.Typer(
@@ -24,16 +25,16 @@ main = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"adapm-bench {version('adapm-bench')}")
         raise typer.Exit
 
 
 @main.callback()
-def _options(
+def _set_up(
     say_version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
     key_file: Annotated[
         Path | None, typer.Option("--key-file", help=f"A file with the key to the service; default: ${KEY_VARIABLE}.")
@@ -46,13 +47,38 @@ def _options(
     try:
         own_key()
     except KeyUnreadableError as error:
-        complain(plain(str(error)))
-        raise typer.Exit(BAD_INPUT) from None
+        refuse(str(error))
 
 
-USING = (
-    demo, up, submit, show, watch, actions, curation, fit, sweep, study, export, mlflow, webhook
+VERBS: tuple[Callable[..., None], ...] = (
+    demo.demo, up.up, submit.validate, submit.submit,
+    show.ls, show.show, show.compare, watch.watch, show.logs,
+    actions.cancel, actions.pause, actions.resume, actions.retry,
+    annotations.label, annotations.note, actions.delete, actions.restore, actions.clone,
+    show.fit, export.export, export.report, up.mlflow,
+    init.init, init.schema, run.run, optimizers.optimizers, optimizers.models, memory.plan, memory.memory,
+    keys.audit, doctor.doctor,
 )  # fmt: skip
-BESIDE = (init, run, data, catalogs, optimizer, plan, memory, config, db, keys, doctor)
-for verbs in USING + BESIDE:
-    verbs.register(main)
+PROCESSES: dict[str, Callable[..., None]] = {
+    "api": up.api_process,
+    "dispatcher": up.dispatcher_process,
+    "sweep-driver": up.driver_process,
+}
+"""The processes of the service, which nobody starts by hand."""
+GROUPS = {
+    "sweep": sweep.verbs,
+    "study": study.verbs,
+    "webhook": webhook.verbs,
+    "data": data.verbs,
+    "optimizer": optimizers.verbs,
+    "config": config.verbs,
+    "db": db.verbs,
+    "keys": keys.verbs,
+}
+
+for verb in VERBS:
+    main.command()(verb)
+for name, process in PROCESSES.items():
+    main.command(name, hidden=True)(process)
+for name, verbs in GROUPS.items():
+    main.add_typer(verbs, name=name)

@@ -1,4 +1,4 @@
-"""Where the command line prints: Rich on a terminal, plain 120-column text in a log or a pipe."""
+"""What the command line prints (Rich on a terminal, plain 120-column text in a log or a pipe), and how a verb ends."""
 
 import json
 import os
@@ -6,13 +6,27 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated, Never
 
+import typer
 from pydantic_core import to_jsonable_python
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+FAILED = 1
+"""Not found, failed, refused."""
+BAD_INPUT = 2
+UNREACHABLE = 3
+INTERRUPTED = 130
+"""What shells give a command that Ctrl-C ended: 128 + SIGINT."""
 
 LOG_WIDTH = 120
 """Columns outside a terminal, where nothing can be asked for its width."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 def console(stream: IO[str] | None = None) -> Console:
@@ -23,8 +37,19 @@ def console(stream: IO[str] | None = None) -> Console:
 
 
 def complain(message: str) -> None:
-    """Print one message to stderr, never wrapped, so that logs can be searched for it."""
-    print(message, file=sys.stderr)
+    """Print a message to stderr, never wrapped, so that logs can be searched for it."""
+    print("\n".join(map(plain, message.splitlines())), file=sys.stderr)
+
+
+def fail(message: str, code: int = FAILED) -> Never:
+    """Complain, and end the command with an exit code."""
+    complain(message)
+    raise typer.Exit(code) from None
+
+
+def refuse(message: str) -> Never:
+    """Say what is wrong with the input, and end the command with the exit code for that."""
+    fail(message, BAD_INPUT)
 
 
 def plain(text: str) -> str:
@@ -39,13 +64,13 @@ def print_json(value: object) -> None:
 
 @contextmanager
 def messages_on_stderr(*, as_json: bool) -> Iterator[None]:
-    """Where JSON will be all that stdout has, what is told meanwhile goes to stderr."""
+    """Print messages to stderr as long as this lasts, if stdout is to hold JSON alone."""
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         yield
 
 
-def say_files(paths: Iterable[Path], *, as_json: bool) -> None:
-    """Say which files were written, each as soon as it is there; as JSON all of them at the end."""
+def print_files(paths: Iterable[Path], *, as_json: bool) -> None:
+    """Print the size of each file as soon as it is written; as JSON, of all of them at the end."""
     files = []
     for path in paths:
         files.append({"file": path, "bytes": path.stat().st_size})
@@ -53,3 +78,32 @@ def say_files(paths: Iterable[Path], *, as_json: bool) -> None:
             print(f"{path}  {path.stat().st_size:,} bytes")
     if as_json:
         print_json(files)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table with a rule under its head and nothing else to break in a log; columns after the first align right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left", overflow="fold")
+    return table
+
+
+def text_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """A table of words, aligned left, first column never folded."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=position == 0)
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    return table
+
+
+def sentences(lines: Iterable[tuple[str, str]]) -> RenderableType:
+    """Sentences below a table, each behind what it is about; notes are dim."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold", max_width=24)
+    table.add_column(overflow="fold")
+    for subject, sentence in lines:
+        style = "dim" if subject == "note" else ""
+        table.add_row(Text(plain(subject), style=style or "bold"), Text(plain(sentence), style=style))
+    return Padding(table, (1, 0, 0, 0))

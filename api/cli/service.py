@@ -1,32 +1,28 @@
-"""How the verbs reach the service, and how its refusals become exit codes."""
+"""How the verbs reach the service, and how its refusals become exit codes.
+
+Here and in every verb an import inside a function keeps out of the other verbs' start what it `loads`: a library that
+takes from a tenth of a second to some seconds.
+"""
 
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Never
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 
-from api.cli.console import complain, plain
+from api.cli.console import BAD_INPUT, FAILED, UNREACHABLE, complain, fail
+from api.processes.data_folder import read_note
 from optim import catalog
 from optim.errors import OptimError
-from orchestrator.errors import SettingsError
+from orchestrator.errors import OrchestratorError, SettingsError
 from orchestrator.settings import Settings, place, unknown_variables
 
 if TYPE_CHECKING:
-    from api.client.client import Client, ClientError
-
-FAILED = 1
-"""Not found, failed, refused."""
-BAD_INPUT = 2
-UNREACHABLE = 3
-INTERRUPTED = 130
-"""What shells give a command that Ctrl-C ended: 128 + SIGINT."""
-
-DELETED = "urn:adapm-bench:problem:deleted"
-"""The kind of problem that says the way back of a deleted experiment: no run is looked for by that id."""
+    from api.client.client import Client
 
 URL_VARIABLE = "ADAPM_BENCH_URL"
 
@@ -36,17 +32,17 @@ Url = Annotated[
         "--url", help=f"The service; default: ${URL_VARIABLE}, else the one on the data folder.", metavar="URL"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may occupy at once; default: all.")]
 
 
-def environment_settings() -> Settings:
-    """The settings in force; what cannot be understood ends the command with a line each."""
-    understood = read_settings()
-    if isinstance(understood, Settings):
-        return understood
-    for sentence in understood:
-        complain(plain(sentence))
-    raise typer.Exit(BAD_INPUT)
+def environment_settings(**flags: object) -> Settings:
+    """The settings in force, with the given flags over them; faults end the command, with a line for each."""
+    settings = read_settings()
+    if not isinstance(settings, Settings):
+        fail("\n".join(settings), BAD_INPUT)
+    return settings.model_copy(update={name: flag for name, flag in flags.items() if flag is not None})
 
 
 def read_settings() -> Settings | tuple[str, ...]:
@@ -81,8 +77,6 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
     """Where the service is: as given, else by the environment, else as `up` noted it, else the default port here."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
-    from api.processes.data_folder import read_note
-
     settings = settings or environment_settings()
     note = read_note(settings.data_folder)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -92,26 +86,33 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 @contextmanager
 def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
-    from api.client.client import Client, ClientError
+    from api.client.client import Client  # loads httpx2
+
+    with exit_on_refusal(), Client(service_url(url), retries=retries, short_ids=True) as client:
+        yield client
+
+
+@contextmanager
+def exit_on_refusal() -> Iterator[None]:
+    """End the command with what the service said, where it refuses or does not answer."""
+    from api.client.answers import ClientError, InputError  # loads httpx2
 
     try:
-        with Client(service_url(url), retries=retries, short_ids=True) as client:
-            yield client
+        yield
     except ClientError as error:
-        fail(error)
+        complain(str(error))
+        if error.status is None and not isinstance(error, InputError):
+            fail("start one with `adapm-bench up`, or name another with --url", UNREACHABLE)
+        if error.status == 401:
+            complain("give the key in $ADAPM_BENCH_KEY, or a file with it: adapm-bench --key-file FILE …")
+        raise typer.Exit(BAD_INPUT if error.status in (None, 400, 413, 422) else FAILED) from None
 
 
-def fail(error: "ClientError") -> Never:
-    """Say what the service said, and leave with the exit code for it."""
-    from api.client.answers import InputError
-
-    for line in str(error).splitlines():
-        complain(plain(line))
-    if isinstance(error, InputError):
-        raise typer.Exit(BAD_INPUT)
-    if error.status is None:
-        complain("start one with `adapm-bench up`, or name another with --url")
-        raise typer.Exit(UNREACHABLE)
-    if error.status == 401:
-        complain("give the key in $ADAPM_BENCH_KEY, or a file with it: adapm-bench --key-file FILE …")
-    raise typer.Exit(BAD_INPUT if error.status in (400, 413, 422) else FAILED)
+@contextmanager
+def exit_on_errors(*others: type[Exception]) -> Iterator[None]:
+    """End the command with the sentence of an error of ours."""
+    ours: tuple[type[Exception], ...] = (OrchestratorError, *others)
+    try:
+        yield
+    except ours as error:
+        fail(f"error: {error}")

@@ -1,13 +1,13 @@
 """What the clients make of an answer: a typed record, or an error that says what the service refused."""
 
-import json
 from typing import Any, TypeVar, cast
 
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
-from api.records import Fault, Problem
+from api.records import Problem
 from orchestrator.records import AnyExperiment
+from orchestrator.specs.faults import Fault
 
 Answer = TypeVar("Answer")
 
@@ -27,7 +27,7 @@ class ClientError(Exception):
         kind: str | None = None,
         near: tuple[str, ...] = (),
     ) -> None:
-        super().__init__("\n".join([message, *(f"  {line}" for line in map(fault_text, faults))]))
+        super().__init__("\n".join([message, *(f"  {fault.text()}" for fault in faults)]))
         self.status = status
         """The HTTP status; None where there was no answer."""
         self.faults = faults
@@ -43,12 +43,6 @@ class InputError(ClientError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=None)
-
-
-def fault_text(fault: Fault) -> str:
-    """One fault in a line: where, what, what would be right."""
-    found = "" if fault.value is None else f" {json.dumps(fault.value, ensure_ascii=False)}:"
-    return f"{fault.pointer or 'the whole body'}:{found} {fault.allowed}"
 
 
 ANY_EXPERIMENT: type[Any] = cast("type[Any]", AnyExperiment)

@@ -32,9 +32,8 @@ from api.auth.client_key import check_key, own_key
 from api.client.answers import ANY_EXPERIMENT, read, refusal, unreachable_error, wait_seconds
 from api.client.answers import ClientError as ClientError
 from api.client.answers import InputError as InputError
-from api.client.answers import fault_text as fault_text
-from api.client.streams import Line, awaited_changes, changes, listener
-from api.client.values import as_list, json_body, segment, several
+from api.client.streams import Line, async_changes, changes, listener
+from api.client.values import as_list, as_texts, json_body, segment
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -114,11 +113,11 @@ class ShortIds(httpx2.Auth):
                 found = NoSuchId.model_validate_json(response.content)
             except ValidationError:
                 return
-            request = _with_whole_id(request, found.asked, found.meant)
+            request = _expand_id(request, found.asked, found.meant)
             response = yield request
 
 
-def _with_whole_id(request: httpx2.Request, short: str, whole: str) -> httpx2.Request:
+def _expand_id(request: httpx2.Request, short: str, whole: str) -> httpx2.Request:
     path = "/".join(whole if part == short else part for part in request.url.path.split("/"))
     url = request.url.copy_with(path=path)
     if url.query:
@@ -135,10 +134,10 @@ class Endpoint(Generic[Arguments, Answer]):
 
     def __init__(self, verb: "Callable[Concatenate[Endpoints, Arguments], Answer]") -> None:
         @wraps(verb)
-        async def awaited(self: "AsyncClient", /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-            return await self._on_a_thread(partial(verb, self, *arguments, **named))
+        async def send_async(self: "AsyncClient", /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+            return await self._run_in_thread(partial(verb, self, *arguments, **named))
 
-        self._verb, self._awaited = verb, awaited
+        self._verb, self._coroutine = verb, send_async
 
     @overload
     def __get__(self, client: "Client", kind: type[Any]) -> Callable[Arguments, Answer]: ...
@@ -148,7 +147,7 @@ class Endpoint(Generic[Arguments, Answer]):
     def __get__(self, client: None, kind: type[Any]) -> Callable[..., Any]: ...
 
     def __get__(self, client: "Endpoints | None", kind: type[Any]) -> Callable[..., Any]:
-        verb: Any = self._awaited if issubclass(kind, AsyncClient) else self._verb
+        verb: Any = self._coroutine if issubclass(kind, AsyncClient) else self._verb
         method: Callable[..., Any] = verb if client is None else verb.__get__(client, kind)
         return method
 
@@ -211,8 +210,8 @@ class Endpoints:
     ) -> tuple[AnyExperiment, ...]:
         """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
         `deleted`: those that were deleted and can be restored, instead of the others."""
-        chosen = _given(limit=limit, before=before, deleted="true" if deleted else None)
-        parameters: dict[str, Parameter] = {**chosen, "label": several(labels, "the labels")}
+        chosen = _parameters(limit=limit, before=before, deleted="true" if deleted else None)
+        parameters: dict[str, Parameter] = {**chosen, "label": as_texts(labels, "the labels")}
         return self._get("/v1/experiments", Page[AnyExperiment], parameters).items
 
     @Endpoint
@@ -223,7 +222,7 @@ class Endpoints:
     @Endpoint
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
-        return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, _given(cell=cell))
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, _parameters(cell=cell))
 
     @Endpoint
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
@@ -234,7 +233,7 @@ class Endpoints:
     def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
-        return self._file(path, _given(cell=cell)).text
+        return self._file(path, _parameters(cell=cell)).text
 
     @Endpoint
     def sweep(self, experiment_id: str) -> SweepReport:
@@ -249,17 +248,17 @@ class Endpoints:
 
     @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads."""
-        return self._get("/v1/profiles", ProfileReport, {"experiment": several(experiment_ids, "the ids")})
+        """How the candidates of as_texts comparisons do over all of their workloads."""
+        return self._get("/v1/profiles", ProfileReport, {"experiment": as_texts(experiment_ids, "the ids")})
 
     @Endpoint
     def fit(
         self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
     ) -> FitReport:
-        """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
+        """The scaling laws of the candidates over experiments of as_texts sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict, "what to predict")]
-        parameters = {"experiment": several(experiment_ids, "the ids"), "predict": wanted, **_given(form=form)}
+        parameters = {"experiment": as_texts(experiment_ids, "the ids"), "predict": wanted, **_parameters(form=form)}
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint
@@ -313,7 +312,7 @@ class Endpoints:
     @Endpoint
     def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
         """Take these labels away; one that it does not have changes nothing."""
-        gone = {unicodedata.normalize("NFC", label).strip() for label in several(labels, "labels")}
+        gone = {unicodedata.normalize("NFC", label).strip() for label in as_texts(labels, "labels")}
         return self._relabel(experiment_id, lambda had: [label for label in had if label not in gone])
 
     @Endpoint
@@ -345,8 +344,8 @@ class Endpoints:
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
-        parameters = _given(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
-        return tuple(self._all("/v1/runs", Page[RunRecord], "after", parameters))
+        parameters = _parameters(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
+        return tuple(self._read_pages("/v1/runs", Page[RunRecord], "after", parameters))
 
     @Endpoint
     def run(self, run_id: str) -> RunRecord:
@@ -372,20 +371,20 @@ class Endpoints:
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/points"
-        return tuple(self._all(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
+        return tuple(self._read_pages(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
 
     @Endpoint
     def observations(self, run_id: str) -> tuple[Observation, ...]:
         """What a run's probes saw, by step and probe; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/observations"
-        return tuple(self._all(path, Page[Observation], "after_step", {"after_step": -1}))
+        return tuple(self._read_pages(path, Page[Observation], "after_step", {"after_step": -1}))
 
     @Endpoint
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
-        """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
-        parameters: dict[str, Parameter] = {"run": several(run_ids, "the ids"), "metric": metric}
+        """One metric of as_texts runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
+        parameters: dict[str, Parameter] = {"run": as_texts(run_ids, "the ids"), "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
         return self._get("/v1/points", Page[Chart], parameters).items
 
@@ -413,7 +412,7 @@ class Endpoints:
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
         """The figures that an experiment has."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures"
-        return self._get(path, Page[str], _given(cell=cell)).items
+        return self._get(path, Page[str], _parameters(cell=cell)).items
 
     @Endpoint
     def figure(
@@ -421,7 +420,7 @@ class Endpoints:
     ) -> bytes:
         """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name, 'name')}.{segment(form, 'form')}"
-        return self._file(path, _given(cell=cell, theme=theme)).content
+        return self._file(path, _parameters(cell=cell, theme=theme)).content
 
     @Endpoint
     def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
@@ -487,7 +486,7 @@ class Endpoints:
     @Endpoint
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first (admins)."""
-        return self._get("/v1/audit", Page[AuditRecord], _given(limit=limit, key_id=key_id)).items
+        return self._get("/v1/audit", Page[AuditRecord], _parameters(limit=limit, key_id=key_id)).items
 
     @Endpoint
     def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
@@ -569,7 +568,7 @@ class Endpoints:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 
-    def _all(
+    def _read_pages(
         self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, str | int]
     ) -> Iterator[Answer]:
         parameters = dict(parameters)
@@ -695,13 +694,13 @@ class AsyncClient(Endpoints):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._on_a_thread(self._http.close)
+        await self._run_in_thread(self._http.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
         """As `Client.watch`, for `async for`; between two changes it holds no thread."""
         line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
-        async with listener(self._http) as http, aclosing(awaited_changes(http, line)) as turns:
+        async with listener(self._http) as http, aclosing(async_changes(http, line)) as turns:
             last: ExperimentRecord | None = None
             async for _ in turns:
                 now = await self.experiment(experiment_id)
@@ -720,7 +719,7 @@ class AsyncClient(Endpoints):
                 return
             await asyncio.sleep(pause_seconds)
 
-    async def _on_a_thread(self, call: Callable[[], Answer]) -> Answer:
+    async def _run_in_thread(self, call: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
@@ -728,5 +727,5 @@ def _idempotency(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key or uuid4().hex}
 
 
-def _given(**parameters: str | int | None) -> dict[str, str | int]:
+def _parameters(**parameters: str | int | None) -> dict[str, str | int]:
     return {name: value for name, value in parameters.items() if value is not None}

@@ -61,7 +61,7 @@ def changes(http: httpx2.Client, line: Line) -> Generator[None, None, None]:
             with http.sse(line.path, headers=line.headers(), timeout=_timeout(http)) as events:
                 if not events.response.is_success:
                     events.response.read()
-                    asked_seconds = _asked(events.response)
+                    asked_seconds = _requested_pause(events.response)
                 else:
                     for event in events:
                         if line.is_new(event):
@@ -72,7 +72,7 @@ def changes(http: httpx2.Client, line: Line) -> Generator[None, None, None]:
         time.sleep(line.pause_after(error, asked_seconds))
 
 
-async def awaited_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerator[None, None]:
+async def async_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerator[None, None]:
     """As `changes`, to be awaited."""
     while True:
         asked_seconds = None
@@ -80,7 +80,7 @@ async def awaited_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerato
             async with http.sse(line.path, headers=line.headers(), timeout=_timeout(http)) as events:
                 if not events.response.is_success:
                     await events.response.aread()
-                    asked_seconds = _asked(events.response)
+                    asked_seconds = _requested_pause(events.response)
                 else:
                     async for event in events:
                         if line.is_new(event):
@@ -102,7 +102,7 @@ def listener(http: httpx2.Client) -> httpx2.AsyncClient:
     )
 
 
-def _asked(response: httpx2.Response) -> float:
+def _requested_pause(response: httpx2.Response) -> float:
     """How long a refused listener is asked to wait; raises `ClientError` where waiting would not help."""
     if (asked := wait_seconds(response)) is None:
         raise refusal(response)

@@ -21,18 +21,18 @@ Item = TypeVar("Item", bound=str | int)
 def segment(identifier: str, what: str = "id") -> str:
     """One segment of a path, whatever a user typed as an id; raises `InputError` where that is none."""
     if not isinstance(identifier, str):
-        raise InputError(f"the {what} must be text, not {_shown(identifier)}")
+        raise InputError(f"the {what} must be text, not {_type_and_value(identifier)}")
     if not identifier:
         raise InputError(f"the {what} is empty")
     return quote(identifier, safe="")
 
 
-def several(given: Iterable[str] | str, what: str) -> list[str]:
-    """The texts where several are due; a single one is one, not its letters. Raises `InputError` for anything else."""
+def as_texts(given: Iterable[str] | str, what: str) -> list[str]:
+    """The texts where as_texts are due; a single one is one, not its letters. Raises `InputError` for anything else."""
     found = as_list(given, what)
     for each in found:
         if not isinstance(each, str):
-            raise InputError(f"{what} must be texts, not {_shown(each)}")
+            raise InputError(f"{what} must be texts, not {_type_and_value(each)}")
     return found
 
 
@@ -43,7 +43,7 @@ def as_list(given: Iterable[Item] | Item, what: str) -> list[Item]:
     try:
         return list(given)
     except TypeError:
-        raise InputError(f"{what} must be a list, not {_shown(given)}") from None
+        raise InputError(f"{what} must be a list, not {_type_and_value(given)}") from None
 
 
 def json_body(fields: BaseModel | Mapping[str, Any]) -> str:
@@ -52,14 +52,14 @@ def json_body(fields: BaseModel | Mapping[str, Any]) -> str:
     if isinstance(fields, BaseModel):
         return fields.model_dump_json()
     if not isinstance(fields, Mapping):
-        raise InputError(f"the fields must be a mapping, not {_shown(fields)}")
+        raise InputError(f"the fields must be a mapping, not {_type_and_value(fields)}")
     try:
-        return json.dumps(_plain(fields, ()))
+        return json.dumps(_json_value(fields, ()))
     except RecursionError:
         raise InputError("the fields are nested too deeply, or hold themselves") from None
 
 
-def _plain(value: Any, path: Path) -> Any:
+def _json_value(value: Any, path: Path) -> Any:
     """`value` as JSON knows it."""
     if value is None or isinstance(value, str | bool):
         return value
@@ -68,24 +68,24 @@ def _plain(value: Any, path: Path) -> Any:
     if isinstance(value, Real):
         return float(value)
     if isinstance(value, Mapping):
-        return {_name(name, path): _plain(held, (*path, str(name))) for name, held in value.items()}
+        return {_name(name, path): _json_value(held, (*path, str(name))) for name, held in value.items()}
     if isinstance(value, date):
         return str(value)  # YAML reads some names as dates
     if isinstance(value, list | tuple):
-        return [_plain(held, (*path, position)) for position, held in enumerate(value)]
+        return [_json_value(held, (*path, position)) for position, held in enumerate(value)]
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    raise InputError(f"{pointer(path)}: JSON cannot hold {_shown(value)}")
+    raise InputError(f"{pointer(path)}: JSON cannot hold {_type_and_value(value)}")
 
 
 def _name(name: Any, path: Path) -> str | float | None:
     """The name of a field; YAML has some that are numbers."""
     if name is None or isinstance(name, str | int | float):
         return name
-    raise InputError(f"{pointer(path) or 'the fields'}: the name of a field must be text, not {_shown(name)}")
+    raise InputError(f"{pointer(path) or 'the fields'}: the name of a field must be text, not {_type_and_value(name)}")
 
 
-def _shown(value: object) -> str:
+def _type_and_value(value: object) -> str:
     if value is None:
         return "None"
     text = repr(value)

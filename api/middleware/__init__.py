@@ -1,1 +1,1 @@
-"""What looks at every request and answer: guards, classes of calls, audit, tags, compression, metrics."""
+"""What looks at every request and answer: guards, keys, classes of calls, audit, HEAD, tags, compression, metrics."""

@@ -6,7 +6,7 @@
     ordinary   everything else that reads a store  more at work, many waiting
     public     health, login, static files         a few
 
-Who cannot even wait is told to come again: 429 where it is the caller's own doing, 503 where it is that of all. A call
+Who cannot even wait is asked to come again: 429 where it is the caller's own doing, 503 where it is that of all. A call
 waits on the event loop, without a thread, and leaves the queue when its caller does. Event streams take no turn.
 
 Threads that compute hand the interpreter's lock around: with twelve of them at comparisons of 10,000 runs a heartbeat
@@ -39,7 +39,7 @@ class Lane:
         """Take a place. Raises `RefusedError`."""
         headers = {"Retry-After": RETRY_SECONDS}
         if self._callers[caller] >= self._of_one_caller:
-            detail = f"{self._of_one_caller} such calls of yours are under way; ask again once one has ended."
+            detail = f"You have {self._of_one_caller} such calls under way; ask again once one has ended."
             raise RefusedError(429, "too-many-at-once", detail, headers)
         if self._callers.total() >= self._places:
             raise RefusedError(503, "busy", "Too many such calls are under way; ask again in a moment.", headers)
@@ -72,7 +72,7 @@ class Lane:
             self._free += 1
 
 
-class Admission:
+class AdmissionMiddleware:
     """Let calls in by class; behind the guard, which says who calls, and behind what reads bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -115,7 +115,7 @@ class Admission:
                 working = False
                 lane.end_turn(turn)
 
-        async def answering(message: Message) -> None:
+        async def send_and_end_turn(message: Message) -> None:
             if message["type"] == "http.response.start":
                 end_turn()  # the answer is made; how slowly it is fetched holds nobody up
             await send(message)
@@ -124,14 +124,14 @@ class Admission:
             if not turn.done():
                 receive = await _wait(turn, receive)
             if turn.done():
-                await self.app(scope, receive, answering)
+                await self.app(scope, receive, send_and_end_turn)
         finally:
             end_turn()
 
 
 async def _wait(turn: asyncio.Future[None], receive: Receive) -> Receive:
     """Wait for the turn, or until the caller leaves. What the caller has sent is still to be received."""
-    request = await receive()  # whole, as `BodyLimit` has read it
+    request = await receive()  # whole, as `BodyLimitMiddleware` has read it
     left = asyncio.ensure_future(receive())
     try:
         either: list[asyncio.Future[Any]] = [turn, left]
@@ -141,7 +141,7 @@ async def _wait(turn: asyncio.Future[None], receive: Receive) -> Receive:
             left.cancel()
     waiting = [request]
 
-    async def again() -> Message:
+    async def receive_again() -> Message:
         return waiting.pop() if waiting else await receive()
 
-    return again
+    return receive_again

@@ -36,19 +36,19 @@ class AuditMiddleware:
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
         self.app = app
         self._audit = audit
-        self._tell = ThreadBatcher[AuditLine, None](self._written)
-        self._logins = _FailedLogins(self._tell)
+        self._write = ThreadBatcher[AuditLine, None](self._write_lines)
+        self._logins = _FailedLogins(self._write)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
 
-            async def heard() -> Message:
+            async def receive_and_finish() -> Message:
                 message = await receive()
                 if message["type"] == "lifespan.shutdown":
-                    await self._logins.tell_rest()
+                    await self._logins.write_rest()
                 return message
 
-            await self.app(scope, heard, send)
+            await self.app(scope, receive_and_finish, send)
             return
         if scope["type"] != "http" or scope["method"] in SAFE_METHODS or scope["path"].startswith(WORKER_PATH):
             await self.app(scope, receive, send)
@@ -57,14 +57,14 @@ class AuditMiddleware:
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and "bench.caller" in scope:
                 if caller_of(scope).key is not None or not scope["bench.closed"]:
-                    await self._tell(_line(scope, message))
+                    await self._write(_line(scope, message))
                 elif message["status"] == 401 and scope["path"] == "/login":  # else strangers could fill the log
                     await self._logins.note(_line(scope, message))
             await send(message)
 
         await self.app(scope, receive, send_and_note)
 
-    def _written(self, lines: Sequence[AuditLine]) -> list[None]:
+    def _write_lines(self, lines: Sequence[AuditLine]) -> list[None]:
         """A database that is away refuses no answer: the changes have been made, and their lines are in the service's
         log then."""
         try:
@@ -79,8 +79,8 @@ class _FailedLogins:
     """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and after a minute as many and one with the
     counts of the others. A process that is killed loses the counts of its last minute."""
 
-    def __init__(self, tell: ThreadBatcher[AuditLine, None]) -> None:
-        self._tell = tell
+    def __init__(self, write: ThreadBatcher[AuditLine, None]) -> None:
+        self._write = write
         self._more: Counter[str] = Counter()
         """How many failed after the one that has a line, by network; those of further networks under `_OTHERS`."""
         self._first: AuditLine | None = None
@@ -95,9 +95,9 @@ class _FailedLogins:
             self._more[network if network in self._more else _OTHERS] += 1
         else:
             self._more[network] = 0
-            await self._tell(line)
+            await self._write(line)
 
-    async def tell_rest(self) -> None:
+    async def write_rest(self) -> None:
         """Write the counts of the minute that has begun, and begin anew with the next failure."""
         first, more, timer = self._first, self._more, self._timer
         self._first, self._more, self._timer = None, Counter(), None
@@ -106,11 +106,11 @@ class _FailedLogins:
         for network, count in more.items():
             if count and first is not None:
                 target = f"{first.target}: {count} more in {MINUTE_SECONDS:g} s"
-                await self._tell(replace(first, address=network, target=target))
+                await self._write(replace(first, address=network, target=target))
 
     async def _wait(self) -> None:
         await asyncio.sleep(MINUTE_SECONDS)
-        await self.tell_rest()
+        await self.write_rest()
 
 
 _OTHERS = "other addresses"

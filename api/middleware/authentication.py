@@ -19,9 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth.callers import Caller, Callers, Leases, PresentedSecret, presented_secret
 from api.auth.scopes import Access, methods_at, place_of, places
 from api.auth.throttle import Throttle
-from api.html_errors import ask_for_a_page
 from api.middleware.guards import SAFE_METHODS, STRANGER_BODY_BYTES, USER_BODY_BYTES, WORKER_BODY_BYTES
-from api.problems import RefusedError, problem_response
+from api.problems import RefusedError, asks_for_page, problem_response
 from dashboards.render import VISITOR, Visitor, refused_page
 from orchestrator.errors import LeaseLostError, OrchestratorError
 from orchestrator.keys import KeyRecord
@@ -37,7 +36,7 @@ ATTEMPT = re.compile(r"/v1/attempts/(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-
 """Whom a worker's address is about."""
 
 
-class Doors:
+class AuthState:
     """What the guard and the routes of logins share: who is known, and who asks for too much."""
 
     def __init__(self, callers: Callers, leases: Leases, requests_a_second: float) -> None:
@@ -47,10 +46,10 @@ class Doors:
         self.strange_workers = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
 
 
-class Guard:
+class AuthenticationMiddleware:
     """Let requests in by the key of their caller."""
 
-    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+    def __init__(self, app: ASGIApp, doors: AuthState) -> None:
         self.app = app
         self._doors = doors
 
@@ -73,7 +72,7 @@ class Guard:
             return
         visit = VISITOR.set(_visitor(key))
         try:
-            await self.app(scope, receive, self._private(scope, send))
+            await self.app(scope, receive, self._keep_private(scope, send))
         except* _KeyGoneError:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -89,9 +88,9 @@ class Guard:
         access = place.access if place else Access.ADMIN
         scope["bench.body_bytes"] = STRANGER_BODY_BYTES if access is Access.OPEN else USER_BODY_BYTES
         if access is Access.LEASE:
-            await self._meet_worker(scope, address)
+            await self._admit_worker(scope, address)
             return None
-        scope["bench.closed"] = await self._doors.callers.are_asked()
+        scope["bench.closed"] = await self._doors.callers.has_keys()
         if not scope["bench.closed"]:
             return None
         if access is Access.OPEN:
@@ -101,20 +100,20 @@ class Guard:
         secret = presented_secret(headers)
         key = await self._key(secret, address) if secret else None
         if secret is None or key is None:
-            return _closed(scope, headers, secret)
+            return _missing_key(scope, headers, secret)
         scope["bench.caller"] = Caller(address=address, key=key, by_cookie=secret.by_cookie)
         _refuse_flood(self._doors.requests.take(key.id))
         if secret.by_cookie and scope["method"] not in SAFE_METHODS and "origin" not in headers:
             raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
         needed = access.scope()
         if needed is not None and not key.scope.covers(needed):
-            refusal = _not_enough(scope, key, needed, known=place is not None)
-            if ask_for_a_page(scope, headers) and refusal.status_code == 403:
-                return _closed_page(key, refusal)
+            refusal = _scope_refusal(scope, key, needed, known=place is not None)
+            if asks_for_page(scope, headers) and refusal.status_code == 403:
+                return _refusal_page(key, refusal)
             raise refusal
         return None
 
-    async def _meet_worker(self, scope: Scope, address: str) -> None:
+    async def _admit_worker(self, scope: Scope, address: str) -> None:
         """Let a worker in by its lease's token, before anything of its body is read. Raises `RefusedError`."""
         secret, attempt = presented_secret(Headers(scope=scope)), ATTEMPT.match(scope["path"])
         if secret is None or secret.by_cookie:
@@ -139,12 +138,12 @@ class Guard:
             failures.take(address)
         return key
 
-    def _private(self, scope: Scope, send: Send) -> Send:
+    def _keep_private(self, scope: Scope, send: Send) -> Send:
         """Let no cache on the way keep what is answered to one caller, and end an event stream with its key."""
         streams, secret = False, presented_secret(Headers(scope=scope))
         assert secret is not None
 
-        async def private(message: Message) -> None:
+        async def send_private(message: Message) -> None:
             nonlocal streams
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -155,7 +154,7 @@ class Guard:
                 raise _KeyGoneError
             await send(message)
 
-        return private
+        return send_private
 
 
 class _KeyGoneError(Exception):
@@ -175,25 +174,23 @@ def _refuse_flood(wait_seconds: int | None) -> None:
         raise RefusedError(429, "too-many-requests", detail, {"Retry-After": str(wait_seconds)})
 
 
-def _closed(scope: Scope, headers: Headers, secret: PresentedSecret | None) -> Response:
-    """The answer to a caller without a good key: people are asked for one, programs are told."""
+def _missing_key(scope: Scope, headers: Headers, secret: PresentedSecret | None) -> Response:
+    """The answer to a caller without a good key: people are asked for one, programs get a problem."""
     path = scope["path"]
-    if ask_for_a_page(scope, headers):
+    if asks_for_page(scope, headers):
         query = scope.get("query_string", b"").decode("latin-1")
         target = quote(path + (f"?{query}" if query else ""), safe="/")
         return RedirectResponse(f"/login?next={target}" if path != "/" else "/login", 303)
     if secret is None:
         detail = f"This service asks for a key: {WAY_IN}."
         return problem_response(401, "key-missing", detail, headers={"WWW-Authenticate": "Bearer"})
-    what = (
-        "The login has ended; sign in again."
-        if secret.by_cookie
-        else f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
-    )
-    return problem_response(401, "key-refused", what, headers={"WWW-Authenticate": "Bearer"})
+    detail = f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
+    if secret.by_cookie:
+        detail = "The login has ended; sign in again."
+    return problem_response(401, "key-refused", detail, headers={"WWW-Authenticate": "Bearer"})
 
 
-def _closed_page(key: KeyRecord, refusal: RefusedError) -> Response:
+def _refusal_page(key: KeyRecord, refusal: RefusedError) -> Response:
     visit = VISITOR.set(_visitor(key))
     try:
         answer = refused_page(refusal.status_code, "Not with this key", str(refusal.detail))
@@ -207,7 +204,7 @@ def _visitor(key: KeyRecord) -> Visitor:
     return Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER), key_id=key.id)
 
 
-def _not_enough(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) -> RefusedError:
+def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) -> RefusedError:
     if not known and not places(scope["path"]):
         return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
     if not known:

@@ -130,7 +130,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _is_one_too_many(self) -> bool:
         others = [each for each in self.connections if isinstance(each, BoundedProtocol) and each is not self]
-        if not self._speaks_for_many() and self.client is not None:
+        if not self._is_shared_address() and self.client is not None:
             network = network_of(self.client[0])
             same = sum(each.client is not None and network_of(each.client[0]) == network for each in others)
             if same >= MOST_OF_ONE_ADDRESS:
@@ -143,16 +143,17 @@ class BoundedProtocol(HttpToolsProtocol):
         min(quiet, key=lambda each: each.quiet_since or 0.0).transport.abort()
         return False
 
-    def _speaks_for_many(self) -> bool:
+    def _is_shared_address(self) -> bool:
         if self.client is None:
             return True  # a Unix socket
         address = ip_address(self.client[0].partition("%")[0])
         if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
-        return address.is_loopback or any(_covers(each, address) for each in _trusted(self.config.forwarded_allow_ips))
+        proxies = _trusted_proxies(self.config.forwarded_allow_ips)
+        return address.is_loopback or any(_covers(each, address) for each in proxies)
 
 
-def _trusted(proxies: list[str] | str | None) -> list[str]:
+def _trusted_proxies(proxies: list[str] | str | None) -> list[str]:
     """What `--forwarded-allow-ips` says: addresses, networks, or `*` for everybody."""
     given = (proxies or "").split(",") if isinstance(proxies, str) or proxies is None else proxies
     return [each.strip() for each in given]

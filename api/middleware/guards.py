@@ -6,14 +6,14 @@ Against DNS rebinding: only known host names are served. Against cross-site requ
 
 import asyncio
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.html_errors import as_a_page, wait_for_a_page
-from api.problems import RefusedError
+from api.problems import RefusedError, negotiate
 from dashboards.render import CONTENT_SECURITY_POLICY
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -48,24 +48,24 @@ HEADERS = {
 RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
-class SecurityHeaders:
+class SecurityHeadersMiddleware:
     """Put `HEADERS` on every answer that has not set them itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 sent = message.setdefault("headers", [])
                 names = {name.lower() for name, _ in sent}
                 sent.extend(pair for pair in RAW_HEADERS if pair[0] not in names)
             await send(message)
 
-        await self.app(scope, receive, with_headers)
+        await self.app(scope, receive, send_with_headers)
 
 
-class HostAndOrigin:
+class HostAndOriginMiddleware:
     """Refuse names that are not ours (400), and unsafe requests that other sites' pages make (403)."""
 
     def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...]) -> None:
@@ -85,12 +85,12 @@ class HostAndOrigin:
         if host_name(host) not in self.allowed_hosts and host_name(host) != _own_address(scope):
             return RefusedError(400, "unknown-host", UNKNOWN_HOST)
         origin = headers.get("origin")
-        if origin is None or scope.get("method") in SAFE_METHODS or _same_place(origin, host):
+        if origin is None or scope.get("method") in SAFE_METHODS or _is_same_address(origin, host):
             return None
         return RefusedError(403, "cross-site", "Pages of other sites may not change anything here.")
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """Read a body whole before a route sees it, and before it takes a thread: no larger than its caller may send (413),
     no slower than `BODY_SECONDS` (408), and only where there is room for it beside the others (503)."""
 
@@ -109,40 +109,34 @@ class BodyLimit:
             return
         limit = scope.get("bench.body_bytes", USER_BODY_BYTES)  # the guard has found out who sends it
         size = int(declared[:20]) if declared != "0" and declared.isdecimal() else limit
-        reserved = size if size > SMALL_BODY_BYTES else 0
         try:
-            self._reserve(size, reserved, limit)
+            with self._reserve(size, limit):
+                body = await _read(receive, limit)
+                if body is not None:
+                    await self.app(scope, _replay(body, receive), send)
         except RefusedError as refusal:
-            await _shown(refusal, scope, headers)(scope, receive, send)
-            return
-        try:
-            body = await _read(receive, limit)
-        except RefusedError as refusal:
-            await _shown(refusal, scope, headers)(scope, receive, send)
-        else:
-            if body is not None:
-                await self.app(scope, _replayed(body, receive), send)
-        finally:
-            self._room_bytes[limit] += reserved
+            await negotiate(refusal.response(), scope)(scope, receive, send)
 
-    def _reserve(self, size: int, reserved: int, limit: int) -> None:
+    @contextmanager
+    def _reserve(self, size: int, limit: int) -> Iterator[None]:
+        """Room for a body until it is answered. Raises `RefusedError`."""
         if size > limit:
-            raise too_large(limit)
+            raise size_refusal(limit)
+        reserved = size if size > SMALL_BODY_BYTES else 0
         if reserved > self._room_bytes[limit]:
             detail = "Too many large bodies are being read at once; send it again."
             raise RefusedError(503, "busy", detail, {"Retry-After": "1"})
         self._room_bytes[limit] -= reserved
+        try:
+            yield
+        finally:
+            self._room_bytes[limit] += reserved
 
 
-def too_large(limit_bytes: int) -> RefusedError:
+def size_refusal(limit_bytes: int) -> RefusedError:
     """The refusal of a body above `limit_bytes`."""
     most = f"{limit_bytes // MIB} MiB" if limit_bytes >= MIB else f"{limit_bytes // KIB} KiB"
     return RefusedError(413, "too-large", f"The body is larger than {most}, the most that is read.")
-
-
-def _shown(refusal: RefusedError, scope: Scope, headers: Headers) -> Response:
-    response = refusal.response()
-    return as_a_page(response) if wait_for_a_page(scope, headers) else response
 
 
 def host_name(host: str) -> str:
@@ -161,7 +155,7 @@ def _own_address(scope: Scope) -> str | None:
     return str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else None
 
 
-def _same_place(origin: str, host: str) -> bool:
+def _is_same_address(origin: str, host: str) -> bool:
     """Whether `origin` is the very address that the request went to; another port of this machine is not."""
     parts = urlsplit(origin)
     default_port = {"http": ":80", "https": ":443"}.get(parts.scheme)
@@ -183,7 +177,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
                 piece = message.get("body", b"")
                 received += len(piece)
                 if received > limit:
-                    raise too_large(limit)
+                    raise size_refusal(limit)
                 pieces.append(piece)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
@@ -191,13 +185,13 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
         raise RefusedError(408, "too-slow", f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     """The body as one message, then whatever comes."""
     waiting = [body]
 
-    async def replayed() -> Message:
+    async def receive_again() -> Message:
         if waiting:
             return {"type": "http.request", "body": waiting.pop(), "more_body": False}
         return await receive()
 
-    return replayed
+    return receive_again

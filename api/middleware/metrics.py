@@ -1,8 +1,7 @@
 """Metrics for Prometheus: what the database counts, and what this process has answered.
 
 Queue, attempts, latencies and export lag come from the database (`orchestrator/store/admin/metrics.py`), so that the
-api
-answers for the dispatcher, too; requests and points are counted where they arrive, in each api process for itself.
+api answers for the dispatcher, too; requests and points are counted where they arrive, in each api process for itself.
 """
 
 import time
@@ -108,7 +107,7 @@ class MetricsMiddleware:
             return
         start, status, streams = time.perf_counter(), 500, False
 
-        async def watched(message: Message) -> None:
+        async def note_status(message: Message) -> None:
             nonlocal status, streams
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -116,7 +115,7 @@ class MetricsMiddleware:
             await send(message)
 
         try:
-            await self.app(scope, receive, watched)
+            await self.app(scope, receive, note_status)
         finally:
             if not streams:
                 seconds = time.perf_counter() - start

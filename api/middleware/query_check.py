@@ -9,21 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from fastapi import APIRouter, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.html_errors import as_a_page, wait_for_a_page
-from api.problems import problem_response
-from api.records import Fault, pointer
+from api.problems import invalid_request, negotiate, problem_response
 from optim.nearest import hint
-from orchestrator.specs.faults import short_json
+from orchestrator.specs.faults import Fault, pointer, short_json
 
 Known = Mapping[str, tuple[str, ...]]
 
 LIKE_PAGES = frozenset(("GET /v1/experiments/{experiment_id}/figures/{name}.{form}",))
 """Routes whose query is that of a page's address (`dashboards/view_state.py`), hand-edited links included."""
 MOST_FAULTS = 8
-"""Unknown names that are told of at once: each is compared with the known ones."""
+"""Unknown names that one answer lists: each is compared with the known ones."""
 
 
 class QueryCheckMiddleware:
@@ -37,7 +35,7 @@ class QueryCheckMiddleware:
         if scope["type"] == "http" and scope["query_string"]:
             refusal = _refusal(scope, self._known.get(scope["bench.route"]))
             if refusal is not None:
-                await refusal(scope, receive, send)
+                await negotiate(refusal, scope)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
@@ -45,7 +43,7 @@ class QueryCheckMiddleware:
 def known_queries(routers: Iterable[APIRouter], prefix: str) -> Known:
     """The parameters of every route, by its line in the table of scopes: `GET /v1/runs`."""
     known = {
-        f"{method} {prefix}{route.path}": tuple(_names(route.dependant))
+        f"{method} {prefix}{route.path}": tuple(_parameter_names(route.dependant))
         for router in routers
         for route in router.routes
         if isinstance(route, APIRoute)
@@ -54,39 +52,29 @@ def known_queries(routers: Iterable[APIRouter], prefix: str) -> Known:
     return {route: names for route, names in known.items() if route not in LIKE_PAGES}
 
 
-def _names(dependant: Dependant) -> Iterator[str]:
+def _parameter_names(dependant: Dependant) -> Iterator[str]:
     yield from (field.alias for field in dependant.query_params)
     for each in dependant.dependencies:
-        yield from _names(each)
+        yield from _parameter_names(each)
 
 
 def _refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | None:
     """What refuses a query; `known` are the route's parameters, None where it takes all."""
     sent = QueryParams(scope["query_string"])
     unknown = [name for name in sent if known is not None and name not in known]
-    faults = [
-        Fault(
-            pointer=pointer((name,)), value=short_json(sent[name]), allowed=_allowed(name, known or ()), source="query"
-        )
-        for name in unknown[:MOST_FAULTS]
-    ]
-    faults += [
-        Fault(
-            pointer=pointer((name,)),
-            value=short_json(value),
-            allowed="text without the character U+0000",
-            source="query",
-        )
-        for name, value in sent.multi_items()
-        if "\0" in name + value and name not in unknown
-    ][:MOST_FAULTS]
-    if not faults:
+    with_nul = [(name, value) for name, value in sent.multi_items() if "\0" in name + value and name not in unknown]
+    found = [(name, sent[name], _allowed(name, known or ())) for name in unknown[:MOST_FAULTS]]
+    found += [(name, value, "text without the character U+0000") for name, value in with_nul[:MOST_FAULTS]]
+    if not found:
         return None
-    detail = f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the request; nothing was changed."
-    if not unknown:  # all that a page says of it
-        detail = "A text in the query has the character U+0000; send it without that."
-    refusal = problem_response(422, "invalid", detail, errors=tuple(faults))
-    return as_a_page(refusal) if wait_for_a_page(scope, Headers(scope=scope)) else refusal
+    faults = tuple(
+        Fault(pointer=pointer((name,)), value=short_json(value), allowed=allowed, source="query")
+        for name, value, allowed in found
+    )
+    if unknown:
+        return invalid_request(faults)
+    detail = "A text in the query has the character U+0000; send it without that."  # all that a page says of it
+    return problem_response(422, "invalid", detail, errors=faults)
 
 
 def _allowed(name: str, known: tuple[str, ...]) -> str:

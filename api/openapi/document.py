@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from api.auth.scopes import HEAVY, Access, Place, place_of
-from api.middleware.etags import REST
+from api.middleware.transfer import REST
 from api.openapi.links import add_links
 from api.records import Problem
 from api.routes.attempts import batch_body
@@ -58,28 +58,28 @@ def describe_specs(document: dict[str, Any]) -> None:
         wanted = schema(kind)
         parts = wanted.pop("$defs")
         names = _names(parts, known, beginning)
-        known.update({names[name]: _pointed(part, names) for name, part in parts.items() if name in names})
+        known.update({names[name]: _with_references(part, names) for name, part in parts.items() if name in names})
         del wanted["$schema"]
         if kind != "comparison":
             wanted["required"].append("kind")  # what has none is a comparison
-        kinds.append(_pointed(wanted, names))
+        kinds.append(_with_references(wanted, names))
     content = document["paths"]["/v1/experiments"]["post"]["requestBody"]["content"]
     content["application/json"]["schema"] = {"title": "Specification", "oneOf": kinds}
 
 
 def _names(parts: dict[str, Any], known: dict[str, Any], beginning: str) -> dict[str, str]:
     """New names for the parts that are not the same in answers, or point to one that is not."""
-    other = {name for name, part in parts.items() if _pointed(part, {}) != known.get(name)}
-    while more := {name for name, part in parts.items() if name not in other and _points_to(part) & other}:
+    other = {name for name, part in parts.items() if _with_references(part, {}) != known.get(name)}
+    while more := {name for name, part in parts.items() if name not in other and _references(part) & other}:
         other |= more
     return {name: f"{beginning}{name}" for name in other}
 
 
-def _points_to(part: Any) -> set[str]:
+def _references(part: Any) -> set[str]:
     return set(DEFINITION.findall(json.dumps(part)))
 
 
-def _pointed(part: Any, names: dict[str, str]) -> Any:
+def _with_references(part: Any, names: dict[str, str]) -> Any:
     """The part with references as this document has them."""
     text = DEFINITION.sub(
         lambda found: f'"#/components/schemas/{names.get(found[1], found[1])}"', json.dumps(part, ensure_ascii=False)
@@ -116,11 +116,11 @@ STATUSES = {
 }
 
 
-def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
     """The maker of an OpenAPI document, with access described in what it makes."""
 
     @cache
-    def described() -> dict[str, Any]:
+    def describe() -> dict[str, Any]:
         made = document()
         made["paths"][POINTS]["post"]["requestBody"] = batch_body()
         components = made.setdefault("components", {})
@@ -140,7 +140,7 @@ def access_described(document: Callable[[], dict[str, Any]]) -> Callable[[], dic
         add_examples(made)
         return made
 
-    return described
+    return describe
 
 
 def _problem_schemas() -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _describe_parameters(operation: dict[str, Any]) -> None:
 
 
 def _describe_tag(operation: dict[str, Any]) -> None:
-    """What `api/middleware/etags.py` does to an answer that is no stream."""
+    """What `api/middleware/transfer.py` does to an answer that is no stream."""
     answer = operation["responses"]["200"]
     if "text/event-stream" in answer.get("content", {}):
         return

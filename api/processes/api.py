@@ -10,8 +10,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.auth.bind_check import require_keys
 from api.middleware.connections import MOST_CONNECTIONS, BoundedProtocol
+from api.processes.address import require_keys
 from api.processes.lifetime import stop_with_parent
 from dashboards.assets import PLOTLY, asset
 from orchestrator.jobs import LeasePolicy

@@ -44,7 +44,7 @@ def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
         holder = _holder(descriptor)
         if holder is not None or time.monotonic() > deadline:
             os.close(descriptor)
-            raise DataFolderError(_taken(folder, holder))
+            raise DataFolderError(_refusal(folder, holder))
         if not reported:
             on_wait(f"waiting for the processes of an earlier service on {folder} to end")
             reported = True
@@ -133,7 +133,7 @@ def _holder(descriptor: int) -> psutil.Process | None:
         return None
 
 
-def _taken(folder: Path, holder: psutil.Process | None) -> str:
+def _refusal(folder: Path, holder: psutil.Process | None) -> str:
     note = read_note(folder)
     who = f"process {holder.pid}" if holder else "another process"
     where = f", answering at {note.url}" if note else ""

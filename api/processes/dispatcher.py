@@ -10,7 +10,8 @@ from functools import partial
 
 import structlog
 
-from api.processes.lifetime import answers, stop_on_signals, stop_with_parent
+from api.processes.address import answers
+from api.processes.lifetime import stop_on_signals, stop_with_parent
 from orchestrator.dispatch.disk import lack_of_room
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.dispatch.ray_runner import RayRunner, connect_to_ray, start_embedded_ray, stop_embedded_ray

@@ -20,10 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from api.auth.bind_check import require_keys
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from api.processes.address import ServiceError, answers, listen, require_keys
 from api.processes.data_folder import keep_private, lock_data_folder, remove_note, umask_of, write_note
-from api.processes.lifetime import answers
 from orchestrator.dispatch.disk import lack_of_room, shortage
 from orchestrator.dispatch.ray_session import end_leftovers
 from orchestrator.errors import OrchestratorError
@@ -31,42 +30,14 @@ from orchestrator.settings import Settings
 from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.database import Database
 
-# Log files of the service's processes: capped, with the lines before in numbered copies beside them.
-#
-# The processes hold their files open as standard error, so that tracebacks and the words of libraries are caught,
-# too; so a file is copied and emptied, not renamed. Lines written in that millisecond may be lost.
-
-MOST_BYTES = 20 * 2**20
-KEPT = 3
-
-
-def cap(path: Path, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> None:
-    """Where the file is too long, move its lines to `<name>.1`, what was there to `<name>.2`, and so on.
-
-    Its writers must have opened it for appending.
-    """
-    if path.stat().st_size <= most_bytes:
-        return
-    copy = Path(f"{path}.0")
-    try:
-        shutil.copyfile(path, copy)  # first: a full disk must not cost the older ones
-    except OSError:
-        copy.unlink(missing_ok=True)
-        raise
-    for number in range(kept - 1, 0, -1):
-        older = Path(f"{path}.{number}")
-        if older.exists():
-            older.replace(f"{path}.{number + 1}")
-    copy.replace(f"{path}.1")
-    os.truncate(path, 0)
-
-
 READY_SECONDS = 60.0
 GOOD_SECONDS = 60.0
 """A process that lived this long had started well; its end says nothing about the next start."""
 MAX_CRASHES = 4
 BACKOFF_SECONDS = (0.0, 2.0, 5.0)
 """Pause before the second, third and fourth start in a row."""
+MOST_LOG_BYTES = 20 * 2**20
+OLDER_LOGS = 3
 ROOM_SECONDS = 1.0
 """How often the disk is looked at."""
 STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
@@ -74,10 +45,6 @@ STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
 
 ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
 """How this machine reaches a service that listens on all of its addresses."""
-
-
-class ServiceError(OrchestratorError):
-    """The embedded service could not be started or kept up."""
 
 
 @dataclass
@@ -168,17 +135,17 @@ class Supervisor:
     def _wait_for_room(self) -> None:
         """Nothing can be started on a full disk; Ctrl-C ends the waiting."""
         while reason := lack_of_room(self._settings.folders_on_disk()):
-            self._tell_shortage(reason)
+            self._report_shortage(reason)
             time.sleep(ROOM_SECONDS)
-        self._tell_shortage(None)
+        self._report_shortage(None)
 
     def _look_at_disk(self) -> None:
         if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
-            self._tell_shortage(shortage(self._folder, self._settings.free_bytes))
+            self._report_shortage(shortage(self._folder, self._settings.free_bytes))
             self._disk_looked_at = time.monotonic()
 
-    def _tell_shortage(self, reason: str | None) -> None:
-        """Say on standard error that, and why, the service waits; and that it goes on."""
+    def _report_shortage(self, reason: str | None) -> None:
+        """Say on standard error why the service waits, and that it goes on."""
         before, self._reported_shortage = self._reported_shortage, reason
         if (reason is None) is not (before is None):
             with suppress(OSError):
@@ -232,7 +199,7 @@ class Supervisor:
             self._look_at_disk()
             for child in self._children:
                 with suppress(OSError):  # a full disk must not end the supervision
-                    cap(child.log_path)
+                    rotate(child.log_path)
                 if child.process is not None and child.process.poll() is not None:
                     self._note_end(child, child.process.returncode)
                 elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
@@ -249,11 +216,11 @@ class Supervisor:
         """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for
         as long as that takes."""
         now = time.monotonic()
-        _let_go(child)
+        _close_input(child)
         if child.name == "dispatcher":
             self._end_ray()
         if reason := lack_of_room(self._settings.folders_on_disk()):
-            self._tell_shortage(reason)
+            self._report_shortage(reason)
             child.crashes, child.start_after = 0, now + BACKOFF_SECONDS[-1]
             self._say(f"the {child.name} process ended with status {status}; starting it again in a while")
             return
@@ -295,11 +262,11 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        _let_go(child)
+        _close_input(child)
 
 
-def _let_go(child: _Child) -> None:
-    """Of a process that has ended."""
+def _close_input(child: _Child) -> None:
+    """Close the standard input of a process that has ended, and forget it."""
     if child.process is not None and child.process.stdin is not None:
         child.process.stdin.close()
     child.process = None
@@ -317,17 +284,23 @@ def children_environment(settings: Settings) -> dict[str, str]:
     return inherited
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises `ServiceError` where the port is taken or the host is not ours."""
-    # With the protocol named, asyncio sets TCP_NODELAY on every connection; without, each answer waits 40 ms.
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def rotate(path: Path, most_bytes: int = MOST_LOG_BYTES, kept: int = OLDER_LOGS) -> None:
+    """Where the file is too long, move its lines to `<name>.1`, what was there to `<name>.2`, and so on.
+
+    Its writers hold it open as standard error, for appending, so that tracebacks and the words of libraries are caught,
+    too; so it is copied and emptied, not renamed. Lines written in that millisecond may be lost.
+    """
+    if path.stat().st_size <= most_bytes:
+        return
+    copy = Path(f"{path}.0")
     try:
-        listener.bind((host, port))
-        listener.listen(512)
-    except OSError as error:
-        listener.close()
-        raise ServiceError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another port with --port, or 0 for any"
-        ) from error
-    return listener
+        shutil.copyfile(path, copy)  # first: a full disk must not cost the older ones
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise
+    for number in range(kept - 1, 0, -1):
+        older = Path(f"{path}.{number}")
+        if older.exists():
+            older.replace(f"{path}.{number + 1}")
+    copy.replace(f"{path}.1")
+    os.truncate(path, 0)

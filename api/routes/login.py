@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from starlette.datastructures import Headers
 
 from api.auth.callers import COOKIE, Caller, presented_secret
-from api.middleware.authentication import Doors, caller_of
+from api.middleware.authentication import AuthState, caller_of
 from api.routes.context import BenchDependency
 from dashboards.render import page
 from orchestrator.store.admin.keyring import SESSION_SECONDS
@@ -85,8 +85,8 @@ async def log_out(request: Request, bench: BenchDependency) -> Response:
     return answer
 
 
-def the_doors(request: Request) -> Doors:
+def the_doors(request: Request) -> AuthState:
     """Who is known to this process."""
     doors = request.app.state.doors
-    assert isinstance(doors, Doors)
+    assert isinstance(doors, AuthState)
     return doors

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.records import Difference, Interval
+from orchestrator.records import SIGNIFICANCE, Difference, Interval
 
 # Student's t, chi-square and the normal distribution: `scipy.special`, loaded when the first interval is asked for.
 #
@@ -60,8 +60,6 @@ def normal_quantile(probability: float) -> float:
     return float(ndtri(probability))
 
 
-SIGNIFICANCE = 0.05
-"""The share of experiments of equal candidates in which any of them may be called better or worse."""
 CONFIDENCE = 1 - SIGNIFICANCE
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 """Spread below this fraction of the values is rounding, not a measurement."""

@@ -7,10 +7,9 @@ are made of it last, and nobody reads them back; numbers in them are rounded to 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from orchestrator.analysis.statistics import SIGNIFICANCE
 from orchestrator.jobs import TERMINAL, Outcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import CandidateRow, Conclusion, Difference, LearningRateRow, RunRecord
+from orchestrator.records import SIGNIFICANCE, CandidateRow, Conclusion, Difference, LearningRateRow, RunRecord
 from worker.records.result import Result, Verdict
 
 FAIR_SEEDS = 3

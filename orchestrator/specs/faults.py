@@ -4,8 +4,9 @@ A pydantic error becomes a `Fault`: a JSON pointer, the value found there, and w
 them, the pages put them beside the fields of their forms.
 """
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -38,6 +39,16 @@ class Fault(Record):
     allowed: str
     """What would be right, in words."""
     source: Source = "body"
+
+    def text(self) -> str:
+        """The fault in a line: where, what, what would be right."""
+        found = "" if self.value is None else f" {json.dumps(self.value, ensure_ascii=False)}:"
+        return f"{self.pointer or 'the whole body'}:{found} {self.allowed}"
+
+
+def count_faults(faults: Sized) -> str:
+    """`1 fault`, `2 faults`."""
+    return f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
 
 
 def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fault, ...]:

@@ -5,14 +5,12 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from orchestrator.records import Difference, Interval
+from orchestrator.records import SIGNIFICANCE, Difference, Interval
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale, machine_sentences
 from worker.records.result import Finite, Record, Verdict
 
 MARGIN_NATS = 0.035
 """How much above AdamW counts as on par: what the paper itself takes for that (table 1: 2.997 against 2.962)."""
-SIGNIFICANCE = 0.05
-"""For p-values corrected over the candidates."""
 TINY_WORDS = "On a model of about a million parameters: no evidence for a large one."
 
 

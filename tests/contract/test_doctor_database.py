@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.cli.doctor import database as doctor_database
-from api.cli.doctor.finding import Check
+from api.cli.doctor.check import Check
 from api.cli.doctor.machine import Mount, file_system, shared_by_network
 from orchestrator.settings import Settings
 from orchestrator.store.admin import maintenance

@@ -174,7 +174,7 @@ def test_ls_refuses_what_can_only_be_asked_of_the_other_list(
     cli, of_runs: tuple[str, ...], of_experiments: tuple[str, ...]
 ):
     result = cli("ls", *of_runs, *of_experiments)
-    sentence = f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined\n"
+    sentence = f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; give one of the two\n"
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", sentence)
 
 

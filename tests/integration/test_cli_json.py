@@ -12,8 +12,8 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
-from api.cli.studies.demo_run import DEMO
+from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
+from api.cli.studies.demo import DEMO
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -71,7 +71,7 @@ def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, 
     experiment = service.bench.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
     service.bench.cancel_experiment(experiment.id)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
-    monkeypatch.setattr("api.cli.studies.demo_run.service", running)
+    monkeypatch.setattr("api.cli.studies.demo.own_service", running)
     said = cli("demo", "--json")
     assert said.exit_code == FAILED, "no run has succeeded"
     assert f"{experiment.id} is complete" in said.stderr
@@ -93,8 +93,8 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
             service.bench.hello(lease.run_id, lease.attempt, lease.token)
             service.bench.finish(lease.run_id, lease.attempt, lease.token, played)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
-    monkeypatch.setattr("api.cli.studies.demo_run.service", running)
-    monkeypatch.setattr("api.cli.studies.demo_run.time.time_ns", lambda: "played")
+    monkeypatch.setattr("api.cli.studies.demo.own_service", running)
+    monkeypatch.setattr("api.cli.studies.demo.time.time_ns", lambda: "played")
     said = cli("demo", "--fresh").stdout
     assert "at edge" not in said
     (sentence,) = [line for line in " ".join(said.split()).split("Each at its ") if line.startswith("tuned ")]

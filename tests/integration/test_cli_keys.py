@@ -9,8 +9,8 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
-from api.auth.bind_check import OpenDoorError, is_loopback
 from api.cli.app import main
+from api.processes.address import OpenServiceError, is_loopback
 from api.processes.api import allowed_hosts
 from api.processes.supervisor import Supervisor, children_environment
 from orchestrator.keys import SECRET
@@ -61,7 +61,7 @@ def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path):
 def test_the_first_key_says_before_it_is_made_that_it_closes_the_service(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
     words = ("keys", "create", "--data", str(tmp_path / "d"), "--label", "x")
-    monkeypatch.setattr("api.cli.admin.keys._on_a_terminal", lambda: True)
+    monkeypatch.setattr("api.cli.admin.keys._is_interactive", lambda: True)
     undone = say(*words, status=2)
     assert undone.stdout == "" and "from now on whoever shows none is refused" in undone.stderr
     assert "without --url" in undone.stderr and "--scope admin" in undone.stderr
@@ -107,7 +107,7 @@ def test_a_key_file_that_cannot_be_used_is_named_and_not_shown(tmp_path: Path):
 @pytest.mark.parametrize("fields", [{"host": "0.0.0.0"}, {"host": "::"}, {"allowed_hosts": "localhost, bench.example"}])
 def test_without_keys_nobody_else_is_listened_to(tmp_path: Path, fields: dict[str, str]):
     settings = Settings.model_validate({"data_folder": tmp_path / "d", "port": 0, **fields})
-    with pytest.raises(OpenDoorError, match="adapm-bench keys create --scope admin"):
+    with pytest.raises(OpenServiceError, match="adapm-bench keys create --scope admin"):
         Supervisor(settings, say=lambda _: None).__enter__()
     assert not (tmp_path / "d" / "service.json").exists()
 

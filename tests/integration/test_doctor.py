@@ -24,19 +24,19 @@ from typer.testing import CliRunner
 
 from api.cli.app import main
 from api.cli.doctor import machine, services
-from api.cli.doctor.finding import Check
-from api.cli.doctor.round import Look, go_round
+from api.cli.doctor.check import Check
+from api.cli.doctor.doctor import Examination, examine
 from orchestrator.dispatch import ray_session
 from orchestrator.settings import Settings
+from tests.fakes.odd_examinations import ODD_ONES
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def test_what_hangs_crashes_or_stumbles_is_a_finding_and_the_round_goes_on():
     seconds = {"hang": 0.5, "crash": 60.0, "stumble": 60.0}
-    looks = [Look(name=name, function=f"tests.fakes.odd_looks:{name}", seconds=most) for name, most in seconds.items()]
-    looks.append(Look(name="Python", function="api.cli.doctor.machine:python"))
-    found = list(go_round(looks))
+    odd = [Examination(name=each.__name__, function=each, seconds=seconds[each.__name__]) for each in ODD_ONES]
+    found = list(examine(Settings(), [*odd, Examination(name="Python", function=machine.python)]))
     assert [(check.name, check.ok) for check in found] == [
         ("hang", False),
         ("crash", False),
@@ -99,7 +99,7 @@ def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path):
 
 def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("api.cli.doctor.round.LOOKS", ())
+    monkeypatch.setattr("api.cli.doctor.doctor.EXAMINATIONS", ())
     Path("adapm-bench.toml").write_text("port = \n")
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert result.exit_code == 1
@@ -284,7 +284,7 @@ def test_clusters_that_answer(change: dict[str, str] | Exception, words: str, mo
             raise change
         return {"ray_version": "2.60.0", "python_version": platform.python_version()} | change, 3
 
-    monkeypatch.setattr(services, "_asked", asked)
+    monkeypatch.setattr(services, "_ask_cluster", asked)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         check = services.cluster(f"127.0.0.1:{listener.getsockname()[1]}", "2.60.0")
     assert check.ok is not bool(words)

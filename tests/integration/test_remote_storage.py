@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.cli.doctor.storage import look
+from api.cli.doctor.services import storage_check
 from orchestrator.errors import NotFoundError
 from orchestrator.services.bench import log_tail
 from orchestrator.settings import Remote
@@ -211,14 +211,14 @@ def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
 
 
 def test_the_doctor_tells_what_is_wrong_with_storage(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = look("checkpoints", f"s3://{BUCKET}/looked-at")
+    good = storage_check("checkpoints", f"s3://{BUCKET}/looked-at")
     assert good.ok, good
     assert RemoteFolder(f"s3://{BUCKET}/looked-at").sizes() == {}
-    no_bucket = look("checkpoints", "s3://no-such-bucket/x")
+    no_bucket = storage_check("checkpoints", "s3://no-such-bucket/x")
     assert (no_bucket.ok, no_bucket.way_out[:15]) == (False, "make the bucket")
     s3.stop()
     try:
-        away = look("datasets", f"s3://{BUCKET}/x")
+        away = storage_check("datasets", f"s3://{BUCKET}/x")
     finally:
         s3.start()
     assert not away.ok and "AWS_ENDPOINT_URL_S3" in away.way_out
@@ -226,7 +226,7 @@ def test_the_doctor_tells_what_is_wrong_with_storage(s3: S3Server, monkeypatch: 
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    keyless = look("datasets", f"s3://{BUCKET}/x")
+    keyless = storage_check("datasets", f"s3://{BUCKET}/x")
     assert not keyless.ok and "AWS_ACCESS_KEY_ID" in keyless.way_out
 
 

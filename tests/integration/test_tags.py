@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.auth.scopes import STREAMS
-from api.middleware.etags import MOST_BYTES, matches
+from api.middleware.transfer import MOST_BYTES, matches
 from orchestrator.keys import KeyRequest, Scope
 from tests.browser.playing import Player
 from tests.browser.serving import opened_bench
@@ -116,7 +116,7 @@ def test_what_is_large_goes_through_untouched(house: Http, monkeypatch: pytest.M
     client, _, _ = house
     whole = client.get("/v1/openapi.json").content
     assert len(whole) < MOST_BYTES
-    monkeypatch.setattr("api.middleware.etags.MOST_BYTES", 1000)
+    monkeypatch.setattr("api.middleware.transfer.MOST_BYTES", 1000)
     large = client.get("/v1/openapi.json", headers={"If-None-Match": "*"})
     assert (large.status_code, large.content, "ETag" in large.headers) == (200, whole, False)
 

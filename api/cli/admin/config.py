@@ -5,14 +5,14 @@ import os
 import typer
 from pydantic import BaseModel
 
-from api.cli.console import console, print_json
-from api.cli.service import Json, environment_settings
+from api.cli.console import Json, console, print_json, text_table
+from api.cli.service import environment_settings
 from orchestrator.settings import PREFIX, Settings, place, without_password
 from worker.schema import field_docs
 
 DEFAULT = "default"
 HIDDEN = "***"
-BESIDE = {
+CLIENT_SETTINGS = {
     "own_optimizers": "Optimizers of installed packages that may be used, by name, with commas between.",
     "url": "The service that the command line talks to; default: the one on the data folder.",
     "key": "The key that is shown to the service; never printed.",
@@ -23,7 +23,7 @@ BESIDE = {
 WITH_PASSWORDS = ("database_url", "mlflow_uri")
 
 
-class Setting(BaseModel):
+class SettingInForce(BaseModel):
     """One setting as it is in force."""
 
     name: str
@@ -33,18 +33,14 @@ class Setting(BaseModel):
     meaning: str
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb of this file."""
-    group = typer.Typer(help="The settings in force: docs/settings.md.", no_args_is_help=True)
-    group.command()(show)
-    app.add_typer(group, name="config")
+verbs = typer.Typer(help="The settings in force: docs/settings.md.", no_args_is_help=True)
 
 
+@verbs.command()
 def show(json: Json = False) -> None:
     """Show every setting with its value and where that comes from; passwords are left out."""
-    from api.cli.tables.comparison import text_table
-
-    found = settings_in_force()
+    settings = environment_settings()
+    found = [*_service_settings(settings), *_client_settings()]
     if json:
         print_json(found)
         return
@@ -52,18 +48,12 @@ def show(json: Json = False) -> None:
     console().print(text_table(("setting", "value", "from"), rows))
 
 
-def settings_in_force() -> list[Setting]:
-    """Every setting; ends the command where they cannot be understood."""
-    settings = environment_settings()
-    return [*_of_the_service(settings), *_beside()]
-
-
-def _of_the_service(settings: Settings) -> list[Setting]:
+def _service_settings(settings: Settings) -> list[SettingInForce]:
     meanings = field_docs(type(settings))
     return [
-        Setting(
+        SettingInForce(
             name=name,
-            value=_shown(name, getattr(settings, name)),
+            value=_safe_value(name, getattr(settings, name)),
             source=found.text if (found := place(name)) else DEFAULT,
             meaning=" ".join(meanings.get(name, "").split()),
         )
@@ -71,17 +61,19 @@ def _of_the_service(settings: Settings) -> list[Setting]:
     ]
 
 
-def _beside() -> list[Setting]:
-    variables = {name: f"{PREFIX}{name}".upper() for name in BESIDE}
+def _client_settings() -> list[SettingInForce]:
+    variables = {name: f"{PREFIX}{name}".upper() for name in CLIENT_SETTINGS}
     found = {name: os.environ.get(variable) or None for name, variable in variables.items()}
     found["key"] = found["key"] and HIDDEN
     return [
-        Setting(name=name, value=value, source=variables[name] if value else DEFAULT, meaning=BESIDE[name])
+        SettingInForce(
+            name=name, value=value, source=variables[name] if value else DEFAULT, meaning=CLIENT_SETTINGS[name]
+        )
         for name, value in found.items()
     ]
 
 
-def _shown(name: str, value: object) -> str | int | float | None:
+def _safe_value(name: str, value: object) -> str | int | float | None:
     if name in WITH_PASSWORDS and isinstance(value, str):
         return without_password(value)
     return value if value is None or isinstance(value, int | float) else str(value)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.admin.up import Data, read_settings
-from api.cli.console import complain, print_json
-from api.cli.service import FAILED, Json
-from orchestrator.errors import OrchestratorError
+from api.cli.console import FAILED, Json, complain, print_json
+from api.cli.service import Data, environment_settings, exit_on_errors
+from api.processes.data_folder import keep_private, umask_of
 from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,18 +18,13 @@ if TYPE_CHECKING:
 verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.add_typer(verbs, name="db")
-
-
 @verbs.command()
 def upgrade(data: Data = None, json: Json = False) -> None:
     """Bring the schema to this version's; `up` does it, too."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
-    settings = read_settings(data=data)
-    with private(settings), open_database(settings) as database:
+    settings = environment_settings(data_folder=data)
+    with private_folder(settings), open_database(settings) as database:
         before, newest = maintenance.revision(database)
         database.migrate()
     if json:
@@ -42,9 +36,9 @@ def upgrade(data: Data = None, json: Json = False) -> None:
 @verbs.command()
 def check(data: Data = None, json: Json = False) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
-    with open_database(read_settings(data=data)) as database:
+    with open_database(environment_settings(data_folder=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:
         complain(fault)
@@ -63,10 +57,10 @@ def backup(
     json: Json = False,
 ) -> None:
     """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
-    settings = read_settings(data=data)
-    with _failing():
+    settings = environment_settings(data_folder=data)
+    with exit_on_errors():
         maintenance.backup(settings.resolved_database_url(), target)
     way_back = maintenance.restore_command(settings.resolved_database_url(), target)
     if json:
@@ -80,9 +74,9 @@ def backup(
 @verbs.command()
 def vacuum(data: Data = None, json: Json = False) -> None:
     """Give the space of what was deleted back to the disk; writers wait meanwhile."""
-    from orchestrator.store.admin import maintenance
+    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
 
-    with open_database(read_settings(data=data)) as database:
+    with open_database(environment_settings(data_folder=data)) as database:
         maintenance.vacuum(database)
     if json:
         print_json({"done": True})
@@ -91,10 +85,8 @@ def vacuum(data: Data = None, json: Json = False) -> None:
 
 
 @contextmanager
-def private(settings: Settings) -> Iterator[None]:
+def private_folder(settings: Settings) -> Iterator[None]:
     """Make the data folder where there is none; nobody else reads it, nor what is written within."""
-    from api.processes.data_folder import keep_private, umask_of
-
     with umask_of(settings.umask_bits()):
         keep_private(settings.data_folder, settings.umask_bits())
         yield
@@ -103,20 +95,11 @@ def private(settings: Settings) -> Iterator[None]:
 @contextmanager
 def open_database(settings: Settings) -> Iterator["Database"]:
     """The settings' database; what it raises ends the command with a sentence."""
-    from orchestrator.store.database import Database
+    from orchestrator.store.database import Database  # loads SQLAlchemy
 
-    with _failing():
+    with exit_on_errors():
         database = Database(settings.resolved_database_url())
         try:
             yield database
         finally:
             database.close()
-
-
-@contextmanager
-def _failing() -> Iterator[None]:
-    try:
-        yield
-    except OrchestratorError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(FAILED) from error

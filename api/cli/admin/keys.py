@@ -6,21 +6,25 @@ can write the data folder needs no key.
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
+from pydantic import ValidationError
+from rich.table import Table
 
-from api.cli.admin.db import open_database, private
-from api.cli.admin.up import Data, read_settings
-from api.cli.console import complain, console, plain, print_json
-from api.cli.service import BAD_INPUT, URL_VARIABLE, Json, Url, open_client
+from api.cli.admin.db import open_database, private_folder
+from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_json, refuse
+from api.cli.service import URL_VARIABLE, Data, Url, environment_settings, open_client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
+from orchestrator.specs.faults import validation_faults
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
 
@@ -44,12 +48,6 @@ class Keys(Protocol):
         """The audit log, the newest first."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.add_typer(verbs, name="keys")
-    app.command()(audit)
-
-
 @verbs.command()
 def create(
     label: Annotated[str, typer.Option(help="Whose it is, or what it is for.")],
@@ -69,21 +67,17 @@ def create(
     json: Json = False,
 ) -> None:
     """Make a key and print it, this once: only its hash is kept. The first closes the service to whoever has none."""
-    from pydantic import ValidationError
-
-    from api.records import validation_faults
-
     fields = {"label": label, "scope": scope, "expires_in_days": expires_in_days}
     fields |= {"runs_at_once": runs_at_once, "device_hours_a_day": device_hours_a_day}
     try:
         wanted = KeyRequest.model_validate(fields)
     except ValidationError as error:
-        for fault in validation_faults(error, KeyRequest):
-            complain(f"--{fault.pointer.strip('/').replace('_', '-')} {plain(str(fault.value))}: {fault.allowed}")
-        raise typer.Exit(BAD_INPUT) from None
+        faults = validation_faults(error, KeyRequest)
+        options = [f"--{fault.pointer.strip('/').replace('_', '-')}" for fault in faults]
+        refuse("\n".join(f"{o} {fault.value}: {fault.allowed}" for o, fault in zip(options, faults, strict=True)))
     with _keys(url, data) as keys:
         if not keys.api_keys():
-            _say_that_the_door_closes(wanted, yes)
+            _announce_first_key(wanted, yes)
         made = keys.create_key(wanted)
     if json:
         print_json(made)
@@ -93,7 +87,7 @@ def create(
     complain("use it:  export ADAPM_BENCH_KEY=…   or   adapm-bench --key-file FILE …")
 
 
-def _say_that_the_door_closes(wanted: KeyRequest, yes: bool) -> None:
+def _announce_first_key(wanted: KeyRequest, yes: bool) -> None:
     """Before the first key; on a terminal it can still be left undone."""
     complain(
         "this is the service's first key: from now on whoever shows none is refused, by pages, REST and here alike"
@@ -102,11 +96,11 @@ def _say_that_the_door_closes(wanted: KeyRequest, yes: bool) -> None:
     complain("the way back in: whoever can write the data folder makes keys without one, there and without --url")
     if wanted.scope is not Scope.ADMIN:
         complain(f"a {wanted.scope} key makes no others: the first one had better be --scope admin")
-    if not yes and _on_a_terminal() and not typer.confirm("close the service to whoever has no key?", err=True):
+    if not yes and _is_interactive() and not typer.confirm("close the service to whoever has no key?", err=True):
         raise typer.Exit(BAD_INPUT)
 
 
-def _on_a_terminal() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
@@ -150,17 +144,51 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
         with open_client(url) as client:
             yield client
         return
-    settings = read_settings(data=data)
-    with private(settings), open_database(settings) as database:
-        from api.cli.admin.keys_here import LocalKeys
-
+    settings = environment_settings(data_folder=data)
+    with private_folder(settings), open_database(settings) as database:
         database.migrate()
         yield LocalKeys(database, HERE)
 
 
-def _key_table(found: tuple[KeyRecord, ...]) -> "Table":
-    from rich.table import Table
+class LocalKeys:
+    """The keyring and the audit log of a database, for who can write it."""
 
+    def __init__(self, database: "Database", address: str) -> None:
+        from orchestrator.store.admin.audit import AuditLog  # loads SQLAlchemy
+        from orchestrator.store.admin.keyring import Keyring
+
+        self._keyring = Keyring(database)
+        self._audit = AuditLog(database)
+        self._address = address
+
+    def create_key(self, wanted: KeyRequest) -> NewKey:
+        """Make a key."""
+        made = self._keyring.create(wanted)
+        self._write("keys create", made.key.id)
+        return made
+
+    def api_keys(self) -> tuple[KeyRecord, ...]:
+        """All keys."""
+        return self._keyring.all()
+
+    def revoke_key(self, key_id: str) -> KeyRecord:
+        """Let a key open nothing any more."""
+        revoked = self._keyring.revoke(key_id)
+        self._write("keys revoke", key_id)
+        return revoked
+
+    def audit(self, *, limit: int, key_id: str | None = None) -> tuple[AuditRecord, ...]:
+        """The audit log, the newest first."""
+        return self._audit.page(limit=limit, key_id=key_id)
+
+    def _write(self, action: str, key_id: str) -> None:
+        from orchestrator.store.admin.audit import AuditLine  # loads SQLAlchemy
+
+        line = AuditLine(key_id=None, address=self._address, action=action, target=f"/v1/keys/{key_id}", outcome=200)
+        self._audit.add(line)
+
+
+def _key_table(found: tuple[KeyRecord, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("id", "label", "scope", "state", "last used", "runs", "device-hours of 24 h"):
         table.add_column(name, no_wrap=name == "id")
@@ -170,7 +198,7 @@ def _key_table(found: tuple[KeyRecord, ...]) -> "Table":
             plain(key.label),
             key.scope.value,
             _state(key),
-            moment(key.last_used_at),
+            short_moment(key.last_used_at),
             f"{key.runs_at_work}" + (f" of {key.runs_at_once}" if key.runs_at_once is not None else ""),
             f"{key.device_hours_used:.2f}"
             + (f" of {key.device_hours_a_day:g}" if key.device_hours_a_day is not None else ""),
@@ -178,30 +206,24 @@ def _key_table(found: tuple[KeyRecord, ...]) -> "Table":
     return table
 
 
-def _audit_table(found: tuple[AuditRecord, ...]) -> "Table":
-    from rich.table import Table
-
+def _audit_table(found: tuple[AuditRecord, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("when", "who", "from", "what", "about", "outcome"):
         table.add_column(name, overflow="fold", no_wrap=name in ("when", "what"))
     for line in found:
         who = plain(line.label) if line.label else line.key_id or "no key"
-        table.add_row(moment(line.at), who, line.address, line.action, line.target, str(line.outcome))
+        table.add_row(short_moment(line.at), who, line.address, line.action, line.target, str(line.outcome))
     return table
 
 
 def _state(key: KeyRecord) -> str:
-    import time
-
     if key.revoked_at is not None:
-        return f"revoked {moment(key.revoked_at)}"
+        return f"revoked {short_moment(key.revoked_at)}"
     if key.expires_at is None:
         return "good"
-    return f"{'good until' if key.expires_at > time.time() else 'expired'} {moment(key.expires_at)}"
+    return f"{'good until' if key.expires_at > time.time() else 'expired'} {short_moment(key.expires_at)}"
 
 
-def moment(at: float | None) -> str:
+def short_moment(at: float | None) -> str:
     """A time as people read it, here."""
-    from datetime import datetime
-
     return "never" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"

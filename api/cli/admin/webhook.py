@@ -1,18 +1,16 @@
 """`adapm-bench webhook add|ls|rm|test`: which URLs are told of ended experiments."""
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
+from rich.table import Table
 
-from api.cli.admin.keys import moment
-from api.cli.console import complain, console, plain, print_json
-from api.cli.service import BAD_INPUT, FAILED, Json, Url, open_client
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from orchestrator.webhooks.records import DeliveryRecord, WebhookRecord
+from api.cli.admin.keys import short_moment
+from api.cli.console import FAILED, Json, complain, console, plain, print_json, refuse
+from api.cli.service import Url, open_client
+from orchestrator.webhooks.records import DeliveryRecord, WebhookRecord, WebhookRequest
 
 WAIT_SECONDS = 30.0
 """How long `test` waits for the dispatcher; a try takes 15 seconds at most."""
@@ -20,11 +18,6 @@ LOOK_SECONDS = 0.3
 
 verbs = typer.Typer(help="Webhooks at the end of experiments: add, ls, rm, test.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.add_typer(verbs, name="webhook")
 
 
 @verbs.command()
@@ -37,16 +30,11 @@ def add(
     json: Json = False,
 ) -> None:
     """Have a URL told of ended experiments, and print the secret that signs its messages, this once."""
-    from pydantic import ValidationError
-
-    from orchestrator.webhooks.records import WebhookRequest
-
     try:
         wanted = WebhookRequest(url=address, experiment_id=experiment)
     except ValidationError as error:
-        for fault in error.errors(include_url=False):
-            complain(plain(f"{fault['loc'][-1]}: {fault['msg']}; see docs/webhooks.md"))
-        raise typer.Exit(BAD_INPUT) from None
+        faults = error.errors(include_url=False)
+        refuse("\n".join(f"{fault['loc'][-1]}: {fault['msg']}; see docs/webhooks.md" for fault in faults))
     with open_client(url) as client:
         made = client.add_webhook(wanted)
     if json:
@@ -75,7 +63,7 @@ def rm(webhook_id: Id, url: Url = None, json: Json = False) -> None:
 
 
 @verbs.command("test")
-def try_out(webhook_id: Id, url: Url = None, json: Json = False) -> None:
+def send_test(webhook_id: Id, url: Url = None, json: Json = False) -> None:
     """Post a message of the type `webhook.test`, and say what came of it; exit code 0 if it was delivered."""
     with open_client(url) as client:
         delivery = client.test_webhook(webhook_id)
@@ -89,7 +77,7 @@ def try_out(webhook_id: Id, url: Url = None, json: Json = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def _outcome(delivery: "DeliveryRecord") -> str:
+def _outcome(delivery: DeliveryRecord) -> str:
     if delivery.settled_at is not None:
         return f"delivered as {delivery.id}"
     if delivery.last_error is not None:
@@ -97,9 +85,7 @@ def _outcome(delivery: "DeliveryRecord") -> str:
     return "not tried yet: does a dispatcher run? `adapm-bench doctor` looks"
 
 
-def _table(found: "tuple[WebhookRecord, ...]") -> "Table":
-    from rich.table import Table
-
+def _table(found: tuple[WebhookRecord, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("id", "URL", "about", "waiting", "delivered", "last error"):
         table.add_column(name, no_wrap=name == "id", overflow="fold")
@@ -109,7 +95,7 @@ def _table(found: "tuple[WebhookRecord, ...]") -> "Table":
             plain(webhook.url),
             webhook.experiment_id or "every end",
             str(webhook.waiting),
-            moment(webhook.delivered_at),
+            short_moment(webhook.delivered_at),
             plain(webhook.last_error or ""),
         )
     return table

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.cli.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.check import Check, fails, notice, passes
 from api.cli.doctor.machine import file_system, shared_by_network
 from orchestrator.errors import StoreError
 from orchestrator.settings import Settings
@@ -51,14 +51,14 @@ WAYS_OUT = {
 
 def database(settings: Settings) -> Iterator[Check]:
     """The database, its schema and its clock; where it cannot be used, only why."""
-    from sqlalchemy.engine import make_url
+    from sqlalchemy.engine import make_url  # loads SQLAlchemy
     from sqlalchemy.exc import ArgumentError
 
     name, text = "database", settings.resolved_database_url()
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
-        yield broken(name, "no database URL", "set ADAPM_BENCH_DATABASE_URL to postgresql://…, or unset it")
+        yield fails(name, "no database URL", "set ADAPM_BENCH_DATABASE_URL to postgresql://…, or unset it")
         return
     if url.get_backend_name() == "sqlite":
         yield from _sqlite(url, text)
@@ -69,21 +69,21 @@ def database(settings: Settings) -> Iterator[Check]:
 def _sqlite(url: "URL", text: str) -> Iterator[Check]:
     name, file = "database", Path(url.database or "")
     if not file.exists():
-        yield good(name, f"{file} (`adapm-bench up` will make it)")
+        yield passes(name, f"{file} (`adapm-bench up` will make it)")
         return
     kind = file_system(file)
-    if (fault := _unwritable(file)) is not None:
-        yield broken(name, f"{file} ({kind}): {fault}", hint(fault))
+    if (fault := _write_error(file)) is not None:
+        yield fails(name, f"{file} ({kind}): {fault}", hint(fault))
         return
     if shared_by_network(kind):
         better = "SQLite's journal is for the processes of one machine: use PostgreSQL, or a local disk"
         yield notice(name, f"{file} lies on {kind}, which other machines share", better)
     else:
-        yield good(name, f"{file}, takes writes")
-    yield from _opened(text)
+        yield passes(name, f"{file}, takes writes")
+    yield from _schema_checks(text)
 
 
-def _unwritable(file: Path) -> str | None:
+def _write_error(file: Path) -> str | None:
     """Why a transaction cannot be committed: a real one that changes nothing is."""
     try:
         with contextlib.closing(sqlite3.connect(file, timeout=LOCK_SECONDS, isolation_level=None)) as connection:
@@ -97,7 +97,7 @@ def _unwritable(file: Path) -> str | None:
 
 
 def _server(url: "URL") -> Iterator[Check]:
-    from orchestrator.store.database import Database
+    from orchestrator.store.database import Database  # loads SQLAlchemy
 
     name, shown = "database", url.render_as_string(hide_password=True)
     bounded = url.update_query_dict({"connect_timeout": str(CONNECT_SECONDS)})
@@ -108,14 +108,14 @@ def _server(url: "URL") -> Iterator[Check]:
             version = connection.exec_driver_sql("SHOW server_version").scalar_one()
     except Exception as error:  # noqa: BLE001 - psycopg has classes for every state of a server
         fault = _first_line(error)
-        yield broken(name, f"{shown}: {fault}", hint(fault))
+        yield fails(name, f"{shown}: {fault}", hint(fault))
         return
-    yield good(name, f"{shown}, PostgreSQL {version}, takes writes")
-    yield from _opened(text)
+    yield passes(name, f"{shown}, PostgreSQL {version}, takes writes")
+    yield from _schema_checks(text)
 
 
-def _opened(text: str) -> Iterator[Check]:
-    from orchestrator.store.database import Database
+def _schema_checks(text: str) -> Iterator[Check]:
+    from orchestrator.store.database import Database  # loads SQLAlchemy
 
     with contextlib.closing(Database(text)) as store:
         yield schema(store)
@@ -125,22 +125,22 @@ def _opened(text: str) -> Iterator[Check]:
 
 def schema(store: "Database") -> Check:
     """Whether the tables are those of this version."""
-    from orchestrator.store import migrations
+    from orchestrator.store import migrations  # loads SQLAlchemy
     from orchestrator.store.admin import maintenance
 
     name = "schema"
     try:
         current, newest = maintenance.revision(store)
     except StoreError as error:
-        return broken(name, str(error), hint(str(error)))
+        return fails(name, str(error), hint(str(error)))
     if current == newest:
-        return good(name, f"{current}, the newest")
+        return passes(name, f"{current}, the newest")
     if current is None:
-        return broken(name, "the database has no tables yet", "adapm-bench db upgrade")
+        return fails(name, "the database has no tables yet", "adapm-bench db upgrade")
     if (unknown := migrations.unknown_schema(current)) is not None:
-        return broken(name, *unknown)
+        return fails(name, *unknown)
     way = "adapm-bench db backup FILE, then adapm-bench db upgrade; `adapm-bench up` does the second by itself"
-    return broken(name, f"{current}, behind this version's {newest}", way)
+    return fails(name, f"{current}, behind this version's {newest}", way)
 
 
 def clock(store: "Database") -> Check:
@@ -153,9 +153,9 @@ def clock(store: "Database") -> Check:
     skew = theirs - (before + after) / 2
     unsure = (after - before) / 2
     if abs(skew) - unsure <= WORST_SKEW_SECONDS:
-        return good(name, f"{abs(skew):.2f} s from the database's")
+        return passes(name, f"{abs(skew):.2f} s from the database's")
     found = f"{abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the database's"
-    return broken(name, found, "let NTP set both: timedatectl set-ntp true")
+    return fails(name, found, "let NTP set both: timedatectl set-ntp true")
 
 
 def hint(fault: str) -> str:

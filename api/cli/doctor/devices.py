@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.cli.doctor.finding import Check, broken, good, notice
+from api.cli.doctor.check import Check, fails, notice, passes
 from orchestrator.settings import Settings
 
 GIB = 2**30
@@ -16,7 +16,7 @@ GET_STARTED = "pytorch.org/get-started"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Driver:
+class NvidiaDriver:
     """What NVML tells: the driver, and its devices."""
 
     version: str
@@ -28,7 +28,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class TorchBuild:
     """What PyTorch tells of itself."""
 
     version: str
@@ -43,7 +43,7 @@ class Build:
 
 def nvml(_settings: Settings) -> Iterator[Check]:
     """Whether NVIDIA's driver answers, and what it will not tell of runs."""
-    import pynvml
+    import pynvml  # loads NVML
 
     yield nvml_check(pynvml)
 
@@ -56,31 +56,31 @@ def nvml_check(library: Any, *, pci: Sequence[str] | None = None, device_files: 
     try:
         found = driver(library)
     except library.NVMLError as error:
-        return _no_nvml(name, error, pci, files)
+        return _nvml_failure(name, error, pci, files)
     devices = ", ".join(found.devices) or "no device"
-    text = f"driver {found.version}, CUDA up to {_dotted(found.cuda)}: {devices}"
+    text = f"driver {found.version}, CUDA up to {_version_text(found.cuda)}: {devices}"
     if not found.devices:
-        return broken(name, text, "let this user or container have the devices: /dev/nvidia*, `--gpus all`")
+        return fails(name, text, "let this user or container have the devices: /dev/nvidia*, `--gpus all`")
     if found.notes:
         return notice(name, f"{text}; {'; '.join(found.notes)}", "nothing has to be done: runs tell what they measured")
-    return good(name, text)
+    return passes(name, text)
 
 
-def driver(library: Any) -> Driver:
+def driver(library: Any) -> NvidiaDriver:
     """The driver and its devices; raises NVML's error."""
     library.nvmlInit()
     handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
     cuda = int(library.nvmlSystemGetCudaDriverVersion_v2())
     notes = [note for handle in handles for note in _notes(library, handle)]
-    return Driver(
+    return NvidiaDriver(
         version=_text(library.nvmlSystemGetDriverVersion()),
         cuda=(cuda // 1000, cuda % 1000 // 10),
-        devices=tuple(_described(library, handle) for handle in handles),
+        devices=tuple(_device_text(library, handle) for handle in handles),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _described(library: Any, handle: Any) -> str:
+def _device_text(library: Any, handle: Any) -> str:
     name = _text(library.nvmlDeviceGetName(handle))
     try:
         return f"{name} ({library.nvmlDeviceGetMemoryInfo(handle).total / GIB:.0f} GiB)"
@@ -90,7 +90,7 @@ def _described(library: Any, handle: Any) -> str:
 
 def _notes(library: Any, handle: Any) -> Iterator[str]:
     """What runs on that device will miss."""
-    if _in_parts(library, handle):
+    if _is_partitioned(library, handle):
         yield "in parts (MIG): memory is the part's, energy is not counted"
         return
     try:
@@ -106,7 +106,7 @@ def _notes(library: Any, handle: Any) -> Iterator[str]:
         yield "in a container, with processes by the host's ids: a run's memory is told where it has its device alone"
 
 
-def _in_parts(library: Any, handle: Any) -> bool:
+def _is_partitioned(library: Any, handle: Any) -> bool:
     try:
         current, _pending = library.nvmlDeviceGetMigMode(handle)
     except library.NVMLError:
@@ -114,7 +114,7 @@ def _in_parts(library: Any, handle: Any) -> bool:
     return bool(current)
 
 
-def _no_nvml(name: str, error: Exception, pci: Sequence[str], files: Sequence[str]) -> Check:
+def _nvml_failure(name: str, error: Exception, pci: Sequence[str], files: Sequence[str]) -> Check:
     """Why NVML does not work, by its own code and by what else is there."""
     kind = type(error).__name__.removeprefix("NVMLError_")
     found = f"{error}" if not pci else f"{', '.join(pci)}; {error}"
@@ -125,15 +125,15 @@ def _no_nvml(name: str, error: Exception, pci: Sequence[str], files: Sequence[st
         "GpuIsLost": "the GPU has fallen off its bus: restart the machine, and look at `dmesg` for Xid",
     }
     if kind in ways and (pci or files or kind != "DriverNotLoaded"):
-        return broken(name, found, ways[kind])
+        return fails(name, found, ways[kind])
     if files:
         way = (
             "give the container the library: NVIDIA_DRIVER_CAPABILITIES=compute,utility and NVIDIA's container toolkit"
         )
         return notice(name, f"{found}: energy and memory of processes will not be measured", way)
     if pci:
-        return broken(name, found, "install NVIDIA's driver; in a container: its container toolkit, and `--gpus all`")
-    return good(name, "no NVIDIA GPU on this machine; runs use the CPU")
+        return fails(name, found, "install NVIDIA's driver; in a container: its container toolkit, and `--gpus all`")
+    return passes(name, "no NVIDIA GPU on this machine; runs use the CPU")
 
 
 def pci_devices(folder: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
@@ -154,11 +154,11 @@ def torch(_settings: Settings) -> Iterator[Check]:
     try:
         build, threads = torch_build()
     except (ImportError, OSError) as error:  # OSError: a shared library of a broken installation
-        yield broken("PyTorch", f"cannot be imported: {error}", "make install")
+        yield fails("PyTorch", f"cannot be imported: {error}", "make install")
         return
-    kind = "a CPU build" if build.cuda is None else f"built with CUDA {_dotted(build.cuda)}"
-    yield good("PyTorch", f"{build.version}, {kind}, {threads} threads")
-    import pynvml
+    kind = "a CPU build" if build.cuda is None else f"built with CUDA {_version_text(build.cuda)}"
+    yield passes("PyTorch", f"{build.version}, {kind}, {threads} threads")
+    import pynvml  # loads NVML
 
     try:
         found = driver(pynvml)
@@ -167,9 +167,9 @@ def torch(_settings: Settings) -> Iterator[Check]:
     yield gpu(build, found)
 
 
-def torch_build() -> tuple[Build, int]:
+def torch_build() -> tuple[TorchBuild, int]:
     """PyTorch's build and its threads; raises what its import raises."""
-    import torch as pytorch
+    import torch as pytorch  # loads torch
 
     cuda = pytorch.version.cuda
     devices: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ def torch_build() -> tuple[Build, int]:
             pytorch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own
     except Exception as raised:  # noqa: BLE001 - PyTorch has many classes for devices that fail
         error = str(raised).splitlines()[0]
-    build = Build(
+    build = TorchBuild(
         version=pytorch.__version__,
         cuda=_version(cuda) if cuda else None,
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
@@ -195,25 +195,26 @@ def torch_build() -> tuple[Build, int]:
     return build, pytorch.get_num_threads()
 
 
-def gpu(build: Build, found: Driver | None) -> Check:
+def gpu(build: TorchBuild, found: NvidiaDriver | None) -> Check:
     """Whether this build of PyTorch can use the driver's devices, and if not, why."""
     name = "GPU"
     if build.devices and build.error is None:
-        return good(name, f"{', '.join(build.devices)}: calculate")
+        return passes(name, f"{', '.join(build.devices)}: calculate")
     if found is None or not found.devices:
-        return good(name, "none that PyTorch could use; runs use the CPU")
+        return passes(name, "none that PyTorch could use; runs use the CPU")
     there = ", ".join(found.devices)
     if build.cuda is None:
-        return broken(name, f"{there}, but this PyTorch is a CPU build", f"install a CUDA build: {GET_STARTED}")
+        return fails(name, f"{there}, but this PyTorch is a CPU build", f"install a CUDA build: {GET_STARTED}")
     if build.visible is not None and not build.devices:
-        return broken(name, f"{there}, but CUDA_VISIBLE_DEVICES={build.visible!r}", "unset CUDA_VISIBLE_DEVICES")
+        return fails(name, f"{there}, but CUDA_VISIBLE_DEVICES={build.visible!r}", "unset CUDA_VISIBLE_DEVICES")
     if found.cuda[0] < build.cuda[0]:
-        old = f"{there}: driver {found.version} runs CUDA up to {_dotted(found.cuda)}, PyTorch needs {build.cuda[0]}"
-        return broken(name, old, f"install a newer driver, or a PyTorch for CUDA {found.cuda[0]}: {GET_STARTED}")
+        newest = _version_text(found.cuda)
+        old = f"{there}: driver {found.version} runs CUDA up to {newest}, PyTorch needs {build.cuda[0]}"
+        return fails(name, old, f"install a newer driver, or a PyTorch for CUDA {found.cuda[0]}: {GET_STARTED}")
     if build.error is not None and "kernel image" in build.error:
-        return broken(name, f"{there}: {build.error}", f"install a PyTorch that is built for this GPU: {GET_STARTED}")
+        return fails(name, f"{there}: {build.error}", f"install a PyTorch that is built for this GPU: {GET_STARTED}")
     way = "see that nothing else occupies the device (`nvidia-smi`), and what `dmesg` says of it"
-    return broken(name, f"{there}: {build.error or 'PyTorch sees none of them'}", way)
+    return fails(name, f"{there}: {build.error or 'PyTorch sees none of them'}", way)
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -221,7 +222,7 @@ def _version(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def _version_text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import psutil
 
-from api.cli.doctor.finding import Check, broken, good
+from api.cli.doctor.check import Check, fails, passes
+from api.cli.service import URL_VARIABLE, service_url
 from orchestrator.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -35,9 +36,9 @@ def python(_settings: Settings) -> Iterator[Check]:
     """The interpreter's version."""
     found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= OLDEST_PYTHON:
-        yield good("Python", found)
+        yield passes("Python", found)
     else:
-        yield broken("Python", found, "install Python 3.11 or newer")
+        yield fails("Python", found, "install Python 3.11 or newer")
 
 
 def data_folder(settings: Settings) -> Iterator[Check]:
@@ -46,14 +47,14 @@ def data_folder(settings: Settings) -> Iterator[Check]:
     parent = next(path for path in (place, *place.parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         way_out = f"make {parent} writable, or set ADAPM_BENCH_DATA_FOLDER to another folder"
-        yield broken(name, f"{place} cannot be written", way_out)
+        yield fails(name, f"{place} cannot be written", way_out)
         return
-    yield good(name, f"{place}{'' if place.exists() else ' (will be made)'}")
-    yield _disk(parent, settings.free_bytes)
-    yield _locks(parent)
+    yield passes(name, f"{place}{'' if place.exists() else ' (will be made)'}")
+    yield _disk_check(parent, settings.free_bytes)
+    yield _lock_check(parent)
 
 
-def _disk(folder: Path, floor_bytes: int) -> Check:
+def _disk_check(folder: Path, floor_bytes: int) -> Check:
     """Room by what the disk says, and by what can really be written: quotas show only there."""
     name, free_bytes = "disk", shutil.disk_usage(folder).free
     try:
@@ -64,30 +65,30 @@ def _disk(folder: Path, floor_bytes: int) -> Check:
     except OSError as error:
         found = f"{folder} takes no file of 1 MiB: {error.strerror}"
         if error.errno in NO_SPACE:
-            return broken(name, found, "free space, raise this user's quota, or set ADAPM_BENCH_DATA_FOLDER elsewhere")
-        return broken(name, found, "mend the disk, or set ADAPM_BENCH_DATA_FOLDER to another one")
+            return fails(name, found, "free space, raise this user's quota, or set ADAPM_BENCH_DATA_FOLDER elsewhere")
+        return fails(name, found, "mend the disk, or set ADAPM_BENCH_DATA_FOLDER to another one")
     found = f"{free_bytes / GB:.1f} GB free at {folder}"
     if free_bytes >= floor_bytes:
-        return good(name, found)
+        return passes(name, found)
     way_out = (
         f"no waiting run is begun below {floor_bytes / GB:.1f} GB: make room (`adapm-bench db vacuum`, "
         "ADAPM_BENCH_KEEP_CHECKPOINTS=none), or lower ADAPM_BENCH_FREE_BYTES"
     )
-    return broken(name, found, way_out)
+    return fails(name, found, way_out)
 
 
-def _locks(folder: Path) -> Check:
+def _lock_check(folder: Path) -> Check:
     """Whether a lock keeps a second opener out: one service at a time has a data folder."""
     name, kind = "locks", file_system(folder)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as probe, open(probe.name, "rb") as second:
         try:
             fcntl.flock(probe.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            return broken(name, f"{folder} ({kind}) takes no locks: {error.strerror}", _ELSEWHERE)
+            return fails(name, f"{folder} ({kind}) takes no locks: {error.strerror}", _ELSEWHERE)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(second.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return broken(name, f"{folder} ({kind}) gives one lock to two at once", _ELSEWHERE)
-    return good(name, f"kept by the file system ({kind})")
+            return fails(name, f"{folder} ({kind}) gives one lock to two at once", _ELSEWHERE)
+    return passes(name, f"kept by the file system ({kind})")
 
 
 _ELSEWHERE = "set ADAPM_BENCH_DATA_FOLDER to a folder of a local disk"
@@ -110,7 +111,6 @@ def shared_by_network(kind: str) -> bool:
 
 def service(settings: Settings) -> Iterator[Check]:
     """Whether the service answers, or could listen."""
-    from api.cli.service import URL_VARIABLE, service_url
     from api.client.client import Client, ClientError
 
     name, url = "service", service_url(None, settings)
@@ -120,51 +120,51 @@ def service(settings: Settings) -> Iterator[Check]:
     except ClientError as error:
         if error.status is not None:
             found = f"{url} answers, but not as this service does"
-            yield broken(name, found, f"stop what answers there{_whose(url)}, or set ADAPM_BENCH_PORT")
+            yield fails(name, found, f"stop what answers there{_listener_words(url)}, or set ADAPM_BENCH_PORT")
         elif URL_VARIABLE in os.environ:
-            yield broken(name, f"{URL_VARIABLE}={url}, and nothing answers there", f"start it, or unset {URL_VARIABLE}")
+            yield fails(name, f"{URL_VARIABLE}={url}, and nothing answers there", f"start it, or unset {URL_VARIABLE}")
         else:
-            yield _port(settings)
+            yield _port_check(settings)
         return
     if hindrance is None:
-        yield good(name, f"answers at {url}")
+        yield passes(name, f"answers at {url}")
     else:
-        yield broken(name, f"answers at {url}, and begins no run", hindrance)
+        yield fails(name, f"answers at {url}, and begins no run", hindrance)
 
 
-def _port(settings: Settings) -> Check:
-    from api.processes.supervisor import ServiceError, listen
+def _port_check(settings: Settings) -> Check:
+    from api.processes.address import ServiceError, listen  # loads SQLAlchemy
 
     name = "service"
     try:
         listen(settings.host, settings.port).close()
     except ServiceError as error:
         found = str(error).partition(";")[0]
-        who = holder(settings.port)
+        who = listening_process(settings.port)
         stop = f"stop {who}, or choose" if who else "choose"
-        return broken(name, f"{found}{f': {who} has it' if who else ''}", f"{stop} another port: ADAPM_BENCH_PORT")
+        return fails(name, f"{found}{f': {who} has it' if who else ''}", f"{stop} another port: ADAPM_BENCH_PORT")
     free = f"port {settings.port} is free" if settings.port else "it will take any free port"
-    return good(name, f"not running; {free}")
+    return passes(name, f"not running; {free}")
 
 
-def _whose(url: str) -> str:
+def _listener_words(url: str) -> str:
     port = url.rpartition(":")[2].strip("/")
-    who = holder(int(port)) if port.isdigit() else None
+    who = listening_process(int(port)) if port.isdigit() else None
     return f" ({who})" if who else ""
 
 
-def holder(port: int) -> str | None:
+def listening_process(port: int) -> str | None:
     """The process that listens on that port, as far as this user may know."""
     try:
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
-                return _called(connection.pid) if connection.pid else "a process of another user"
+                return _process_words(connection.pid) if connection.pid else "a process of another user"
     except (psutil.Error, PermissionError):  # macOS tells root alone
         return None
     return None
 
 
-def _called(pid: int) -> str:
+def _process_words(pid: int) -> str:
     try:
         return f"process {pid}, {' '.join(psutil.Process(pid).cmdline())[:80]}"
     except psutil.Error:

@@ -1,62 +1,104 @@
-"""`adapm-bench cancel|pause|resume|retry ID`: what can be asked of an experiment, or of one run."""
+"""`adapm-bench cancel|pause|resume|retry ID`: what can be asked of an experiment, or of one run;
+`delete|restore|clone ID`: of an experiment.
+"""
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.console import print_json
-from api.cli.experiments.show import AnyId, resolve_id
-from api.cli.service import Json, Url, open_client
+from api.cli.console import Json, plain, print_json, refuse
+from api.cli.experiments.show import AnyId, Id, find
+from api.cli.service import Url, open_client
+from api.cli.tables.listings import counts_text
+from dashboards.text import formats
 from orchestrator.jobs import Wish
+from orchestrator.records import RunRecord
 
 if TYPE_CHECKING:
-    from api.client.client import Client
-    from orchestrator.records import AnyExperiment, RunRecord
+    from orchestrator.records import AnyExperiment
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    for verb in (cancel, pause, resume, retry):
-        app.command()(verb)
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Name = Annotated[str | None, typer.Option("--name", help="Its name; default: that of the experiment that is cloned.")]
+Key = Annotated[str | None, typer.Option("--key", help="An idempotency key: the same key gives the same clone.")]
 
 
 def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Cancel an experiment's unfinished runs, or one run; training ones write a checkpoint and stop within seconds."""
-    _wish(id, Wish.CANCEL, url, json)
+    _ask_for(Wish.CANCEL, id, url, json)
 
 
 def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Pause an experiment's runs, or one run; training ones write a checkpoint and free their place within seconds."""
-    _wish(id, Wish.PAUSE, url, json)
+    _ask_for(Wish.PAUSE, id, url, json)
 
 
 def resume(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Let paused runs go on from their checkpoints, to the same losses as if they had never stopped."""
-    _wish(id, Wish.RESUME, url, json)
+    _ask_for(Wish.RESUME, id, url, json)
 
 
 def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Queue failed or cancelled runs once more; they go on from their last checkpoint, if there is one."""
-    _wish(id, Wish.RETRY, url, json)
+    _ask_for(Wish.RETRY, id, url, json)
 
 
-def _wish(id: str, wish: Wish, url: str | None, json: bool) -> None:
-    from orchestrator.records import RunRecord
-
+def _ask_for(wish: Wish, id: str, url: str | None, json: bool) -> None:
     with open_client(url) as client:
-        record = _ask(client, id, wish)
+        found = find(client, id)
+        asked = client.wish_run if isinstance(found, RunRecord) else client.wish_experiment
+        record = asked(found.id, wish)
     if json:
         print_json(record)
     elif isinstance(record, RunRecord):
         print(f"run {record.id}: {record.state_word()}")
     else:
-        from api.cli.tables.listings import counts_text
-
-        print(f"experiment {record.id}: {counts_text(record.counts)}")
+        print_state(record)
 
 
-def _ask(client: "Client", id: str, wish: Wish) -> "AnyExperiment | RunRecord":
-    from orchestrator.records import RunRecord
+def print_state(experiment: "AnyExperiment") -> None:
+    """Print how many runs of an experiment are in which state."""
+    print(f"experiment {experiment.id}: {counts_text(experiment.counts)}")
 
-    found = resolve_id(client, id)
-    return client.wish_run(found.id, wish) if isinstance(found, RunRecord) else client.wish_experiment(found.id, wish)
+
+def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> None:
+    """Delete an experiment of which every run has ended; `adapm-bench restore` undoes it for a while."""
+    with open_client(url) as client:
+        if not yes:
+            _confirm(client.experiment(id))
+        experiment = client.delete_experiment(id)
+    if json:
+        print_json(experiment)
+        return
+    way_back = "it is being removed for good."
+    if experiment.undo_until is not None:
+        until = formats.moment(experiment.undo_until)
+        way_back = f"until {until} `adapm-bench restore {experiment.id}` brings it back."
+    print(f"experiment {experiment.id} is deleted; {way_back} Its copy in MLflow is left.")
+
+
+def _confirm(experiment: "AnyExperiment") -> None:
+    """End the command unless somebody at a terminal agrees."""
+    question = plain(f"Delete experiment {experiment.id}, {experiment.name!r}, {experiment.counts.total} runs?")
+    if not sys.stdin.isatty():
+        refuse(f"{question} Nobody can be asked here; say --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def restore(id: Id, url: Url = None, json: Json = False) -> None:
+    """Undo the deletion of an experiment; `adapm-bench ls --deleted` lists those for which there is still time."""
+    with open_client(url) as client:
+        experiment = client.restore_experiment(id)
+    print_json(experiment) if json else print_state(experiment)
+
+
+def clone(id: Id, name: Name = None, key: Key = None, url: Url = None, json: Json = False) -> None:
+    """Queue an experiment's specification once more, as a new experiment that says of what it is a clone."""
+    with open_client(url) as client:
+        submission = client.clone_experiment(id, name, key)
+    if json:
+        print_json(submission)
+    else:
+        copy = submission.experiment
+        known = "" if submission.created else " (it was there already)"
+        print(f"experiment {copy.id} is a clone of {id}: {copy.counts.total} runs{known}")

@@ -1,4 +1,6 @@
-"""`adapm-bench export EXPERIMENT`: results and series as tables, everything as one JSON, figures as files."""
+"""`adapm-bench export EXPERIMENT`: results and series as tables, everything as one JSON, figures as files;
+`report EXPERIMENT`: one HTML file that needs nothing else.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from api.cli.console import complain, say_files
+from api.cli.console import Json, fail, print_files
 from api.cli.experiments.show import Cell, Id
-from api.cli.service import FAILED, Json, Url, open_client
+from api.cli.service import Url, open_client
 
 if TYPE_CHECKING:
     from api.client.client import Client
@@ -24,12 +26,9 @@ Figures = Annotated[
 ]
 Theme = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write into; made where it does not exist.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command()(export)
-    app.command()(report)
+ReportFile = Annotated[
+    Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
+]
 
 
 def export(
@@ -48,10 +47,9 @@ def export(
         try:
             out.mkdir(parents=True, exist_ok=True)
             written = _figures(client, id, figures, cell, theme, out) if figures else _tables(client, id, form, out)
-            say_files(written, as_json=json)
+            print_files(written, as_json=json)
         except OSError as error:
-            complain(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
-            raise typer.Exit(FAILED) from error
+            fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
 
 
 def _tables(client: "Client", id: str, form: str, out: Path) -> Iterator[Path]:
@@ -73,13 +71,6 @@ def _figures(client: "Client", id: str, form: str, cell: str | None, theme: str,
         yield path
 
 
-# `adapm-bench report ID`: an experiment as one HTML file that needs nothing else.
-
-ReportFile = Annotated[
-    Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
-]
-
-
 def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) -> None:
     """Write a report: answer, figures, method, runs, provenance and BibTeX in one HTML file."""
     with open_client(url) as client:
@@ -88,6 +79,5 @@ def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) 
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        complain(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
-        raise typer.Exit(FAILED) from error
-    say_files([path], as_json=json)
+        fail(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
+    print_files([path], as_json=json)

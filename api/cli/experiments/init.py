@@ -1,4 +1,6 @@
-"""`adapm-bench init`: a commented specification to begin with, the same as the documentation's."""
+"""`adapm-bench init`: a commented specification to begin with, the same as the documentation's; `schema`: the JSON
+schema of specifications, which makes editors complete and check them.
+"""
 
 import json as json_text
 from importlib.resources import files
@@ -7,8 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from api.cli.console import print_json
-from api.cli.service import Json, environment_settings
+from api.cli.console import Json, print_json, refuse
+from api.cli.service import environment_settings
+from orchestrator.specs.schema import schema as schema_of
 
 Kind = Annotated[
     Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="What it is to be.", metavar="KIND")
@@ -22,16 +25,8 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a file that is 
 STDOUT = "-"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command()(init)
-    app.command()(schema)
-
-
 def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
     """Write a commented specification to begin with: comparison, sweep, scaling or run. It needs no service."""
-    from api.cli.experiments.specs import refuse
-
     text = example(kind)
     path = out or Path(f"{kind}.yaml")
     if str(path) == STDOUT:
@@ -60,8 +55,6 @@ def example(kind: str) -> str:
     return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
 
 
-# `adapm-bench schema`: the JSON schema of specifications, which makes editors complete and check them.
-
 SchemaKind = Annotated[
     Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="Of which kind.", metavar="KIND")
 ]
@@ -69,8 +62,6 @@ SchemaKind = Annotated[
 
 def schema(kind: SchemaKind = "comparison", json: Json = False) -> None:
     """Print the JSON schema of a specification, for editors: comparison, sweep, scaling or run. It needs no service."""
-    from orchestrator.specs.schema import schema as schema_of
-
     del json  # it is JSON in any case
     environment_settings()  # checks own optimizers: the schema names them, too
     print(json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False))

@@ -4,48 +4,48 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
+from pydantic_core import from_json
 
-from api.cli.console import complain, plain, print_json
-from api.cli.experiments.submit import SpecFile
-from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings
-
-if TYPE_CHECKING:
-    from api.cli.experiments.specs import SpecText
-    from orchestrator.settings import Settings
-    from worker.records.result import Result
-    from worker.spec.run import RunSpec
+from api.cli.console import INTERRUPTED, Json, fail, plain, print_json, refuse
+from api.cli.experiments.specs import SpecFile, SpecText, read_spec
+from api.cli.service import environment_settings
+from dashboards.text import costs, formats
+from orchestrator.jobs import RunStatus, state_word
+from orchestrator.settings import Settings
+from orchestrator.specs.faults import count_faults, validation_faults
+from orchestrator.specs.hidden_faults import with_hidden_faults
+from worker.data.prepared import missing
+from worker.errors import TerminatedError, WorkerError
+from worker.records.result import Point, Result
+from worker.reporting.reporter import RESULT_NAME, FileReporter
+from worker.spec.run import RunSpec
 
 Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for points, checkpoints and result; default: by the spec's hash.")
 ]
 
 Again = Annotated[bool, typer.Option("--again", help="Train from the first step, whatever is there already.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb of this file."""
-    app.command()(run)
+LINE_SECONDS = 5.0
+"""Without a terminal: at most one line of progress in this time."""
+TERMINAL_SECONDS = 0.2
 
 
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
-    from api.cli.experiments.specs import read_spec, refuse
-    from dashboards.text import costs, formats
-    from orchestrator.jobs import RunStatus, state_word
-
     text = read_spec(file)
     if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
         kind = plain(str(text.fields.get("kind", "comparison")))
         refuse(f"{plain(text.source)} is a {kind}, of many runs; queue it: adapm-bench submit {plain(str(file))}")
-    spec = _validated(text)
+    spec = _validate(text)
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
-    if not again and (what := _in_the_way(folder, spec)):
+    if not again and (what := _foreign_result(folder, spec)):
         refuse(f"{folder} has {what}; --again replaces it, --out FOLDER trains into another folder")
-    result = None if again else _finished(folder, spec)
+    result = None if again else _earlier_result(folder, spec)
     if result is None:
         _require_data(spec, settings)
         result = _train(spec, folder, settings, quiet=json, again=again)
@@ -62,38 +62,22 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     print(f"result: {folder / 'result.json'}")
 
 
-def _validated(text: "SpecText") -> "RunSpec":
-    from pydantic import ValidationError
-
-    from api.records import validation_faults
-    from orchestrator.specs.hidden_faults import with_hidden_faults
-    from worker.spec.run import RunSpec
-
+def _validate(text: SpecText) -> RunSpec:
     try:
         return RunSpec.model_validate(text.fields)
     except ValidationError as error:
         faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields, RunSpec)
-        text.refuse(f"{len(faults)} fault{'s' if len(faults) != 1 else ''} in the specification:", faults)
+        text.refuse(f"{count_faults(faults)} in the specification:", faults)
 
 
-def _require_data(spec: "RunSpec", settings: "Settings") -> None:
+def _require_data(spec: RunSpec, settings: Settings) -> None:
     """End the command where data or weights are missing that only a person can bring: before torch is imported."""
-    from worker.data.prepared import missing
-
-    found = missing(spec.workload, settings.datasets_folder(), settings.dataset_url)
-    for sentence in found:
-        complain(plain(sentence))
-    if found:
-        raise typer.Exit(FAILED)
+    if found := missing(spec.workload, settings.datasets_folder(), settings.dataset_url):
+        fail("\n".join(found))
 
 
-def _finished(folder: Path, spec: "RunSpec") -> "Result | None":
+def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
     """The result of an earlier call: what it measured is not replaced by what a few last steps measure."""
-    from pydantic import ValidationError
-
-    from worker.records.result import Result
-    from worker.reporting.reporter import RESULT_NAME
-
     try:
         result = Result.model_validate_json((folder / RESULT_NAME).read_bytes())
     except (OSError, ValidationError):
@@ -101,12 +85,8 @@ def _finished(folder: Path, spec: "RunSpec") -> "Result | None":
     return result if result.spec_hash == spec.content_hash() else None
 
 
-def _in_the_way(folder: Path, spec: "RunSpec") -> str | None:
+def _foreign_result(folder: Path, spec: RunSpec) -> str | None:
     """What training into the folder would write over: a result that is not this specification's."""
-    from pydantic_core import from_json
-
-    from worker.reporting.reporter import RESULT_NAME
-
     try:
         fields = from_json((folder / RESULT_NAME).read_bytes())
     except OSError:
@@ -118,21 +98,18 @@ def _in_the_way(folder: Path, spec: "RunSpec") -> str | None:
         return f"a {RESULT_NAME} that is no run's"
     if found == spec.content_hash():
         return None
-    return f"the result of another specification ({plain(found[:12])}, not {spec.content_hash()[:12]})"
+    return f"the result of another specification ({found[:12]}, not {spec.content_hash()[:12]})"
 
 
-def _train(spec: "RunSpec", folder: Path, settings: "Settings", *, quiet: bool, again: bool) -> "Result":
-    from api.cli.experiments.local import ProgressReporter
-    from worker.errors import TerminatedError, WorkerError
-    from worker.run import CHECKPOINT_FOLDER, Folders
+def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, again: bool) -> Result:
+    from worker.run import CHECKPOINT_FOLDER, Folders  # loads torch
     from worker.run import run as train
 
     started = time.monotonic()
     try:
         reporter = ProgressReporter(folder, steps=spec.workload.budget.steps, quiet=quiet)
     except OSError as error:
-        complain(f"cannot write into {folder}: {error.strerror}; choose another folder with --out")
-        raise typer.Exit(BAD_INPUT) from error
+        refuse(f"cannot write into {folder}: {error.strerror}; choose another folder with --out")
     if again:
         shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
     elif (folder / CHECKPOINT_FOLDER).exists() and not quiet:
@@ -140,9 +117,39 @@ def _train(spec: "RunSpec", folder: Path, settings: "Settings", *, quiet: bool, 
     try:
         datasets, url = settings.datasets_folder(), settings.dataset_url
         return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url))
-    except TerminatedError as error:
-        complain("stopped with a checkpoint; the same command goes on from there")
-        raise typer.Exit(INTERRUPTED) from error
+    except TerminatedError:
+        fail("stopped with a checkpoint; the same command goes on from there", INTERRUPTED)
     except WorkerError as error:
-        complain(f"error after {time.monotonic() - started:.0f} s: {error}")
-        raise typer.Exit(FAILED) from error
+        fail(f"error after {time.monotonic() - started:.0f} s: {error}")
+
+
+class ProgressReporter(FileReporter):
+    """A `FileReporter` that also says how far the training is, on standard error."""
+
+    def __init__(self, folder: Path, *, steps: int, quiet: bool) -> None:
+        """Report into `folder` a training of `steps`; `quiet` prints nothing."""
+        super().__init__(folder)
+        self._steps = steps
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._printed_at = -LINE_SECONDS
+        self._val_loss: float | None = None
+
+    def point(self, point: Point) -> None:
+        """Write the point, and a line of progress where it is time for one."""
+        super().point(point)
+        self._val_loss = point.val_loss if point.val_loss is not None else self._val_loss
+        pause_seconds = TERMINAL_SECONDS if self._live else LINE_SECONDS
+        last = point.step >= self._steps
+        if self._quiet or (time.monotonic() - self._printed_at < pause_seconds and not last):
+            return
+        self._printed_at = time.monotonic()
+        end = "\n" if last or not self._live else ""
+        print(("\r\x1b[K" if self._live else "") + self._line(point), end=end, file=sys.stderr, flush=True)
+
+    def _line(self, point: Point) -> str:
+        parts = [f"step {point.step}/{self._steps}", f"train loss {formats.loss(point.train_loss)}"]
+        parts.append(f"val loss {formats.loss(self._val_loss)}")
+        if point.step_seconds is not None:
+            parts.append(f"{formats.seconds(point.step_seconds)} a step")
+        return ", ".join(parts)

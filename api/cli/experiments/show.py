@@ -1,4 +1,4 @@
-"""The reading verbs: `ls`, `show`, `compare`."""
+"""The reading verbs: `ls`, `show`, `compare`, `fit`, `logs`."""
 
 import sys
 from enum import StrEnum
@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.console import complain, console, print_json
-from api.cli.service import BAD_INPUT, Json, Url, open_client
+from api.cli.console import Json, console, fail, plain, print_json, refuse
+from api.cli.service import Url, open_client
+from api.cli.tables.comparison import comparison_table
+from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from orchestrator.jobs import Outcome, RunStatus
+from orchestrator.records import ExperimentRecord
 
 if TYPE_CHECKING:
     from api.client.client import Client
     from dashboards.files.publication import TableFormat
-    from orchestrator.records import ExperimentRecord, RunRecord
+    from orchestrator.records import RunRecord
 
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run, or its beginning.", metavar="ID")]
 Id = Annotated[str, typer.Argument(help="An experiment's id, or its beginning.", metavar="ID")]
@@ -33,6 +36,16 @@ class Layout(StrEnum):
     LATEX = "latex"
     MARKDOWN = "markdown"
     CSV = "csv"
+
+
+class LawForm(StrEnum):
+    """The forms of scaling laws by name, as `orchestrator/analysis/laws/model.py` knows them."""
+
+    N = "n"
+    N0 = "n0"
+    D = "d"
+    D0 = "d0"
+    ND = "nd"
 
 
 FILES: dict[Layout, "TableFormat"] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
@@ -56,13 +69,27 @@ WithLabels = Annotated[
     list[str] | None, typer.Option("--label", help="List the experiments with this label; twice: with both.")
 ]
 Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
+FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
+FormChoice = Annotated[
+    LawForm | None,
+    typer.Option(
+        "--form",
+        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that they can tell.",
+    ),
+]
+Predict = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--predict",
+        help="A model, or a number of parameters (1.5e9), to predict loss and memory at; repeatable.",
+    ),
+]
+RunId = Annotated[str, typer.Argument(help="A run's id, or its beginning.", metavar="RUN")]
+Attempt = Annotated[int | None, typer.Option(min=1, help="Which attempt; default: the newest.")]
+Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines from the end.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command()(ls)
-    app.command()(show)
-    app.command()(compare)
+LINE_BYTES = 400
+"""So long a line of a log may be on average, tracebacks included."""
 
 
 def ls(
@@ -75,21 +102,17 @@ def ls(
     json: Json = False,
 ) -> None:
     """List experiments, newest first; with --experiment or --status, runs."""
-    from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiments_table, runs_table
-
     of_runs = [name for name, given in (("--experiment", experiment), ("--status", status)) if given is not None]
     of_experiments = [name for name, given in (("--label", label), ("--deleted", deleted)) if given]
     if status is not None and status not in STATES:
-        complain(f"no run is ever {status!r}; --status takes one of {', '.join(STATES)}")
-        raise typer.Exit(BAD_INPUT)
+        refuse(f"no run is ever {status!r}; --status takes one of {', '.join(STATES)}")
     if of_runs and of_experiments:
-        complain(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; they cannot be combined")
-        raise typer.Exit(BAD_INPUT)
+        refuse(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; give one of the two")
     with open_client(url) as client:
         if of_runs:
             if experiment is not None:
                 client.experiment(experiment)  # an id that does not exist is an error, not an empty list
-            runs = _in_state(client, experiment, status)[:limit]
+            runs = _runs_in_state(client, experiment, status)[:limit]
             print_json(runs) if json else console().print(runs_table(runs))
         else:
             experiments = client.experiments(limit=limit or 20, labels=label or (), deleted=deleted)
@@ -97,7 +120,7 @@ def ls(
             print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
 
 
-def _in_state(client: "Client", experiment: str | None, state: str | None) -> "tuple[RunRecord, ...]":
+def _runs_in_state(client: "Client", experiment: str | None, state: str | None) -> "tuple[RunRecord, ...]":
     if state is None or state in list(RunStatus):
         return client.runs(experiment_id=experiment, status=RunStatus(state) if state else None)
     with_result = client.runs(experiment_id=experiment, status=RunStatus.SUCCEEDED)
@@ -106,11 +129,8 @@ def _in_state(client: "Client", experiment: str | None, state: str | None) -> "t
 
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Show an experiment with its runs, or a run with its result and history."""
-    from api.cli.tables.listings import experiment_view, run_view
-    from orchestrator.records import ExperimentRecord
-
     with open_client(url) as client:
-        found = resolve_id(client, id)
+        found = find(client, id)
         if isinstance(found, ExperimentRecord):
             runs = client.runs(experiment_id=found.id)
             view = {"experiment": found, "runs": runs}
@@ -121,7 +141,7 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
         print_json(story) if json else console().print(run_view(found, attempts, events, standing))
 
 
-def resolve_id(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
+def find(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
     """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
     return client.run(id) if "-" in id else client.experiment(id)
 
@@ -134,8 +154,6 @@ def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = N
         elif json or form is Layout.JSON:
             print_json(client.compare(ids[0], cell))
         elif form is Layout.TABLE:
-            from api.cli.tables.comparison import comparison_table
-
             console().print(comparison_table(client.compare(ids[0], cell)))
         else:
             # The file as it is, which no terminal may wrap: it goes into another program.
@@ -143,12 +161,34 @@ def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = N
 
 
 def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool) -> None:
-    if json or form is Layout.JSON:
-        print_json(client.profile(ids))
-        return
-    if form is not Layout.TABLE:
-        complain(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
-        raise typer.Exit(BAD_INPUT)
-    from api.cli.tables.fit import profile_view
+    from api.cli.tables.laws import profile_view  # loads numpy
 
-    console().print(profile_view(client.profile(ids)))
+    if form not in (Layout.TABLE, Layout.JSON) and not json:
+        refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
+    report = client.profile(ids)
+    print_json(report) if json or form is Layout.JSON else console().print(profile_view(report))
+
+
+def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
+    """Fit each optimizer's scaling law over experiments: exponents with intervals, predictions, verdicts."""
+    from api.cli.tables.laws import fit_view  # loads numpy
+
+    with open_client(url) as client:
+        report = client.fit(ids, form=form.value if form else None, predict=predict or [])
+    print_json(report) if json else console().print(fit_view(report))
+
+
+def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
+    """Show the end of what an attempt of a run printed."""
+    with open_client(url) as client:
+        record = client.run(run)
+        run, attempt = record.id, attempt or record.attempt
+        if record.attempt == 0:
+            fail(f"run {run} has not begun: nothing was printed yet")
+        text = client.log(run, attempt, tail_bytes=min(tail * LINE_BYTES, 2**22))
+    lines = text.splitlines()[-tail:]
+    if json:
+        print_json({"run": run, "attempt": attempt, "lines": lines})
+        return
+    for line in lines:
+        print(plain(line))

@@ -5,16 +5,20 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Never
+from typing import Annotated, Any, Never
 
 import typer
 
-from api.cli.console import complain, plain
-from api.cli.service import BAD_INPUT
-from api.records import Fault
+from api.cli.console import refuse
+from orchestrator.specs.faults import Fault
+from orchestrator.specs.positions import Places
 from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, parse
 
 STDIN = "-"
+SpecFile = Annotated[
+    Path,
+    typer.Argument(help="YAML, JSON or TOML; -: YAML or JSON from standard input.", metavar="FILE", allow_dash=True),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +33,11 @@ class SpecText:
 
     def refuse(self, headline: str, faults: Iterable[Fault]) -> Never:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
-        from api.client.client import fault_text
-        from orchestrator.specs.positions import Places
-
-        places = Places(self.text, self.form)
-        complain(plain(headline))
+        places, lines = Places(self.text, self.form), [headline]
         for fault in faults:
             place = f"{self.source}:{places.of(fault.pointer)}: " if fault.source == "body" else ""
-            complain(plain(f"  {place}{fault_text(fault)}"))
-        raise typer.Exit(BAD_INPUT)
+            lines.append(f"  {place}{fault.text()}")
+        refuse("\n".join(lines))
 
 
 def read_spec(path: Path) -> SpecText:
@@ -59,9 +59,3 @@ def _read(path: Path) -> str:
         return sys.stdin.read(MAX_CHARACTERS + 1)
     with path.open(encoding="utf-8-sig") as file:  # editors of other systems begin files with a mark
         return file.read(MAX_CHARACTERS + 1)
-
-
-def refuse(message: str) -> Never:
-    """Say what is wrong with the input and leave with the exit code for it."""
-    complain(message)
-    raise typer.Exit(BAD_INPUT)

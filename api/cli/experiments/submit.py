@@ -5,42 +5,35 @@ by itself, without an estimate of hours.
 """
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from api.cli.console import complain, plain, print_json
-from api.cli.service import BAD_INPUT, FAILED, URL_VARIABLE, Json, Url, environment_settings, open_client
+from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, refuse
+from api.cli.experiments.specs import STDIN, SpecFile, read_spec
+from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
+from api.processes.data_folder import read_note
+from dashboards.text import formats
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import ExperimentRecord, Submission
+from orchestrator.specs.faults import count_faults
+from orchestrator.specs.footprints import Footprints
+from orchestrator.specs.preview import Preview, preview
+from worker.data.prepared import missing
 
-if TYPE_CHECKING:
-    from orchestrator.records import ExperimentRecord
-    from orchestrator.specs.preview import Preview
-
-SpecFile = Annotated[
-    Path,
-    typer.Argument(help="YAML, JSON or TOML; -: YAML or JSON from standard input.", metavar="FILE", allow_dash=True),
-]
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command()(validate)
-    app.command()(submit)
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment; a faulty specification is refused with every fault at once."""
-    from api.cli.experiments.specs import read_spec, refuse
-    from api.client.client import ClientError
+    from api.client.answers import ClientError  # loads httpx2
 
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
     if "optimizer" in spec.fields and "candidates" not in spec.fields:
-        source, words = plain(spec.source), f"adapm-bench run {plain(str(file))}"
-        refuse(f"{source} is one run, which needs no queue: {words}; an experiment has candidates, and their seeds")
+        command = f"adapm-bench run {file}"
+        refuse(f"{spec.source} is one run, which needs no queue: {command}; an experiment has candidates and seeds")
     with open_client(url) as client:
         try:
             submission = client.submit(spec.fields, key=key)
@@ -48,60 +41,47 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
             if not error.faults:
                 raise
             spec.refuse(str(error).partition("\n")[0], error.faults)
-        base = client.url
-    if json:
-        print_json(submission)
-        return
+        print_json(submission) if json else print_submission(submission, client.url)
+
+
+def print_submission(submission: Submission, url: str) -> None:
+    """Print what was submitted to the service at that URL, and what to do next."""
     experiment = submission.experiment
     verb = "submitted" if submission.created else "was already submitted:"
     print(f"{verb} {experiment.id}: {plain(experiment.name)}, {_size(experiment)}")
-    print(f"dashboard: {base}/experiments/{experiment.id}")
+    print(f"dashboard: {url}/experiments/{experiment.id}")
     print(f"next:      adapm-bench watch {experiment.id}")
 
 
-def _size(experiment: "ExperimentRecord") -> str:
+def _size(experiment: ExperimentRecord) -> str:
     """How many runs there will be."""
-    from orchestrator.kinds.sweep import SweepSpec
-
     spec = experiment.spec
     return f"{spec.trial_count()} trials" if isinstance(spec, SweepSpec) else f"{experiment.counts.total} runs"
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
     """Check a specification of any kind: runs, tokens, hours and known memory, or every fault with its line."""
-    from api.cli.experiments.specs import read_spec
-
     text = read_spec(file)
-    found = _looked_at(text.fields, url)
+    found = _preview(text.fields, url)
     if json:
         print_json(found)
     elif found.faults:
-        text.refuse(
-            f"{len(found.faults)} fault{'s' if len(found.faults) != 1 else ''} in the specification:", found.faults
-        )
+        text.refuse(f"{count_faults(found.faults)} in the specification:", found.faults)
     else:
         _print(found)
     if found.faults:
         raise typer.Exit(BAD_INPUT)
-    for sentence in found.missing:
-        complain(plain(sentence))
     if found.missing:
-        raise typer.Exit(FAILED)
-    if not json and str(file) != "-":
+        fail("\n".join(found.missing))
+    if not json and str(file) != STDIN:
         print(f"next:         adapm-bench submit {plain(str(file))}")
 
 
-def _looked_at(fields: dict[str, Any], url: str | None) -> "Preview":
-    from api.processes.data_folder import read_note
-
+def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     settings = environment_settings()
     if url or os.environ.get(URL_VARIABLE) or read_note(settings.data_folder) is not None:
         with open_client(url) as client:
             return client.validate(fields)
-    from orchestrator.specs.footprints import Footprints
-    from orchestrator.specs.preview import preview
-    from worker.data.prepared import missing
-
     datasets = settings.datasets_folder()
     return preview(
         fields,
@@ -111,9 +91,7 @@ def _looked_at(fields: dict[str, Any], url: str | None) -> "Preview":
     )
 
 
-def _print(found: "Preview") -> None:
-    from dashboards.text import formats
-
+def _print(found: Preview) -> None:
     bound = "at most " if found.growing else ""
     noun = "trials" if found.kind == "sweep" else "runs"
     runs = noun.removesuffix("s") if found.runs == 1 else noun
@@ -129,9 +107,7 @@ def _print(found: "Preview") -> None:
         print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
 
 
-def _hours(found: "Preview") -> str:
-    from dashboards.text import formats
-
+def _hours(found: Preview) -> str:
     cost = found.cost
     if cost is None:
         budget = found.device_hours_budget

@@ -1,18 +1,35 @@
 """`adapm-bench data ls|prepare|verify|push`: what runs train on. It needs no service."""
 
 import re
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from api.cli.console import complain, console, print_json
-from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings
+from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, print_json, refuse, text_table
+from api.cli.service import environment_settings
+from dashboards.text import formats
+from orchestrator.settings import Settings
+from worker.catalog import datasets
+from worker.data.documents import Split
+from worker.data.files import READERS
+from worker.data.manifest import ConversationManifest, Manifest
+from worker.data.prepared import list_prepared
+from worker.data.remote_datasets import push as push_folder
+from worker.data.sources import source_of
+from worker.data.weights import OWN_FOLDER
+from worker.errors import CorruptShardError, WorkerError
+from worker.files import UNFINISHED
+from worker.spec.run import DataSpec, Evaluation
 
 if TYPE_CHECKING:
-    from orchestrator.settings import Settings
-    from worker.data.manifest import Manifest
     from worker.data.preparation import Order
+    from worker.data.sections import SectionProgress
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
@@ -38,82 +55,62 @@ Tokens = Annotated[str | None, typer.Option(help="End with so many training toke
 Documents = Annotated[str | None, typer.Option(help="End with so many documents, written alike.", metavar="N")]
 Percent = Annotated[int, typer.Option(help="Share of the documents that is held out.", min=1, max=50)]
 
+LINE_SECONDS = 5.0
+"""Without a terminal: at most one line of progress in this time."""
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_help=True)
-    verbs.command("ls")(ls)
-    verbs.command()(prepare)
-    verbs.command()(verify)
-    verbs.command()(push)
-    app.add_typer(verbs, name="data")
+verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_help=True)
 
 
+@verbs.command()
 def ls(json: Json = False) -> None:
     """List the datasets, and what is prepared in the data folder."""
-    from api.cli.tables.comparison import text_table
-    from worker.catalog import datasets
-    from worker.files import UNFINISHED
-
     folder = environment_settings().datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
-    there = _prepared(folder) + _prepared_conversations(folder)
+    prepared = [*_texts(folder), *_conversations(folder)]
     if json:
-        print_json({"datasets": known, "prepared": there})
+        print_json({"datasets": known, "prepared": prepared})
         return
     out = console()
     out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in known)))
     print("own/NAME is made of your own files: adapm-bench data prepare own/NAME --from FILES\n")
-    if not there:
-        print(f"nothing is prepared in {folder}")
     columns = ("prepared", "tokenizer", "vocabulary", "training", "validation", "shards", "size", "data hash")
-    if there:
-        out.print(text_table(columns, (_row(entry) for entry in there)))
+    if prepared:
+        out.print(text_table(columns, map(_row, prepared)))
+    else:
+        print(f"nothing is prepared in {folder}")
     for path in sorted(folder.glob(f"*{UNFINISHED}")):
         print(f"{path.stem} is unfinished: the command that began it goes on where it was")
-    for entry in there:
+    for entry in prepared:
         if "error" in entry:
             complain(str(entry["error"]))
 
 
-def _prepared(folder: Path) -> list[dict[str, Any]]:
-    """What is prepared, as JSON."""
-    from worker.data.documents import Split
-    from worker.data.prepared import list_prepared
-
-    found: list[dict[str, Any]] = []
+def _texts(folder: Path) -> Iterator[dict[str, Any]]:
+    """The prepared texts, as JSON."""
     for path, manifest in list_prepared(folder):
         if isinstance(manifest, Exception):
-            found.append({"folder": path, "error": str(manifest)})
+            yield {"folder": path, "error": str(manifest)}
             continue
-        found.append(
-            {
-                "dataset": manifest.recipe.dataset,
-                "tokenizer": manifest.recipe.tokenizer,
-                "vocabulary_size": manifest.vocabulary_size,
-                "training_tokens": manifest.tokens(Split.TRAIN),
-                "validation_tokens": manifest.tokens(Split.VALIDATION),
-                "documents": manifest.documents,
-                "skipped_documents": manifest.skipped_documents,
-                "shards": len(manifest.shards),
-                "size_bytes": manifest.size_bytes(),
-                "data_hash": manifest.data_hash,
-                "source_version": manifest.recipe.source_version,
-                "folder": path,
-            }
-        )
-    return found
+        yield {
+            "dataset": manifest.recipe.dataset,
+            "tokenizer": manifest.recipe.tokenizer,
+            "vocabulary_size": manifest.vocabulary_size,
+            "training_tokens": manifest.tokens(Split.TRAIN),
+            "validation_tokens": manifest.tokens(Split.VALIDATION),
+            "documents": manifest.documents,
+            "skipped_documents": manifest.skipped_documents,
+            "shards": len(manifest.shards),
+            "size_bytes": manifest.size_bytes(),
+            "data_hash": manifest.data_hash,
+            "source_version": manifest.recipe.source_version,
+            "folder": path,
+        }
 
 
-def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
+def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
     """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
-    from worker.data.conversation_store import TOKEN_DTYPE
-    from worker.data.documents import Split
-    from worker.data.manifest import ConversationManifest
-    from worker.errors import CorruptShardError
-    from worker.files import UNFINISHED
+    from worker.data.conversation_store import TOKEN_DTYPE  # loads numpy
 
-    found: list[dict[str, Any]] = []
     for path in sorted(each.parent for each in folder.glob(f"*/{ConversationManifest.file_name}")):
         if path.suffix == UNFINISHED:
             continue
@@ -121,31 +118,26 @@ def _prepared_conversations(folder: Path) -> list[dict[str, Any]]:
             manifest = ConversationManifest.read(path)
             sizes = {name: (path / name).stat().st_size for name in manifest.sha256}
         except (OSError, CorruptShardError) as error:
-            found.append({"folder": path, "error": str(error)})
+            yield {"folder": path, "error": str(error)}
             continue
         tokens = {split: sizes[f"{split}.tokens"] // TOKEN_DTYPE.itemsize for split in Split}
-        found.append(
-            {
-                "dataset": manifest.dataset,
-                "tokenizer": manifest.tokenizer,
-                "vocabulary_size": manifest.vocabulary_size,
-                "training_tokens": tokens[Split.TRAIN],
-                "validation_tokens": tokens[Split.VALIDATION],
-                "documents": sum(manifest.conversations.values()),
-                "skipped_documents": manifest.skipped,
-                "shards": len(tokens),
-                "size_bytes": sum(sizes.values()),
-                "data_hash": manifest.data_hash(),
-                "source_version": manifest.source_version,
-                "folder": path,
-            }
-        )
-    return found
+        yield {
+            "dataset": manifest.dataset,
+            "tokenizer": manifest.tokenizer,
+            "vocabulary_size": manifest.vocabulary_size,
+            "training_tokens": tokens[Split.TRAIN],
+            "validation_tokens": tokens[Split.VALIDATION],
+            "documents": sum(manifest.conversations.values()),
+            "skipped_documents": manifest.skipped,
+            "shards": len(tokens),
+            "size_bytes": sum(sizes.values()),
+            "data_hash": manifest.data_hash(),
+            "source_version": manifest.source_version,
+            "folder": path,
+        }
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    from dashboards.text import formats
-
     if "error" in entry:
         return (entry["folder"].name, "damaged", *("" for _ in range(6)))
     return (
@@ -160,6 +152,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+@verbs.command()
 def prepare(
     dataset: Dataset,
     tokenizer: TokenizerName = "byte",
@@ -173,8 +166,7 @@ def prepare(
 ) -> None:
     """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
-    from worker.catalog.datasets import folder_name
-    from worker.data.preparation import Order
+    from worker.data.preparation import Order  # loads numpy
 
     order = Order(
         dataset=dataset,
@@ -183,9 +175,9 @@ def prepare(
         validation_percent=validation_percent,
         **limits,
     )
-    manifest = _carried_out(order, from_ or [], column, quiet=json)
+    manifest = _prepare(order, from_ or [], column, quiet=json)
     settings = environment_settings()
-    _copy(settings.datasets_folder() / folder_name(dataset, tokenizer), settings)
+    _copy(settings.datasets_folder() / datasets.folder_name(dataset, tokenizer), settings)
     if json:
         print_json(manifest)
         return
@@ -194,11 +186,8 @@ def prepare(
     print(f"in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
 
 
-def _warn_of_few(manifest: "Manifest") -> None:
-    """Say so where fewer sequences are held out than a run's evaluation usually takes, or none."""
-    from worker.data.documents import Split
-    from worker.spec.run import DataSpec, Evaluation
-
+def _warn_of_few(manifest: Manifest) -> None:
+    """Warn where fewer sequences are held out than a run's evaluation usually takes, or none."""
     held_out, length = manifest.tokens(Split.VALIDATION), DataSpec().sequence_length_tokens
     usual, found = Evaluation().sequences, held_out // (length + 1)
     if found < usual:
@@ -216,17 +205,12 @@ def _count(option: str, text: str | None) -> int | None:
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text.upper().replace(",", ""))
     count = round(float(matched[1]) * UNITS[matched[2]]) if matched else 0
     if count < 1:
-        complain(f"{option} {text} is no count; write 500000, 10M or 1.5B")
-        raise typer.Exit(BAD_INPUT)
+        refuse(f"{option} {text} is no count; write 500000, 10M or 1.5B")
     return count
 
 
-def _carried_out(order: "Order", paths: list[str], column: str, *, quiet: bool) -> "Manifest":
-    from api.cli.offline.preparing import PreparationProgress
-    from worker.data.files import READERS
-    from worker.data.preparation import prepare_once
-    from worker.data.sources import source_of
-    from worker.errors import WorkerError
+def _prepare(order: "Order", paths: list[str], column: str, *, quiet: bool) -> Manifest:
+    from worker.data.preparation import prepare_once  # loads numpy
 
     try:
         source = source_of(order.dataset, paths, column)
@@ -235,17 +219,15 @@ def _carried_out(order: "Order", paths: list[str], column: str, *, quiet: bool) 
         with PreparationProgress(source.total_bytes, order, quiet=quiet) as progress:
             return prepare_once(source, order, environment_settings().datasets_folder(), progress.update, complain)
     except KeyboardInterrupt:
-        complain("stopped; the same command goes on from the last finished shard")
-        raise typer.Exit(INTERRUPTED) from None
+        fail("stopped; the same command goes on from the last finished shard", INTERRUPTED)
     except (WorkerError, OSError) as error:
-        complain(str(error))
-        raise typer.Exit(FAILED) from None
+        fail(str(error))
 
 
+@verbs.command()
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
     """Read every prepared shard again and compare it with its hash."""
-    from worker.data.prepared import list_prepared
-    from worker.data.verification import verify_folder
+    from worker.data.verification import verify_folder  # loads numpy
 
     folder = environment_settings().datasets_folder()
     wanted = [
@@ -254,8 +236,7 @@ def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
         if dataset is None or isinstance(manifest, Exception) or manifest.recipe.dataset == dataset
     ]
     if not wanted:
-        complain(f"nothing{f' of {dataset}' if dataset else ''} is prepared in {folder}")
-        raise typer.Exit(FAILED)
+        fail(f"nothing{f' of {dataset}' if dataset else ''} is prepared in {folder}")
     faults: dict[str, list[str]] = {}
     for path, manifest in wanted:
         found = [str(manifest)] if isinstance(manifest, Exception) else verify_folder(path, manifest)
@@ -270,54 +251,36 @@ def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
         raise typer.Exit(FAILED)
 
 
+@verbs.command()
 def push(names: Names = None, json: Json = False) -> None:
     """Copy what is prepared here, and own weights, to the remote folder; runs on other machines fetch it from there."""
     settings = environment_settings()
     if settings.dataset_url is None:
-        complain("there is no remote folder; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
-        raise typer.Exit(BAD_INPUT)
-    there = {
-        path.relative_to(settings.datasets_folder()).as_posix(): path
-        for path in (*_prepared_folders(settings.datasets_folder()), *_weights_folders(settings.datasets_folder()))
-    }
-    wanted = {name: path for name, path in there.items() if not names or name in names}
-    if strangers := set(names or ()) - set(there):
-        known = ", ".join(there) or "nothing"
-        complain(f"not prepared here: {', '.join(sorted(strangers))}; prepared: {known}")
-        raise typer.Exit(FAILED)
+        refuse("there is no remote folder; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
+    folder = settings.datasets_folder()
+    known = {path.relative_to(folder).as_posix(): path for path in _folders_to_push(folder)}
+    wanted = {name: path for name, path in known.items() if not names or name in names}
+    if strangers := set(names or ()) - set(known):
+        fail(f"not prepared here: {', '.join(sorted(strangers))}; prepared: {', '.join(known) or 'nothing'}")
     if not wanted:
-        complain(f"nothing is prepared in {settings.datasets_folder()}")
-        raise typer.Exit(FAILED)
+        fail(f"nothing is prepared in {folder}")
     for path in wanted.values():
         _copy(path, settings)
     if json:
         print_json([{"folder": path, "url": f"{settings.dataset_url}/{name}"} for name, path in wanted.items()])
 
 
-def _prepared_folders(datasets_folder: Path) -> list[Path]:
-    """Every finished folder of texts and of conversations, by name."""
-    from worker.data.manifest import ConversationManifest, Manifest
-    from worker.files import UNFINISHED
-
+def _folders_to_push(folder: Path) -> Iterator[Path]:
+    """Every finished folder of texts and of conversations, then every folder of own weights, each by name."""
     kinds = (Manifest, ConversationManifest)
-    found = {path.parent for kind in kinds for path in datasets_folder.glob(f"*/{kind.file_name}")}
-    return sorted(path for path in found if path.suffix != UNFINISHED)
+    found = {path.parent for kind in kinds for path in folder.glob(f"*/{kind.file_name}")}
+    yield from sorted(path for path in found if path.suffix != UNFINISHED)
+    weights = sorted(folder.glob(f"{OWN_FOLDER}/*/"))
+    yield from (path for path in weights if datasets.OWN_NAME.fullmatch(f"own/{path.name}"))
 
 
-def _weights_folders(datasets_folder: Path) -> list[Path]:
-    """Every folder of own weights, by name."""
-    from worker.catalog.datasets import OWN_NAME
-    from worker.data.weights import OWN_FOLDER
-
-    found = datasets_folder.glob(f"{OWN_FOLDER}/*/")
-    return sorted(path for path in found if OWN_NAME.fullmatch(f"own/{path.name}"))
-
-
-def _copy(folder: Path, settings: "Settings") -> None:
+def _copy(folder: Path, settings: Settings) -> None:
     """Copy a folder of data or weights there, if there is a remote folder; ends the command where that fails."""
-    from worker.data.remote_datasets import push as push_folder
-    from worker.errors import WorkerError
-
     if settings.dataset_url is None:
         return
     name = folder.relative_to(settings.datasets_folder())
@@ -325,6 +288,56 @@ def _copy(folder: Path, settings: "Settings") -> None:
     try:
         push_folder(folder, url, complain)
     except (WorkerError, OSError) as error:
-        complain(f"{name} is here, and not copied: {error} Then: adapm-bench data push {name}")
-        raise typer.Exit(FAILED) from None
+        fail(f"{name} is here, and not copied: {error} Then: adapm-bench data push {name}")
     complain(f"{name} is at {settings.dataset_url}/{name}")
+
+
+class PreparationProgress:
+    """Shows what a preparation has reached, towards the tokens, documents or bytes that it will end with."""
+
+    def __init__(self, total_bytes: int | None, order: "Order", *, quiet: bool) -> None:
+        """`total_bytes` is the size of the source, where it is known; `quiet` prints nothing."""
+        self._order, self._total_bytes, self._quiet = order, total_bytes, quiet
+        self._started = self._printed_at = time.monotonic()
+        self._first_bytes: int | None = None
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=console(sys.stderr),
+            disable=quiet or not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task(f"preparing {order.dataset}", total=self._total())
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, reached: "SectionProgress") -> None:
+        """Show the documents, bytes and tokens so far."""
+        now = time.monotonic()
+        if self._first_bytes is None:  # what an earlier call had finished is no speed of this one
+            self._first_bytes, self._started = reached.text_bytes, now
+        rate = (reached.text_bytes - self._first_bytes) / 1e6 / (now - self._started) if now > self._started else 0.0
+        text = (
+            f"{self._order.dataset}: {reached.documents:,} documents, {reached.training_tokens:,} training tokens, "
+            f"{reached.text_bytes / 1e6:,.0f} MB" + (f", {rate:.1f} MB/s" if rate else "")
+        )
+        self._bar.update(self._task, completed=self._done(reached), description=text)
+        if self._bar.disable and not self._quiet and now - self._printed_at >= LINE_SECONDS:
+            self._printed_at = now
+            complain(text)
+
+    def _total(self) -> int | None:
+        return self._order.tokens or self._order.documents or self._total_bytes
+
+    def _done(self, reached: "SectionProgress") -> int:
+        if self._order.tokens:
+            return reached.training_tokens
+        return reached.documents if self._order.documents else reached.text_bytes

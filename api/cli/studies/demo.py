@@ -3,46 +3,130 @@
 It goes on where an interrupted one ended, and shows the stored answer where one is complete.
 """
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from api.cli.admin.up import Data, Port, Slots
-from api.cli.console import complain, console, messages_on_stderr, print_json
-from api.cli.service import FAILED, Json
+from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json
+from api.cli.experiments.watch import follow
+from api.cli.service import Data, Port, Slots, environment_settings
+from api.cli.studies.own_service import exit_in_order, own_service
+from api.cli.tables.comparison import comparison_table, loss_memory_chart
+from api.processes.data_folder import read_note
+from dashboards.text import formats
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.records import CandidateRow, Comparison, ExperimentRecord
+from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
-if TYPE_CHECKING:
-    from orchestrator.records import ExperimentRecord
+LEARNING_RATES = (2e-3, 4e-3, 8e-3)
+"""Around the best rate of all three at this size, so that it has a worse one on either side."""
+
+DEMO = ComparisonSpec(
+    name="AdaPM and AdaPM-mini against AdamW",
+    workload=Workload(
+        model="gpt2-nano",
+        data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=128),
+        budget=Budget(steps=150, batch_sequences=8),
+        schedule=Schedule(warmup_steps=15, final_lr_ratio=0.1),
+        evaluation=Evaluation(every_steps=30, sequences=128),
+    ),
+    candidates=tuple(
+        Candidate(optimizer=name, learning_rates=LEARNING_RATES) for name in ("adamw", "adapm", "adapm-mini")
+    ),
+    tuning=Tuning(seeds=(0,), extend_grid=2),
+    seeds=(1, 2, 3, 4, 5),
+    baseline="adamw",
+)
+"""AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run it again although its results are in the data folder.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb of this file."""
-    app.command()(demo)
-
-
 def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh = False, json: Json = False) -> None:
     """Compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2 and real text, end to end, in minutes on a CPU."""
-    from api.cli.studies.demo_run import run
-
+    settings = environment_settings(data_folder=data, port=port, slots=slots)
+    is_up = read_note(settings.data_folder) is not None
     with messages_on_stderr(as_json=json):
-        ended = run(data, port, slots, fresh)
-        experiment = ended.experiment
+        with exit_in_order(), own_service(settings, port_given=port is not None) as (url, check):
+            experiment, comparison = _compare(url, fresh, check)
         if not json:
-            print(f"Its page: {ended.page}" + ("" if ended.is_up else " (once `make up` has started the service)"))
-            _say_what_next(experiment)
+            base = url if is_up else f"http://{settings.host}:{settings.port}"
+            later = "" if is_up else " (once `make up` has started the service)"
+            print(f"Its page: {base}/experiments/{experiment.id}{later}")
+            _print_next_steps(experiment)
     if json:
-        print_json({"experiment": experiment, "comparison": ended.comparison})
+        print_json({"experiment": experiment, "comparison": comparison})
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         complain("not every run succeeded; `adapm-bench show` says why, --fresh runs the comparison again")
         raise typer.Exit(FAILED)
 
 
-def _say_what_next(experiment: "ExperimentRecord") -> None:
+def _compare(url: str, fresh: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
+    """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
+    from api.client.client import Client  # loads httpx2
+
+    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
+    with Client(url, retries=4) as client:
+        submission = client.submit(DEMO, key=key)
+        experiment = submission.experiment
+        _announce(url, experiment, created=submission.created)
+        if not experiment.counts.done():
+            experiment = follow(client, experiment.id, check)
+        comparison = client.compare(experiment.id)
     out = console()
-    out.print("\nNext:")
+    out.print()
+    out.print(comparison_table(comparison))
+    out.print(loss_memory_chart(comparison))
+    out.print(f"\n{plain(conclusion(comparison))}\n")
+    return experiment, comparison
+
+
+def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
+    counts, tuning = experiment.counts, DEMO.tuning
+    assert tuning is not None
+    if created:
+        rates, seeds = len(DEMO.candidates[0].learning_rates), ", ".join(map(str, tuning.seeds))
+        grids = f"{len(DEMO.candidates)} optimizers × {rates} learning rates on seed {seeds}"
+        final = f"each at its best on {len(DEMO.seeds)} other seeds"
+        runs = len(DEMO.candidates) * (rates * len(tuning.seeds) + len(DEMO.seeds))
+        print(f"submitted {experiment.id}: {grids}, then {final}: {runs} runs")
+    elif counts.done():
+        print(f"{experiment.id} is complete from an earlier call (--fresh runs it again)")
+    else:
+        print(f"going on with {experiment.id}: {counts.ended()} of {experiment.runs_planned()} runs are done")
+    print(f"dashboard: {url}/experiments/{experiment.id}", flush=True)
+
+
+def conclusion(comparison: Comparison) -> str:
+    """The answer in one sentence: who ends where against the baseline, with what share of its state."""
+    baseline = next((row for row in comparison.rows if row.is_baseline), None)
+    if baseline is None or baseline.val_loss is None:
+        return "Nothing can be concluded: the baseline has no loss."
+    clauses = [_clause(row, baseline, comparison.loss_unit) for row in comparison.rows if row is not baseline]
+    seeds = baseline.val_loss.n
+    return formats.sentence(f"Each at its tuned learning rate, over {seeds} fresh seeds: {'; '.join(clauses)}.")
+
+
+def _clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
+    """Where a candidate ends, held against the baseline."""
+    found, state = row.difference, row.optimizer_state_bytes
+    if found is None or state is None or not baseline.optimizer_state_bytes:
+        return f"{row.title} cannot be held against {baseline.title}"
+    name = f"{row.title} with {formats.percent(state / baseline.optimizer_state_bytes)} of its optimizer state"
+    interval = "one seed"
+    if found.low is not None and found.high is not None:
+        interval = f"95 % interval {found.low:+.4f} to {found.high:+.4f}"
+    if not found.decides():
+        return f"{name} is not told apart from {baseline.title} ({interval})"
+    side = "below" if found.mean < 0 else "above"
+    return f"{name} ends {abs(found.mean):.4f}{unit} {side} {baseline.title} ({interval})"
+
+
+def _print_next_steps(experiment: ExperimentRecord) -> None:
+    print("\nNext:")
     for command, purpose in (
         ("make up", "the service and its dashboard"),
         (f"adapm-bench compare {experiment.id} --json", "the figures for a script (while the service is up)"),
@@ -50,4 +134,4 @@ def _say_what_next(experiment: "ExperimentRecord") -> None:
         ("adapm-bench optimizers", "what else can be compared, with its options"),
         ("adapm-bench submit my.yaml", "your own comparison; docs/specs.md has one to start from"),
     ):
-        out.print(f"  {command:<44} {purpose}")
+        print(f"  {command:<44} {purpose}")

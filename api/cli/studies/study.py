@@ -1,24 +1,33 @@
-"""`adapm-bench study ls|show|run|report`: does the paper hold? Each study answers one question, at two scales."""
+"""`adapm-bench study ls|show|run|report`: does the paper hold? Each study answers one question, at two scales.
 
-import signal
-from collections.abc import Sequence
+To run one is to find or submit its experiments, follow them, gather what they measured, judge it and keep it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Never
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from api.cli.admin.up import Data, Slots, read_settings
-from api.cli.console import complain, console, messages_on_stderr, plain, print_json
-from api.cli.service import BAD_INPUT, FAILED, INTERRUPTED, Json, environment_settings, fail
-from orchestrator.errors import OrchestratorError
-from orchestrator.studies.evidence import Scale
+from api.cli.console import FAILED, Json, console, messages_on_stderr, plain, print_json, refuse
+from api.cli.experiments.watch import follow
+from api.cli.service import Data, Slots, environment_settings
+from api.cli.studies.own_service import exit_in_order, own_service
+from api.cli.tables.studies import finding_view, list_table, study_view
+from orchestrator.analysis.laws.records import FitReport
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import RunStatus
+from orchestrator.settings import Settings
+from orchestrator.studies import registry
+from orchestrator.studies.evidence import Evidence, Machine, Scale
+from orchestrator.studies.findings import Answer
+from orchestrator.studies.gathering import Source, gather, machine, round_figures
+from orchestrator.studies.results import StoredFinding, stored_findings, write_evidence
+from orchestrator.studies.study import Study
 
 if TYPE_CHECKING:
-    from api.cli.studies.run import Runner
-    from orchestrator.settings import Settings
-    from orchestrator.studies.results import StoredFinding
-    from orchestrator.studies.study import Study
+    from api.client.client import Client
 
 Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
 Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
@@ -39,45 +48,29 @@ Results = Annotated[
     Path | None, typer.Option("--results", help="Folder of results; default: studies in the data folder.")
 ]
 
-study_verbs = typer.Typer(name="study", help="Does the paper hold? Studies with a verdict each.", no_args_is_help=True)
+verbs = typer.Typer(name="study", help="Does the paper hold? Studies with a verdict each.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.add_typer(study_verbs)
-
-
-@study_verbs.command(name="ls")
+@verbs.command(name="ls")
 def list_studies(json: Json = False, data: Data = None) -> None:
     """List the studies with the best verdict that there is for each: yours, or the published one."""
-    from api.cli.tables.study import list_table
-    from orchestrator.studies.registry import all_studies
-    from orchestrator.studies.results import stored_findings
-
     folder = _results_folder(None, data)
-    rows = [(each, stored_findings(each, folder)) for each in all_studies()]
+    rows = [(each, stored_findings(each, folder)) for each in registry.all_studies()]
     if json:
-        told = [{"name": each.name, "question": each.question, "findings": findings} for each, findings in rows]
-        print_json(told)
-        return
-    console().print(list_table(rows))
+        print_json([{"name": each.name, "question": each.question, "findings": findings} for each, findings in rows])
+    else:
+        console().print(list_table(rows))
 
 
-@study_verbs.command()
+@verbs.command()
 def show(name: Name, json: Json = False, data: Data = None) -> None:
     """Show a study: question, claim, what each scale runs and costs, and its findings."""
-    from api.cli.tables.study import study_view
-    from orchestrator.studies.results import stored_findings
-
-    each = _known([name])[0]
-    found = stored_findings(each, _results_folder(None, data))
-    if json:
-        print_json(_fields(each, found))
-        return
-    console().print(study_view(each, found))
+    (study,) = _studies([name])
+    found = stored_findings(study, _results_folder(None, data))
+    print_json(_fields(study, found)) if json else console().print(study_view(study, found))
 
 
-@study_verbs.command()
+@verbs.command()
 def run(
     names: Names = None,
     scale: ScaleOption = Scale.TINY,
@@ -90,54 +83,26 @@ def run(
     json: Json = False,
 ) -> None:
     """Run studies: finished experiments are used again, interrupted ones go on. Each ends with its verdict."""
-    from api.cli.studies.run import Runner
-    from orchestrator.studies.registry import names as all_names
-
     if bool(names) == everything:
-        complain("name the studies to run, or give --all")
-        raise typer.Exit(BAD_INPUT)
-    chosen = _known(all_names() if everything else names or ())
-    settings = read_settings(data=data, slots=slots)
-    runner = Runner(scale=scale, folder=settings.data_folder / "studies", again=again)
+        refuse("name the studies to run, or give --all")
+    chosen = _studies(registry.names() if everything else names or ())
+    settings = environment_settings(data_folder=data, slots=slots)
+    runner = StudyRunner(scale=scale, folder=settings.data_folder / "studies", again=again)
     with messages_on_stderr(as_json=json):
-        _run(runner, chosen, settings, url)
-        deviating = runner.tell_deviations(chosen)
+        with exit_in_order():
+            runner.run(chosen, settings, url)
+        deviating = runner.print_deviations(chosen)
         if everything:
             path = runner.folder / "reproduction.md"
             path.write_text(_report(runner.folder), encoding="utf-8")
             print(f"report: {path}")
     if json:
-        print_json([{"study": each.name, "scale": scale, "finding": runner.stored(each)} for each in chosen])
-    if runner.unanswered(chosen) or (compare_with_published and deviating):
+        print_json([{"study": each.name, "scale": scale, "finding": runner.stored_finding(each)} for each in chosen])
+    if runner.is_unanswered(chosen) or (compare_with_published and deviating):
         raise typer.Exit(FAILED)
 
 
-def _run(runner: "Runner", chosen: "list[Study]", settings: "Settings", url: str | None) -> None:
-    """Compute and train what the studies need, on the service at `url`, or on one of our own."""
-    from api.cli.admin.own_service import service
-    from api.client.client import Client, ClientError
-
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        runner.compute(chosen)
-        trained = [each for each in chosen if each.plans[runner.scale].parts]
-        if trained and url:
-            with Client(url, retries=4) as client:
-                runner.train(client, trained)
-        elif trained:
-            with service(settings, port_given=False) as (own, check), Client(own, retries=4) as client:
-                runner.train(client, trained, check)
-    except ClientError as error:
-        fail(error)
-    except OrchestratorError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(FAILED) from error
-    except KeyboardInterrupt:
-        print("stopped. What was trained is kept; the same command goes on from there.", flush=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-@study_verbs.command()
+@verbs.command()
 def report(out: Out = None, results: Results = None, data: Data = None) -> None:
     """Write what was reproduced as Markdown: every study's claim, figures, verdict, and the machine."""
     text = _report(_results_folder(results, data))
@@ -147,20 +112,17 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        complain(f"cannot write {out}: {error.strerror}; choose another file with -o")
-        raise typer.Exit(BAD_INPUT) from error
+        refuse(f"cannot write {out}: {error.strerror}; choose another file with -o")
     print(f"{out}  {len(text.encode()):,} bytes")
 
 
 def _report(folder: Path) -> str:
-    from dashboards.reports.reproduction import Entry, reproduction
-    from orchestrator.studies.registry import all_studies
-    from orchestrator.studies.results import stored_findings
+    from dashboards.reports.reproduction import Entry, reproduction  # loads jinja2 and numpy
 
-    return reproduction([Entry(study=each, findings=stored_findings(each, folder)) for each in all_studies()])
+    return reproduction([Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies()])
 
 
-def _fields(each: "Study", findings: "tuple[StoredFinding, ...]") -> dict[str, object]:
+def _fields(each: Study, findings: tuple[StoredFinding, ...]) -> dict[str, object]:
     """A study for a script."""
     scales = {
         scale.value: {
@@ -170,24 +132,137 @@ def _fields(each: "Study", findings: "tuple[StoredFinding, ...]") -> dict[str, o
         }
         for scale, plan in each.plans.items()
     }
-    told = {name: getattr(each, name) for name in ("name", "title", "question", "claim", "source", "caveats")}
-    return {**told, "scales": scales, "findings": findings}
+    texts = {name: getattr(each, name) for name in ("name", "title", "question", "claim", "source", "caveats")}
+    return {**texts, "scales": scales, "findings": findings}
 
 
-def _known(names: Sequence[str]) -> "list[Study]":
-    from orchestrator.errors import NotFoundError
-    from orchestrator.studies.registry import study
-
+def _studies(names: Sequence[str]) -> list[Study]:
     try:
-        return [study(name) for name in dict.fromkeys(names)]
+        return [registry.study(name) for name in dict.fromkeys(names)]
     except NotFoundError as error:
-        complain(plain(str(error)))
-        raise typer.Exit(BAD_INPUT) from None
+        refuse(str(error))
 
 
 def _results_folder(given: Path | None, data: Path | None) -> Path:
     return given or (data or environment_settings().data_folder) / "studies"
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> Never:
-    raise KeyboardInterrupt
+class StudyRunner:
+    """Runs studies at one scale; what it finds goes into a folder, one small file a study."""
+
+    def __init__(self, *, scale: Scale, folder: Path, again: bool) -> None:
+        self.folder = folder
+        self.scale, self._again = scale, again
+
+    def run(self, studies: Sequence[Study], settings: Settings, url: str | None) -> None:
+        """Compute and train what the studies need, on the service at `url`, or on one of our own."""
+        from api.client.client import Client  # loads httpx2
+
+        self._compute(studies)
+        with_experiments = [study for study in studies if study.plans[self.scale].parts]
+        if with_experiments and url:
+            with Client(url, retries=4) as client:
+                self._train(client, with_experiments)
+        elif with_experiments:
+            with own_service(settings) as (own_url, check), Client(own_url, retries=4) as client:
+                self._train(client, with_experiments, check)
+
+    def _compute(self, studies: Iterable[Study]) -> None:
+        """Find, in this process, what no training is needed for."""
+        for study in studies:
+            plan = study.plans[self.scale]
+            if plan.compute is None:
+                continue
+            print(f"{study.name}: computing", flush=True)
+            figures = {name: round_figures(value) for name, value in plan.compute().items()}
+            evidence = Evidence(
+                study=study.name, scale=self.scale, computed=figures, computed_by=plan.version, machines=_machines()
+            )
+            self._store(study, evidence)
+
+    def _train(self, client: "Client", studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
+        """Run the experiments; all are submitted first, so that no core waits between two of them."""
+        found = {study.name: self._submit(client, study) for study in studies}
+        for study in studies:
+            experiments = found[study.name]
+            for experiment_id in experiments.values():
+                follow(client, experiment_id, check)
+            source = Source(
+                compare=client.compare,
+                sweep=client.sweep,
+                runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
+                observations=client.observations,
+                fit=lambda ids: _fit(client, ids),
+            )
+            self._store(study, gather(study, self.scale, experiments, source))
+
+    def print_deviations(self, studies: Iterable[Study]) -> bool:
+        """Print where results deviate from the published ones; returns whether any does."""
+        any_deviates = False
+        for study in studies:
+            stored = self.stored_finding(study)
+            for sentence in stored.deviations if stored else ():
+                any_deviates = True
+                print(f"{study.name} deviates from the published result: {plain(sentence)}")
+        return any_deviates
+
+    def is_unanswered(self, studies: Iterable[Study]) -> bool:
+        """Whether a study has no verdict after all."""
+        found = [self.stored_finding(study) for study in studies]
+        return any(each is None or each.finding.answer is Answer.MISSING for each in found)
+
+    def _submit(self, client: "Client", study: Study) -> dict[str, str]:
+        """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
+        known = {each.part: each for each in client.study(study.name).scale(self.scale).experiments}
+        ids: dict[str, str] = {}
+        for part in study.plans[self.scale].parts:
+            found = known[part.name].experiment_id
+            if found is None or self._again:
+                key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
+                found = client.submit(part.spec, key=key).experiment.id
+                print(f"{study.name}: submitted {found} ({part.name}), {part.spec.run_count()} runs", flush=True)
+            else:
+                print(f"{study.name}: using {found} ({part.name})", flush=True)
+                _continue(client, found)
+            ids[part.name] = found
+        return ids
+
+    def _store(self, study: Study, evidence: Evidence) -> None:
+        write_evidence(self.folder, evidence)
+        stored = self.stored_finding(study)
+        assert stored is not None
+        console().print(finding_view(study, stored))
+
+    def stored_finding(self, study: Study) -> StoredFinding | None:
+        """What was found of a study, here and at this scale."""
+        found = stored_findings(study, self.folder)
+        return next((each for each in found if each.scale is self.scale and not each.published), None)
+
+
+def _fit(client: "Client", ids: Sequence[str]) -> FitReport | None:
+    from api.client.answers import ClientError  # loads httpx2
+
+    try:
+        return client.fit(ids)
+    except ClientError as error:
+        if error.status == 409:
+            return None  # these results have no law
+        raise
+
+
+def _continue(client: "Client", experiment_id: str) -> None:
+    """Queue again what was paused, cancelled or has failed: whoever runs a study wants its answer."""
+    states = client.experiment(experiment_id).counts.by_status
+    if states.get(RunStatus.PAUSED):
+        client.resume_experiment(experiment_id)
+    if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
+        client.retry_experiment(experiment_id)
+
+
+def _machines() -> tuple[Machine, ...]:
+    """This machine, for what is computed in this process."""
+    import torch  # loads torch
+
+    from worker.meters.environment import describe_environment
+
+    return (machine(describe_environment(torch.device("cpu"))),)

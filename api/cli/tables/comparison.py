@@ -3,16 +3,13 @@
 Cells may have two lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import plain
+from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
 from dashboards.text.words import speed_words
 from orchestrator.jobs import Outcome
@@ -27,7 +24,9 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     head = Text(plain(comparison.name), style="bold")
     if not comparison.complete:
         head.append("  (not complete: some runs have not ended)", style="yellow")
-    return Group(head, leaderboard(comparison), _sentences(comparison))
+    lines = [(row.candidate, formats.sentence(row.verdict)) for row in comparison.rows]
+    lines += [("note", formats.sentence(note)) for note in comparison.notes]
+    return Group(head, leaderboard(comparison), sentences(lines))
 
 
 def leaderboard(comparison: Comparison) -> Table:
@@ -116,24 +115,6 @@ def device_hours_heading(device: str | None) -> str:
     return formats.device_hours_title(device).lower().replace("hours", "h").replace(" ", "\n")
 
 
-def plain_table(*columns: str) -> Table:
-    """A table with a rule under its head and nothing else to break in a log; columns after the first align right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if position else "left", overflow="fold")
-    return table
-
-
-def text_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """A table of words, aligned left, first column never folded."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=position == 0)
-    for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    return table
-
-
 def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]:
     return tuple(
         Text(cell)
@@ -206,14 +187,3 @@ def outcomes_text(outcomes: dict[Outcome, int]) -> str:
     """What became of the runs of a candidate: `4 finished`."""
     lines = [f"{count} {outcome.value.replace('_', ' ')}" for outcome, count in outcomes.items() if count]
     return "\n".join(lines) or formats.UNKNOWN
-
-
-def _sentences(comparison: Comparison) -> RenderableType:
-    lines = Table.grid(padding=(0, 2, 0, 0))
-    lines.add_column(overflow="fold", max_width=24)
-    lines.add_column(overflow="fold")
-    for row in comparison.rows:
-        lines.add_row(Text(plain(row.candidate), style="bold"), Text(plain(formats.sentence(row.verdict))))
-    for note in comparison.notes:
-        lines.add_row(Text("note", style="dim"), Text(plain(formats.sentence(note)), style="dim"))
-    return Padding(lines, (1, 0, 0, 0))

@@ -1,14 +1,15 @@
-"""Experiments and runs as people read them: lists, and everything about one."""
+"""Experiments, runs and sweeps as people read them: lists, and everything about one."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
-from api.cli.console import plain
-from api.cli.tables.comparison import text_table
+from api.cli.console import plain, text_table
 from dashboards.text import costs, formats, words
+from dashboards.text.sweep import outcome, value_text
 from orchestrator.jobs import Outcome
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
@@ -22,6 +23,7 @@ from orchestrator.records import (
     Standing,
     StateCounts,
 )
+from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from worker.records.result import Result
 from worker.spec.run import RunSpec
 
@@ -106,7 +108,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("model", _models(experiment)),
         ("data", experiment.spec.workload.data.dataset),
         ("budget", _budget(experiment)),
-        *_written_facts(experiment),
+        *_annotation_facts(experiment),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
 
@@ -119,7 +121,7 @@ def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
     return (("baseline", spec.baseline_name()),)
 
 
-def _written_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
+def _annotation_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
     """What people wrote about it, and what it is a clone of."""
     note = experiment.note
     return (
@@ -165,11 +167,11 @@ def _result_facts(result: Result, spec: RunSpec | None) -> tuple[tuple[str, str]
     return (
         ("result", formats.sentence(result.verdict_reason)),
         ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
-        *((_within_a_line(name), value) for name, value in (costs.lines(result, spec) if spec else ())),
+        *((_lower_first(name), value) for name, value in (costs.lines(result, spec) if spec else ())),
     )
 
 
-def _within_a_line(name: str) -> str:
+def _lower_first(name: str) -> str:
     """`Peak tensors` as `peak tensors`; `MFU` stays."""
     return name if name.isupper() else name[0].lower() + name[1:]
 
@@ -207,3 +209,67 @@ def _events(events: tuple[EventRecord, ...], run: RunRecord) -> RenderableType:
         for event in events
     ]
     return text_table(("event", "at", "from", "to", "reason"), rows)
+
+
+def sweep_view(report: SweepReport) -> RenderableType:
+    """The whole answer."""
+    head = Text(plain(report.name), style="bold")
+    head.append(f"  {report.algorithm}, {len(report.trials)} of {report.trials_planned} trials", style="dim")
+    notes = Text("\n".join(f"• {plain(note)}" for note in report.notes))
+    return Group(head, Text(), _findings(report.findings), Padding(notes, (1, 0)), _trials(report))
+
+
+def _findings(findings: Iterable[SweepFinding]) -> RenderableType:
+    rows = [
+        (
+            finding.candidate,
+            formats.loss(finding.best.objective if finding.best else None),
+            _parameters(finding.best.parameters) if finding.best else "no trial has run its whole budget and learned",
+            _importance(finding),
+            _counts(finding),
+        )
+        for finding in findings
+    ]
+    return text_table(("optimizer", "best loss", "at", "importance", "trials"), rows)
+
+
+def _trials(report: SweepReport) -> RenderableType:
+    rows = [
+        (
+            str(trial.number),
+            trial.candidate,
+            _parameters(trial.parameters),
+            outcome(trial),
+            f"{trial.steps}/{trial.steps_total}",
+            _loss(trial),
+            formats.duration(trial.device_seconds) if trial.device_seconds else formats.UNKNOWN,
+        )
+        for trial in report.trials
+    ]
+    if not rows:
+        return Text("no trial has begun yet")
+    return text_table(("trial", "optimizer", "hyperparameters", "outcome", "steps", "loss", "device time"), rows)
+
+
+def _loss(trial: TrialRow) -> str:
+    """The objective; in parentheses the newest loss of a trial that does not rank."""
+    if trial.objective is not None or trial.last_val_loss is None:
+        return formats.loss(trial.objective)
+    return f"({formats.loss(trial.last_val_loss)})"
+
+
+def _parameters(parameters: Mapping[str, bool | int | float | str | None]) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in parameters.items())
+
+
+def _importance(finding: SweepFinding) -> str:
+    return ", ".join(f"{each.parameter} {formats.percent(each.share)}" for each in finding.importance) or "—"
+
+
+def _counts(finding: SweepFinding) -> str:
+    named = {
+        "stopped early": finding.stopped_early,
+        "diverged": finding.diverged,
+        "out of memory": finding.out_of_memory,
+    }
+    return "; ".join([str(finding.trials), *(f"{count} {word}" for word, count in named.items() if count)])

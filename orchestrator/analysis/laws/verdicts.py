@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from orchestrator.analysis.laws.model import MAX_EXPONENT, Form
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
-from orchestrator.analysis.statistics import SIGNIFICANCE
 from orchestrator.analysis.verdicts import p_text, signed
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import SIGNIFICANCE, ExperimentRecord
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""

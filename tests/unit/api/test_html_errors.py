@@ -4,8 +4,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from api.middleware.guards import USER_BODY_BYTES, BodyLimit
-from api.problems import RefusedError, Unforeseen, handle_errors
+from api.middleware.guards import USER_BODY_BYTES, BodyLimitMiddleware
+from api.problems import InternalErrorMiddleware, RefusedError, handle_errors
 from orchestrator.errors import NotFoundError, StoreError
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -30,8 +30,8 @@ def client() -> TestClient:
     for path, error in faults.items():
         route(path, error)
     handle_errors(app)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(Unforeseen)
+    app.add_middleware(BodyLimitMiddleware)
+    app.add_middleware(InternalErrorMiddleware)
     return TestClient(app)
 
 

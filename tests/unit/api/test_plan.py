@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.offline.plan import fold_blocks
+from api.cli.offline.memory import fold_blocks
 from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
 from worker.catalog import presets
 

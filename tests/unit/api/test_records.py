@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from api.records import Fault, pointer, validation_faults
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.specs.faults import short_json
+from orchestrator.specs.faults import Fault, pointer, short_json, validation_faults
 from tests.integration.api_service import comparison_fields
 from worker.spec.run import RunSpec
 

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from api.cli.experiments.specs import read_spec
-from api.records import Fault
+from orchestrator.specs.faults import Fault
 
 YAML = """\
 # a comment

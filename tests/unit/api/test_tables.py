@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from api.cli.console import console
-from api.cli.studies.demo_run import DEMO
+from api.cli.studies.demo import DEMO
 from api.cli.tables.comparison import comparison_table, loss_memory_chart
 from api.cli.tables.listings import run_view
 from dashboards.files.publication import markdown, table_csv

@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from api.app import create_app
-from api.middleware.compression import WORTH_BYTES, CompressionMiddleware
+from api.middleware.transfer import WORTH_BYTES, CompressionMiddleware
 from tests.browser.playing import DEMO
 from tests.browser.serving import opened_bench
 

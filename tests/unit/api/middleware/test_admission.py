@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api.auth.callers import Caller
 from api.auth.scopes import HEAVY, ROUTES, STREAMS, WHOLE
-from api.middleware.admission import Admission
+from api.middleware.admission import AdmissionMiddleware
 
 EXPORT = "GET /v1/experiments/{experiment_id}/exports/{name}"
 LIST = "GET /v1/runs"
@@ -23,7 +23,7 @@ class House:
     def __init__(self) -> None:
         self.at_work = 0
         self.may_end = asyncio.Event()
-        self._admission = Admission(self._answer)
+        self._admission = AdmissionMiddleware(self._answer)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.at_work += 1

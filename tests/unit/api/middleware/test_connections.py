@@ -153,9 +153,9 @@ def test_this_machine_and_trusted_proxies_speak_for_many(address: str, trusted: 
         config = uvicorn.Config(app, forwarded_allow_ips=trusted)
         protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={})
         protocol.client = (address, 1)
-        assert protocol._speaks_for_many()
+        assert protocol._is_shared_address()
         protocol.client = ("192.0.2.1", 1)
-        assert protocol._speaks_for_many() is (trusted == "*")
+        assert protocol._is_shared_address() is (trusted == "*")
 
     asyncio.run(scene())
 
@@ -183,7 +183,7 @@ def test_one_address_has_so_many(monkeypatch: pytest.MonkeyPatch):
         while len(state.connections) < len(held):
             await asyncio.sleep(0)
         assert b"200 OK" in await answer(connect)
-        monkeypatch.setattr(BoundedProtocol, "_speaks_for_many", lambda self: False)
+        monkeypatch.setattr(BoundedProtocol, "_is_shared_address", lambda self: False)
         assert b"503 Service Unavailable" in await answer(connect)
 
     play(scene)

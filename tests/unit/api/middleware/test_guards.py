@@ -15,12 +15,12 @@ from api.middleware.guards import (
     STRANGER_BODY_BYTES,
     USER_BODY_BYTES,
     WORKER_BODY_BYTES,
-    BodyLimit,
-    HostAndOrigin,
-    SecurityHeaders,
+    BodyLimitMiddleware,
+    HostAndOriginMiddleware,
+    SecurityHeadersMiddleware,
     host_name,
 )
-from api.problems import Unforeseen
+from api.problems import InternalErrorMiddleware
 
 
 async def echo(request: Request) -> PlainTextResponse:
@@ -44,10 +44,10 @@ class Known:
 
 def client(most_body_bytes: int = USER_BODY_BYTES) -> TestClient:
     app = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimitMiddleware)
     app.add_middleware(Known, most_bytes=most_body_bytes)
-    app.add_middleware(HostAndOrigin, allowed_hosts=("localhost", "[::1]", "Bench.example"))
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(HostAndOriginMiddleware, allowed_hosts=("localhost", "[::1]", "Bench.example"))
+    app.add_middleware(SecurityHeadersMiddleware)
     return TestClient(app, base_url="http://localhost:8321")
 
 
@@ -83,7 +83,7 @@ def test_other_hosts_are_refused(host: str):
 
 def test_the_address_that_the_connection_came_to_is_served_and_no_other():
     """Probes and scrapers of a cluster know processes by their numbers."""
-    app = HostAndOrigin(Starlette(routes=[Route("/", echo)]), allowed_hosts=("bench.example",))
+    app = HostAndOriginMiddleware(Starlette(routes=[Route("/", echo)]), allowed_hosts=("bench.example",))
     answers = {
         host: TestClient(app, base_url="http://10.0.0.7:8321").get("/", headers={"Host": host}).status_code
         for host in ("10.0.0.7:8321", "10.0.0.8:8321", "testserver")
@@ -173,7 +173,7 @@ def test_there_is_room_for_so_many_bodies_at_once_and_users_take_none_from_worke
         assert await asyncio.gather(*tasks) == [200] * many
         assert await ask(USER_BODY_BYTES, USER_BODY_BYTES, None) == 200
 
-    limit = BodyLimit(read_and_answer)
+    limit = BodyLimitMiddleware(read_and_answer)
     asyncio.run(scene())
 
 
@@ -189,7 +189,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
         begun.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"10")]}
-    asyncio.run(BodyLimit(PlainTextResponse("never"))(scope, receive, send))
+    asyncio.run(BodyLimitMiddleware(PlainTextResponse("never"))(scope, receive, send))
     assert begun[0]["status"] == 408
 
 
@@ -204,7 +204,7 @@ def test_every_answer_has_the_security_headers():
 
 def test_what_nobody_foresaw_is_logged_with_an_id_and_told_without_a_trace(capsys):
     app = Starlette(routes=[Route("/", broken)])
-    app.add_middleware(Unforeseen)
+    app.add_middleware(InternalErrorMiddleware)
     answer = TestClient(app).get("/")
     problem = answer.json()
     logged = capsys.readouterr()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from api.processes.supervisor import cap
+from api.processes.supervisor import rotate
 
 
 def test_a_long_log_moves_aside_and_its_writer_goes_on_in_the_same_file(tmp_path: Path) -> None:
@@ -10,7 +10,7 @@ def test_a_long_log_moves_aside_and_its_writer_goes_on_in_the_same_file(tmp_path
     with path.open("a", buffering=1) as writer:
         for number in range(6):
             writer.write(f"{number}" * 100 + "\n")
-            cap(path, most_bytes=50, kept=3)
+            rotate(path, most_bytes=50, kept=3)
         writer.write("new\n")
     assert path.read_text() == "new\n"
     kept = {each.name: each.read_text()[0] for each in tmp_path.glob("api.log.*")}
@@ -20,5 +20,5 @@ def test_a_long_log_moves_aside_and_its_writer_goes_on_in_the_same_file(tmp_path
 def test_a_short_log_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "api.log"
     path.write_text("short\n")
-    cap(path)
+    rotate(path)
     assert [each.name for each in tmp_path.iterdir()] == ["api.log"]

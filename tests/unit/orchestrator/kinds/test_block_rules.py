@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from api.records import faults
 from optim.plan.rules import rule_of
 from orchestrator.kinds.block_rules import SUGGESTED, rules_of, values_of
 from orchestrator.kinds.kind import ExperimentSpec, read_spec
 from orchestrator.kinds.search_spaces import Choice
 from orchestrator.kinds.trials import as_candidate, parameters_of, planned_parameters, trial_run
+from orchestrator.specs.faults import faults
 from tests.factories.sweep import sweep_fields, sweep_spec
 from worker.schema import canonical_json
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from api.records import faults
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec, TokenBudget
+from orchestrator.specs.faults import faults
 from orchestrator.specs.text import TextForm, parse
 from tests.factories.scaling import scaling_fields, scaling_spec
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.records import faults
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec
 from orchestrator.kinds.search_spaces import LogUniform, Uniform, contains
@@ -21,6 +20,7 @@ from orchestrator.kinds.trials import (
     planned_parameters,
     trial_run,
 )
+from orchestrator.specs.faults import faults
 from tests.factories.stores import comparison_spec
 from tests.factories.sweep import sweep_fields, sweep_spec
 from worker.schema import canonical_json

@@ -9,11 +9,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from api.cli.doctor.devices import Build, Driver, gpu, nvml_check, pci_devices
-from api.cli.doctor.finding import Check
+from api.cli.doctor.check import Check
+from api.cli.doctor.devices import NvidiaDriver, TorchBuild, gpu, nvml_check, pci_devices
 
-DRIVER = Driver(version="560.35.03", cuda=(12, 6), devices=("NVIDIA H100 (80 GiB)",), notes=())
-BUILD = Build(version="2.13.0", cuda=(12, 6), visible=None, error=None, devices=("NVIDIA H100",))
+DRIVER = NvidiaDriver(version="560.35.03", cuda=(12, 6), devices=("NVIDIA H100 (80 GiB)",), notes=())
+BUILD = TorchBuild(version="2.13.0", cuda=(12, 6), visible=None, error=None, devices=("NVIDIA H100",))
 
 
 class Library:
@@ -143,13 +143,13 @@ def test_devices_on_the_bus_are_read_as_linux_tells_of_them(tmp_path: Path):
         (replace(BUILD, devices=(), error="CUDA unknown error"), DRIVER, "dmesg"),
     ],
 )
-def test_a_pytorch_that_cannot_use_the_device_says_why(build: Build, driver: Driver, words: str):
+def test_a_pytorch_that_cannot_use_the_device_says_why(build: TorchBuild, driver: NvidiaDriver, words: str):
     check = gpu(build, driver)
     assert not check.ok
     assert words in check.way_out
 
 
 @pytest.mark.parametrize("driver", [None, replace(DRIVER, devices=())])
-def test_without_a_device_the_cpu_is_used(driver: Driver | None):
+def test_without_a_device_the_cpu_is_used(driver: NvidiaDriver | None):
     assert gpu(replace(BUILD, devices=()), driver).ok
     assert gpu(BUILD, DRIVER) == Check(name="GPU", ok=True, found="NVIDIA H100: calculate")

@@ -6,23 +6,15 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from api.cli.console import plain
-from api.cli.tables.comparison import plain_table, text_table
+from api.cli.console import plain, plain_table, text_table
 from dashboards.text import formats
-from dashboards.text.study import estimate_words, figure_text, interval_text, measured_words, origin
+from dashboards.text.study import answer_tone, estimate_words, figure_text, interval_text, measured_words, origin
 from orchestrator.studies.findings import Answer, Finding
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Study
 
-STYLES = {
-    Answer.HOLDS: "green",
-    Answer.IN_PART: "yellow",
-    Answer.FAILS: "red",
-    Answer.UNDECIDED: "yellow",
-    Answer.BEYOND: "",
-    Answer.MISSING: "dim",
-    Answer.WITHDRAWN: "red",
-}
+STYLES = {"good": "green", "warn": "yellow", "bad": "red", "wait": "dim"}
+"""The colour of a verdict by its tone."""
 
 
 def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> RenderableType:
@@ -30,12 +22,10 @@ def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> Rende
     lines = []
     for study, findings in rows:
         found = best(findings)
-        said = (
-            (found.finding.answer.value, measured_words(found.finding), origin(study, found))
-            if found
-            else ("no result yet", "", "")
-        )
-        lines.append((study.name, study.question, *said))
+        verdict = ("no result yet", "", "")
+        if found is not None:
+            verdict = (found.finding.answer.value, measured_words(found.finding), origin(study, found))
+        lines.append((study.name, study.question, *verdict))
     return text_table(("study", "question", "the claim", "what was run", "from"), lines)
 
 
@@ -68,7 +58,7 @@ def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
     """A verdict with its figures."""
     finding = stored.finding
     head = Text(f"{study.name}, {origin(study, stored)}: ", style="bold")
-    head.append(finding.answer.value, style=STYLES[finding.answer])
+    head.append(finding.answer.value, style=STYLES[answer_tone(finding.answer)])
     if finding.answer is Answer.BEYOND:
         head.append(f" (on what was run: {finding.measured.value})")
     lines: list[RenderableType] = [head, Text(plain(formats.sentence(finding.sentence)))]

@@ -1,10 +1,10 @@
-"""Looks of the doctor's that do not end as looks should."""
+"""Examinations of the doctor that do not end as they should."""
 
 import os
 import signal
 import time
 
-from api.cli.doctor.finding import Check
+from api.cli.doctor.check import Check
 from orchestrator.settings import Settings
 
 
@@ -21,5 +21,8 @@ def crash(_settings: Settings) -> list[Check]:
 
 
 def stumble(_settings: Settings) -> list[Check]:
-    """A fault of the look itself."""
+    """A fault of the examination itself."""
     raise KeyError("what nobody thought of")
+
+
+ODD_ONES = (hang, crash, stumble)

@@ -1,14 +1,13 @@
 """Scaling laws and performance profiles as tables for people."""
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import plain
-from api.cli.tables.comparison import plain_table, two_lines
+from api.cli.console import plain, plain_table, sentences
+from api.cli.tables.comparison import two_lines
 from dashboards.text import formats
-from dashboards.text.laws import memory_words
+from dashboards.text.laws import coefficient_names, memory_words, number
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, Prediction
 from orchestrator.analysis.profiles import ProfileReport, ProfileRow
 
@@ -25,8 +24,8 @@ def fit_view(report: FitReport) -> RenderableType:
         parts += [Text("Data efficiency: D_eff / D against the baseline's law", style="bold"), _efficiencies(report)]
     if any(fit.drift for fit in report.fits):
         parts += [Text("The law's loss minus the baseline's", style="bold"), _loss_differences(report)]
-    said = [(fit.candidate, fit.verdict) for fit in report.fits] + [("note", note) for note in report.notes]
-    return Group(*parts, _sentences(said))
+    lines = [(fit.candidate, fit.verdict) for fit in report.fits] + [("note", note) for note in report.notes]
+    return Group(*parts, sentences((subject, formats.sentence(line)) for subject, line in lines))
 
 
 def profile_view(report: ProfileReport) -> RenderableType:
@@ -38,7 +37,7 @@ def profile_view(report: ProfileReport) -> RenderableType:
         table.add_row(*map(Text, _profile_cells(row)))
     workloads = f"{report.workloads} workload{'s' if report.workloads != 1 else ''}"
     head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
-    return Group(head, table, _sentences([("note", note) for note in report.notes]))
+    return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
@@ -46,24 +45,23 @@ def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
     if estimate is None:
         return formats.UNKNOWN
     if estimate.low is None or estimate.high is None:
-        return _number(estimate.value, digits)
-    return two_lines(
-        _number(estimate.value, digits), f"[{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
-    )
+        return number(estimate.value, digits)
+    interval = f"[{number(estimate.low, digits)}, {number(estimate.high, digits)}]"
+    return two_lines(number(estimate.value, digits), interval)
 
 
 def _coefficients(report: FitReport) -> Table:
-    names = [name for name in ("E", "A", "alpha", "B", "beta") if any(name in fit.coefficients for fit in report.fits)]
+    names = coefficient_names(report)
     table = plain_table("optimizer", *names, "error", "largest left out", "points")
     for fit in report.fits:
         cells = [estimate_text(fit.coefficients.get(name)) for name in names]
         error = formats.UNKNOWN if fit.relative_error is None else f"{100 * fit.relative_error:.2g} %"
         points = f"{len(fit.points)}\n{sum(point.n for point in fit.points)} runs"
-        table.add_row(*map(Text, (plain(fit.candidate), *cells, error, _held_out(fit), points)))
+        table.add_row(*map(Text, (plain(fit.candidate), *cells, error, _largest_left_out(fit), points)))
     return table
 
 
-def _held_out(fit: CandidateFit) -> str:
+def _largest_left_out(fit: CandidateFit) -> str:
     if fit.held_out is None:
         return formats.UNKNOWN
     return two_lines(formats.signed(fit.held_out.error), f"at {formats.compact(fit.held_out.parameters)}")
@@ -73,15 +71,11 @@ def _predictions(report: FitReport) -> Table:
     table = plain_table("optimizer", "size", "tokens", "loss", "state", "memory")
     for fit in report.fits:
         for each in fit.predictions:
-            size = formats.compact(each.parameters) if each.model is None else two_lines(each.model, size_words(each))
+            parameters = formats.compact(each.parameters)
+            size = parameters if each.model is None else two_lines(each.model, f"{parameters} parameters")
             cells = (size, formats.compact(each.tokens), estimate_text(each.loss, 4), *_memory_cells(each))
             table.add_row(*map(Text, (plain(fit.candidate), *cells)))
     return table
-
-
-def size_words(each: Prediction) -> str:
-    """How many parameters a named model has."""
-    return f"{formats.compact(each.parameters)} parameters"
 
 
 def _loss_differences(report: FitReport) -> Table:
@@ -116,16 +110,3 @@ def _profile_cells(row: ProfileRow) -> tuple[str, ...]:
         f"{formats.compact(time.tokens)} tokens" if time.tokens is not None else "not reached" for time in row.times
     )
     return plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times
-
-
-def _sentences(lines: list[tuple[str, str]]) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(overflow="fold", max_width=24)
-    table.add_column(overflow="fold")
-    for name, sentence in lines:
-        table.add_row(Text(plain(name), style="bold"), Text(plain(formats.sentence(sentence))))
-    return Padding(table, (1, 0, 0, 0))
-
-
-def _number(value: float, digits: int) -> str:
-    return formats.sentence(f"{value:.{digits}f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.2e}")

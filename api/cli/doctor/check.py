@@ -14,7 +14,7 @@ class Check(BaseModel):
     """What to do about it; beside `ok`, what is worth doing although nothing is broken. Empty where all is well."""
 
 
-def good(name: str, found: str) -> Check:
+def passes(name: str, found: str) -> Check:
     """Nothing to do."""
     return Check(name=name, ok=True, found=found)
 
@@ -24,6 +24,6 @@ def notice(name: str, found: str, way_out: str) -> Check:
     return Check(name=name, ok=True, found=found, way_out=way_out)
 
 
-def broken(name: str, found: str, way_out: str) -> Check:
+def fails(name: str, found: str, way_out: str) -> Check:
     """It does not work, and this mends it."""
     return Check(name=name, ok=False, found=found, way_out=way_out)

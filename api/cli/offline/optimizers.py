@@ -1,0 +1,117 @@
+"""What specifications may name: `optimizers` and `models`; `optimizer check NAME`: whether an optimizer keeps what the
+catalog promises. `data ls` lists datasets.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.text import Text
+
+from api.cli.console import FAILED, Json, console, fail, plain, print_json, refuse, text_table
+from api.cli.service import environment_settings
+from api.records import OptimizerInfo, model_info, optimizer_info
+from optim import catalog
+from optim.nearest import unknown
+from worker.catalog import presets
+
+if TYPE_CHECKING:
+    from worker.checks.optimizer_contract import Promise, Subject
+
+Name = Annotated[str | None, typer.Argument(help="Show this optimizer's options.", metavar="[NAME]")]
+CheckedName = Annotated[str, typer.Argument(help="A name of the catalog, own optimizers included.", metavar="NAME")]
+Rate = Annotated[
+    float | None, typer.Option("--lr", min=0.0, help="A rate at which 40 steps teach a tiny model; default: 3e-3.")
+]
+Coasts = Annotated[bool, typer.Option("--coasts", help="Its weights may move at rate 0: momentum of steps, averages.")]
+
+MESSAGE_CHARACTERS = 400
+
+verbs = typer.Typer(help="Your own optimizers: docs/own-optimizer.md.", no_args_is_help=True)
+
+
+def optimizers(name: Name = None, json: Json = False) -> None:
+    """List the optimizers, or one with its options."""
+    infos = tuple(optimizer_info(entry) for entry in catalog.entries())
+    if name is None:
+        print_json(infos) if json else _print_optimizers(infos)
+        return
+    info = next((info for info in infos if info.name == name), None)
+    if info is None:
+        fail(unknown("optimizer", name, (info.name for info in infos)))
+    print_json(info) if json else _print_options(info)
+
+
+def models(json: Json = False) -> None:
+    """List the models."""
+    infos = tuple(model_info(preset) for preset in presets.PRESETS)
+    if json:
+        print_json(infos)
+        return
+    columns = ("model", "family", "layers", "heads", "hidden", "positions", "vocabulary", "source")
+    sizes = ("layers", "heads", "hidden_size", "max_positions", "vocabulary_size")
+    rows = [(i.name, i.family, *(f"{getattr(i, size):,}" for size in sizes), i.source) for i in infos]
+    console().print(text_table(columns, rows))
+
+
+def _print_optimizers(infos: tuple[OptimizerInfo, ...]) -> None:
+    rows = [(i.name, i.title, f"{i.learning_rate:g}", i.summary, i.paper) for i in infos]
+    console().print(text_table(("optimizer", "title", "usual lr", "what it is", "paper"), rows))
+    print("\nadapm-bench optimizers NAME shows the options of one.")
+
+
+def _print_options(info: OptimizerInfo) -> None:
+    out = console()
+    out.print(Text(info.title, style="bold"))
+    out.print(f"{info.summary}\n{info.paper}; licence of the implementation: {info.licence}\n")
+    rows = [(o.name, "null" if o.default is None else str(o.default), o.allowed, o.meaning) for o in info.options]
+    out.print(text_table(("option", "default", "allowed", "meaning"), rows))
+
+
+class PromiseCheck(BaseModel):
+    """One promise, and whether it was kept."""
+
+    promise: str
+    kept: bool
+    found: str = ""
+    """What was found instead; empty where it was kept."""
+
+
+@verbs.command()
+def check(name: CheckedName, lr: Rate = None, coasts: Coasts = False, json: Json = False) -> None:
+    """Check what every optimizer of the catalog promises: learning, resuming, rates, groups, closures, memory."""
+    environment_settings()
+    if name not in catalog.names():
+        refuse(unknown("optimizer", name, catalog.names()))
+    from worker.checks.optimizer_contract import PROMISES, USUAL_RATE, Subject  # loads torch
+
+    subject = Subject(name=name, lr=USUAL_RATE if lr is None else lr, coasts=coasts)
+    found: list[PromiseCheck] = []
+    for each in check_promises(subject, PROMISES):
+        found.append(each)
+        if not json:
+            print(f"{'✓' if each.kept else '✗'} {plain(each.promise)}", flush=True)
+            if each.found:
+                print(f"  → {plain(each.found)}", flush=True)
+    broken = sum(not each.kept for each in found)
+    if json:
+        print_json(found)
+    else:
+        print(f"{name} keeps {len(found) - broken} of {len(found)} promises")
+    if broken:
+        raise typer.Exit(FAILED)
+
+
+def check_promises(subject: "Subject", promises: "tuple[Promise, ...]") -> Iterator[PromiseCheck]:
+    """What each promise comes to, one after the other; an error breaks it, too."""
+    for promise in promises:
+        sentence = (promise.__doc__ or promise.__name__).strip()
+        try:
+            promise(subject)
+        except Exception as error:  # noqa: BLE001 - the optimizer is somebody's program: it may raise anything
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            found = words.removeprefix("BrokenPromiseError: ")[:MESSAGE_CHARACTERS]
+            yield PromiseCheck(promise=sentence, kept=False, found=found)
+        else:
+            yield PromiseCheck(promise=sentence, kept=True)
