@@ -182,7 +182,9 @@ class Database:
 
 def insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that knows ON CONFLICT, which SQLAlchemy has for each kind of database apart."""
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
 
 
 def plain_text(text: str | None) -> str | None:
