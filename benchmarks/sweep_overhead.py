@@ -25,7 +25,7 @@ from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_r
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
-from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps.keeper import DriverOrder
 from tests.factories.stores import result
@@ -109,7 +109,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
 def finish_all(bench: Bench, queue: Queue, stop: threading.Event) -> None:
     """Claim and finish trials, which takes some milliseconds each, until told to stop."""
     while not stop.wait(0.02):
-        room = Room([Node(id=NodeId("here"), cpus=64, gpus=0)])
+        room = FreeCapacity([Node(id=NodeId("here"), cpus=64, gpus=0)])
         for lease, _ in queue.claim(room, 64):
             bench.hello(lease.run_id, lease.attempt, lease.token)
             loss = 2.0 + abs(lease.spec.optimizer.lr - 0.01)

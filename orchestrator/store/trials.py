@@ -27,7 +27,7 @@ from worker.records.result import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Glance:
+class TrialState:
     """What a follower of a trial looks at again and again: cheap to read."""
 
     status: RunStatus
@@ -101,14 +101,14 @@ def ask_to_stop(database: Database, run_id: str) -> bool:
         return True
 
 
-def glance(database: Database, run_id: str) -> Glance:
+def read_state(database: Database, run_id: str) -> TrialState:
     """Look at a trial."""
     columns = runs.c.status, runs.c.version, results.c.verdict, results.c.final_val_loss
     joined = runs.outerjoin(results, results.c.run_id == runs.c.id)
     query = sa.select(*columns).select_from(joined).where(runs.c.id == run_id)
     with database.reading() as connection:
         row = connection.execute(query).one()
-    return Glance(
+    return TrialState(
         status=RunStatus(row.status),
         version=row.version,
         verdict=None if row.verdict is None else Verdict(row.verdict),

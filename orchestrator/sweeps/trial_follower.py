@@ -16,7 +16,7 @@ import structlog
 from orchestrator.errors import StoreError
 from orchestrator.store import series
 from orchestrator.store.database import Database
-from orchestrator.store.trials import Glance, glance
+from orchestrator.store.trials import TrialState, read_state
 from worker.records.result import Verdict
 
 log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ def reports(
     """Each validation loss once, as it comes; after the run has ended, one last word where its loss does not say it."""
     seen_version, last = -1, TuneReport(step=0, loss=LOST)
     while True:
-        now = retry_while_away(partial(glance, database, run_id))
+        now = retry_while_away(partial(read_state, database, run_id))
         new = retry_while_away(partial(_losses, database, run_id, last.step)) if now.version != seen_version else []
         seen_version = now.version
         for last in new:
@@ -71,7 +71,7 @@ def reports(
         time.sleep(poll_seconds)
 
 
-def last_word(ended: Glance, last: TuneReport, steps_total: int) -> TuneReport | None:
+def last_word(ended: TrialState, last: TuneReport, steps_total: int) -> TuneReport | None:
     """What Tune has to hear at the end of a run; None where its last validation loss says it all."""
     match ended.verdict:
         case None:

@@ -37,10 +37,10 @@ def census(database: Database, connection: Connection) -> Census:
         cpus_at_work=sum(int(row.cpus) for row in at_work),
         gpus_at_work=sum(int(row.gpus) for row in at_work),
         device_seconds=sum(float(row.device_seconds) for row in by_status.values()) + gone.get("device", NONE)[1],
-        claim=_timed(
+        claim=_timing(
             connection, attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1, gone.get("claim", NONE)
         ),
-        dispatch=_timed(
+        dispatch=_timing(
             connection,
             attempts.c.started_at - attempts.c.leased_at,
             attempts.c.started_at.is_not(None),
@@ -66,7 +66,7 @@ def _outbox(database: Database) -> sa.Select[int, float]:
     return sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_TOLD)
 
 
-def _timed(
+def _timing(
     connection: Connection,
     seconds: sa.ColumnElement[float],
     condition: sa.ColumnElement[bool],

@@ -99,7 +99,10 @@ class Messages:
         with self._database.reading() as connection:
             endings = connection.execute(query).all()
         for experiment_id in dict.fromkeys(row.experiment_id for row in endings):
-            self._write(_ended(look_up, experiment_id), [row for row in endings if row.experiment_id == experiment_id])
+            self._write(
+                _ended_experiment(look_up, experiment_id),
+                [row for row in endings if row.experiment_id == experiment_id],
+            )
         return len(endings)
 
     def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
@@ -116,7 +119,7 @@ class Messages:
         )
         joined = webhook_messages.join(webhooks)
         first = sa.select(webhook_messages.c.id, place.label("place")).select_from(joined)
-        firsts = first.where(waits, now, self._served()).subquery()
+        firsts = first.where(waits, now, self._has_valid_key()).subquery()
         columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body", "tries")), webhooks.c.url)
         query = sa.select(*columns, webhooks.c.secret_hash).select_from(
             joined.join(firsts, firsts.c.id == webhook_messages.c.id)
@@ -160,13 +163,13 @@ class Messages:
             given_up = sa.update(webhook_messages).where(*old)
             connection.execute(given_up.values(state=DeliveryState.GIVEN_UP, settled_at=now))
             settled_long_ago = webhook_messages.c.settled_at < now - KEPT_SECONDS
-            connection.execute(sa.delete(webhook_messages).where(settled_long_ago, ~_is_the_only_end()))
+            connection.execute(sa.delete(webhook_messages).where(settled_long_ago, ~_proves_the_end()))
         told = sa.exists().where(webhook_messages.c.webhook_id == webhooks.c.id, _IS_END)
         query = sa.select(webhooks.c.experiment_id).where(webhooks.c.experiment_id.is_not(None), ~told).distinct()
         with self._database.reading() as connection:
             untold = connection.execute(query).scalars().all()
         for experiment_id in untold:
-            if (ended := _ended(look_up, experiment_id)) is not None:
+            if (ended := _ended_experiment(look_up, experiment_id)) is not None:
                 self._write(ended, [])
 
     def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
@@ -181,7 +184,7 @@ class Messages:
                 recent = (webhooks.c.created_at <= told) & (told > now - KEPT_SECONDS)
                 since = recent | webhooks.c.experiment_id.is_not(None)
                 body = message_body(MessageKind.EXPERIMENT_ENDED, ended.ended_at, ended)
-                wanted = sa.select(webhooks.c.id).where(mine, since, self._served())
+                wanted = sa.select(webhooks.c.id).where(mine, since, self._has_valid_key())
                 # Locked against a removal, which would leave a message without its webhook.
                 found = connection.execute(wanted.with_for_update(read=True, key_share=True))
                 for webhook_id in found.scalars().all():
@@ -190,13 +193,13 @@ class Messages:
             done = [row.id for row in endings]
             connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.id.in_(done)))
 
-    def _served(self) -> sa.ColumnElement[bool]:
+    def _has_valid_key(self) -> sa.ColumnElement[bool]:
         """Webhooks whose key, where they have one, opens something still."""
         gone = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
         return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
 
 
-def _ended(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
+def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
     """The end of an experiment; None where it goes on (a later end leaves word again), or is there no more."""
     try:
         experiment = look_up(experiment_id)
@@ -208,7 +211,7 @@ def _ended(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> Ended
 _IS_END = webhook_messages.c.kind == MessageKind.EXPERIMENT_ENDED
 
 
-def _is_the_only_end() -> sa.ColumnElement[bool]:
+def _proves_the_end() -> sa.ColumnElement[bool]:
     """Whether the message belongs to a webhook of one experiment: it shows that the end was told, as long as that one
     is there."""
     return sa.exists().where(webhooks.c.id == webhook_messages.c.webhook_id, webhooks.c.experiment_id.is_not(None))

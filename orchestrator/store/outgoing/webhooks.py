@@ -64,7 +64,7 @@ class Webhooks:
             "idempotency_key": None if key is None else _hash(f"{by} {key}"),
         }
         with self._database.writing() as connection:
-            if (earlier := _earlier(connection, values)) is not None:
+            if (earlier := _webhook_of_key(connection, values)) is not None:
                 return NewWebhook(webhook=_record(connection, earlier), secret=self._key.secret(earlier)), False
             _require_room(connection, by)
             now = self._database.read_clock(connection)
@@ -108,7 +108,7 @@ class Webhooks:
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
             id = message_id(record.id, "test", key or secrets.token_hex(16))
-            if _tests_waiting(connection, record.id, id) >= MOST_TESTS:
+            if _count_waiting_tests(connection, record.id, id) >= MOST_TESTS:
                 raise ConflictError(f"{MOST_TESTS} tests of this webhook wait to be delivered; wait for their end")
             insert_message(
                 connection, id, record.id, MessageKind.TEST, None, message_body(MessageKind.TEST, now, None), now
@@ -136,7 +136,7 @@ def _require_room(connection: Connection, by: str | None) -> None:
         raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
 
 
-def _tests_waiting(connection: Connection, webhook_id: str, but: str) -> int:
+def _count_waiting_tests(connection: Connection, webhook_id: str, but: str) -> int:
     """How many of its tests are not delivered yet, `but` that one."""
     message = webhook_messages.c
     mine = message.webhook_id == webhook_id, message.kind == MessageKind.TEST, message.id != but
@@ -144,7 +144,7 @@ def _tests_waiting(connection: Connection, webhook_id: str, but: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _earlier(connection: Connection, values: Mapping[str, Any]) -> str | None:
+def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | None:
     """The webhook that the idempotency key has made already; raises `IdempotencyError` where it is another one."""
     if values["idempotency_key"] is None:
         return None
@@ -182,15 +182,17 @@ def _of_newest(column: str) -> sa.ScalarSelect[Any]:
     return query.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(1).scalar_subquery()
 
 
-def _counted(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+def _of_messages(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     return sa.select(what).where(webhook_messages.c.webhook_id == webhooks.c.id, *conditions).scalar_subquery()
 
 
 _STATE = webhook_messages.c.state
 _WEBHOOKS = sa.select(
     *[webhooks.c[name] for name in ("id", "url", "experiment_id", "key_id", "created_at")],
-    _counted(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
-    _counted(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label("delivered_at"),
+    _of_messages(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
+    _of_messages(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label(
+        "delivered_at"
+    ),
     _of_newest("last_error").label("last_error"),
 )
 _MESSAGES = sa.select(*[column for column in webhook_messages.c if column.name != "body"])

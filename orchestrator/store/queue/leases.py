@@ -41,7 +41,7 @@ class Arrival:
     """A batch of points and observations, and who brings it."""
 
     caller: Identity
-    batch: series.Batch
+    batch: series.EncodedBatch
     observations: Sequence[Observation]
     newest: Mapping[str, object]
     """What the run's row shall show of it."""
@@ -72,7 +72,9 @@ class Leases:
         self._policy = policy
         self._hello = TransactionBatcher[Identity, Greeting](self._greet)
         self._beat = TransactionBatcher[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
-        self._append = TransactionBatcher[Arrival, None](self._take, apart=partial(self._take, wait=True))
+        self._append = TransactionBatcher[Arrival, None](
+            self._store_points, apart=partial(self._store_points, wait=True)
+        )
         self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
 
     def hello(self, run_id: str, attempt: int, token: str) -> Greeting:
@@ -86,20 +88,20 @@ class Leases:
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
         columns = columns_of_batch(batch.columns)
-        chunk = series.Batch.of(run_id, attempt, batch.sequence, columns)
+        chunk = series.EncodedBatch.of(run_id, attempt, batch.sequence, columns)
         self._append(
             Arrival(
                 caller=(run_id, attempt, token),
                 batch=chunk,
                 observations=batch.observations,
-                newest=series.latest(columns),
+                newest=series.newest_figures(columns),
             )
         )
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
         """Record a complete checkpoint, from which a later attempt may go on."""
         with self._database.writing() as connection:
-            held = self._live(connection, run_id, attempt, token)
+            held = self._require_live(connection, run_id, attempt, token)
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
             here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
@@ -136,7 +138,7 @@ class Leases:
             new = [each for each in live.values() if each.started_at is None]
             if new:
                 connection.execute(_START, [self._extension(each) | {"new_started_at": each.now} for each in new])
-                begun = [(each.run, _started(each)) for each in new if each.run.status is RunStatus.LEASED]
+                begun = [(each.run, _as_running(each)) for each in new if each.run.status is RunStatus.LEASED]
                 move(connection, begun, new[0].now)
             specs = trainable_specs(connection, list(live))
             return [
@@ -147,20 +149,20 @@ class Leases:
     def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
         with self._database.writing(durable=False) as connection:
             held = hold(self._database, connection, [caller for caller, _ in beats], wait=wait)
-            told = {
+            live = {
                 (each.run.id, each.attempt): (each, beat)
                 for each, (_, beat) in zip(held, beats, strict=True)
                 if each is not None and each.live
             }
-            if told:
-                extended, progress = zip(*(self._beaten(*each) for each in told.values()), strict=True)
+            if live:
+                extended, progress = zip(*(self._heartbeat_binds(*each) for each in live.values()), strict=True)
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
             refused = LeaseLostError() if wait else APART  # there may be such a lease, and its run be locked
             return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
-    def _beaten(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
+    def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
         """The binds of `_EXTEND` and of `_PROGRESS`."""
         step = min(beat.step, held.run.steps_total)
         seconds = max(held.device_seconds, beat.device_seconds)
@@ -171,10 +173,10 @@ class Leases:
             {"this": held.run.id, "new_step": step, "new_device_seconds": total},
         )
 
-    def _take(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
+    def _store_points(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
         with self._database.writing() as connection:  # forced: a worker forgets what was accepted
             held = hold(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
-            new = _unknown([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
+            new = _new_batches([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
             if new:
                 series.append(connection, [arrival.batch for _, arrival in new])
                 for holder, arrival in new:
@@ -184,7 +186,7 @@ class Leases:
             refused = LeaseLostError() if wait else APART
             return [refused if each is None else None if each.live else LeaseLostError() for each in held]
 
-    def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
+    def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])
         if held is None or not held.live:
             raise LeaseLostError
@@ -206,11 +208,11 @@ def _reply(held: HeldRun) -> HeartbeatReply:
     return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
 
-def _started(held: HeldRun) -> RunRow:
+def _as_running(held: HeldRun) -> RunRow:
     return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
 
 
-def _unknown(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
+def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
     """Those that were not accepted before; of an attempt's that came together each number once."""
     last: dict[tuple[str, int], int] = {}
     new = []
@@ -267,8 +269,8 @@ def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
     if held.attempt == 1:
         return {}
     this = checkpoints.c
-    told = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
-    mine = told.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    bounds = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
+    mine = bounds.where(this.run_id == held.run.id, this.attempt < held.attempt)
     counted: dict[int, int] = {}
     bound = held.run.steps_total
     for attempt, first, last in connection.execute(mine.group_by(this.attempt).order_by(this.attempt.desc())):

@@ -36,7 +36,7 @@ from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion, run_actions, time_limits
-from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
 from orchestrator.store.queue.lease_check import token_hash
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
 from orchestrator.store.submission import Submittal, Submitted
@@ -66,7 +66,7 @@ class Queue:
         """Runs of one key that may wait to be begun when it submits more; None is no limit."""
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
-        self._due = self._waiting()
+        self._due = self._claimable()
 
     def submit(self, submittals: Sequence[Submittal]) -> list[Submitted | Exception]:
         """Queue experiments in one transaction; see `submission.submit_together`. The answer of each, or what refuses
@@ -93,18 +93,18 @@ class Queue:
                 growth.apply_to_later_runs(connection, experiment_id, wish, self._database.read_clock(connection))
         return run_actions.wish_experiment(self._database, self._policy, experiment_id, wish)
 
-    def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
+    def claim(self, room: FreeCapacity, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
         """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.
 
         It ends at `limit` or at the first run that does not fit: that one is waited for and not overtaken, so that a
         large run is not starved by small ones. Runs that the cluster can never hold are passed over; see
         `mark_unschedulable`; so are those whose key has used up its quota (`orchestrator/store/admin/quotas.py`).
         """
-        if limit < 1 or not self._anything(self._due):
+        if limit < 1 or not self._finds_any(self._due):
             return ()
         with self._database.writing() as connection:
             waiting, now = quotas.lock_within_quotas(self._database, connection, self._due, limit)
-            return self._lease(connection, _fitting(waiting, room), now)
+            return self._lease(connection, _place_head(waiting, room), now)
 
     def note_actors(self, actors: Mapping[tuple[RunId, int], str]) -> None:
         """Which warm actor carries out which (run, attempt): another dispatcher adopts it by this name."""
@@ -158,9 +158,9 @@ class Queue:
                 return False
             run, now = found
             message = message or f"attempt {attempt} was {outcome}"
-            if node_died and _nodes_lost(connection, run, message) + 1 >= MOST_NODES_LOST:
+            if node_died and _lost_nodes_in_a_row(connection, run, message) + 1 >= MOST_NODES_LOST:
                 outcome = AttemptOutcome.LOST
-            smaller = completion.smaller(connection, run, now) if out_of_memory else None
+            smaller = completion.with_smaller_micro_batch(connection, run, now) if out_of_memory else None
             self._lose(connection, [run], outcome, message, now, after=smaller)
             return True
 
@@ -176,13 +176,13 @@ class Queue:
             .where(attempts.c.ended_at.is_(None), attempts.c.expires_at <= self._database.now())
         )
         self._shorten_leases()
-        if self._in_grace() or not self._anything(expired):
+        if self._in_grace() or not self._finds_any(expired):
             return ()
         try:
             with self._database.writing() as connection:
                 locked = lock(self._database, connection, expired, wait=False)
-                expired_runs = _expired(connection, locked.runs, locked.now)
-                for reason, silent in self._silent(connection, expired_runs):
+                expired_runs = _still_expired(connection, locked.runs, locked.now)
+                for reason, silent in self._by_silence(connection, expired_runs):
                     self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
                 return tuple((run.id, run.attempt) for run in expired_runs)
         except DiskFullError:
@@ -222,7 +222,7 @@ class Queue:
 
         Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
-        sizes = largest(nodes)
+        sizes = largest_nodes(nodes)
         holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
         wrong = is_claimable & (runs.c.schedulable != holds)
         too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
@@ -240,7 +240,7 @@ class Queue:
             count_change(connection)
         return count
 
-    def _waiting(self) -> sa.Select[Any]:
+    def _claimable(self) -> sa.Select[Any]:
         """The runs that may be claimed now, in the order of the queue."""
         waits = max(longest_backoff_seconds(self._policy), REFUSED_SECONDS)
         # One that waits for nothing was never to wait: when it came is of no account.
@@ -249,7 +249,7 @@ class Queue:
         query = select_runs().where(is_claimable, runs.c.schedulable, due)
         return query.order_by(*QUEUE_ORDER)
 
-    def _anything(self, query: sa.Select[Any]) -> bool:
+    def _finds_any(self, query: sa.Select[Any]) -> bool:
         """Whether `query` finds a row: a look that takes no lock, since most looks find nothing."""
         with self._database.reading() as connection:
             return connection.execute(query.limit(1)).first() is not None
@@ -262,8 +262,8 @@ class Queue:
         specs = {id: spec for id, spec in found.items() if isinstance(spec, RunSpec)}
         refused = {id: error for id, error in found.items() if isinstance(error, ValidationError)}
         damaged = {id: error for id, error in found.items() if isinstance(error, DamagedError)}
-        _wait(connection, refused, now)
-        move(connection, [(run, _failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
+        _postpone(connection, refused, now)
+        move(connection, [(run, _as_failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -318,7 +318,7 @@ class Queue:
         sign of life is all that is known.
         """
         live = list(live)
-        moments = _moments(connection, live, held)
+        moments = _attempt_times(connection, live, held)
         ends = []
         for run in live:
             started, until = moments[run.id]
@@ -334,9 +334,9 @@ class Queue:
         ]
         move(connection, zip(live, moved, strict=True), now)
 
-    def _silent(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+    def _by_silence(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
         """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
-        moments = _moments(connection, expired, "expires_at")
+        moments = _attempt_times(connection, expired, "expires_at")
         never = [run for run in expired if moments[run.id][0] is None]
         if never:
             yield f"the worker did not begin within {self._policy.start_seconds:g} s", never
@@ -368,7 +368,7 @@ class Queue:
         return now < self._grace_ends_at
 
 
-def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId]]:
+def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[RunRow, NodeId]]:
     """The head of the queue that fits together, and where."""
     fitting = []
     for run in waiting:
@@ -379,13 +379,13 @@ def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId
     return fitting
 
 
-def _failed(run: RunRow, error: DamagedError) -> RunRow:
+def _as_failed(run: RunRow, error: DamagedError) -> RunRow:
     """A waiting run that nobody can ever train: it fails alone, and the others go on."""
     reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
     return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
 
 
-def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
+def _postpone(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
     """Let locked runs wait that nobody could train now: an own optimizer that is missing may be allowed again."""
     for run_id, error in refused.items():
         fault = error.errors(include_url=False, include_context=False)[0]
@@ -399,7 +399,7 @@ def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: fl
         connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
 
 
-def _nodes_lost(connection: Connection, run: RunRow, message: str) -> int:
+def _lost_nodes_in_a_row(connection: Connection, run: RunRow, message: str) -> int:
     """How many attempts in a row before the newest one ended as it does, with that very message."""
     before = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
     query = sa.select(attempts.c.outcome, attempts.c.message).where(before).order_by(attempts.c.attempt.desc())
@@ -407,7 +407,7 @@ def _nodes_lost(connection: Connection, run: RunRow, message: str) -> int:
     return len(list(takewhile(lambda row: row == (AttemptOutcome.INTERRUPTED, message), rows)))
 
 
-def _moments(
+def _attempt_times(
     connection: Connection, live: Sequence[RunRow], until: str
 ) -> dict[RunId, tuple[float | None, float | None]]:
     """Of each run's live attempt: when it started, and the moment in the column `until`."""
@@ -418,10 +418,10 @@ def _moments(
     return {RunId(run_id): (started, moment) for run_id, started, moment in rows}
 
 
-def _expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
+def _still_expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
     """Those of the locked runs whose lease is over: asked again under the lock, a heartbeat may have come first."""
     live = [run for run in found if run.status in LIVE]
-    moments = _moments(connection, live, "expires_at")
+    moments = _attempt_times(connection, live, "expires_at")
     return [run for run in live if run.id in moments and (moments[run.id][1] or now) <= now]
 
 

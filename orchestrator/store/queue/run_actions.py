@@ -16,8 +16,8 @@ from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, Ru
 from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.database import Database
-from orchestrator.store.ids import no_experiment, validate_id
-from orchestrator.store.queue.time_limits import with_time_anew
+from orchestrator.store.ids import experiment_not_found, validate_id
+from orchestrator.store.queue.time_limits import renew_time_limits
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
 from orchestrator.store.transitions import move
@@ -38,10 +38,10 @@ def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
-            raise reads.no_run(connection, run_id)
+            raise reads.missing_run_error(connection, run_id)
         run, now = found
         reads.require_kept(connection, run.experiment_id)
-        after = _after(connection, [run], wish, policy, now)[0]
+        after = _outcomes(connection, [run], wish, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, wish))
         move(connection, _changes([run], [after]), now)
@@ -54,27 +54,27 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
         known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
         if number is None:
-            raise no_experiment(connection, experiment_id)
+            raise experiment_not_found(connection, experiment_id)
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
         locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
         reads.require_kept(connection, experiment_id)
-        after = _after(connection, locked.runs, wish, policy, locked.now)
+        after = _outcomes(connection, locked.runs, wish, policy, locked.now)
         move(connection, _changes(locked.runs, after), locked.now)
         return reads.any_experiment(connection, experiment_id)
 
 
-def _after(
+def _outcomes(
     connection: Connection, found: Iterable[RunRow], wish: Wish, policy: LeasePolicy, now: float
 ) -> list[RunRow | None]:
     found = list(found)
     stopping = [run.id for run in found if run.status is RunStatus.PAUSING]
-    working = _at_work(connection, stopping) if stopping and wish is Wish.RESUME else frozenset()
+    working = _with_live_worker(connection, stopping) if stopping and wish is Wish.RESUME else frozenset()
     decide = WISHES[wish]
     return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in found]
 
 
-def _at_work(connection: Connection, ids: list[RunId]) -> frozenset[str]:
+def _with_live_worker(connection: Connection, ids: list[RunId]) -> frozenset[str]:
     query = sa.select(attempts.c.run_id).where(
         attempts.c.run_id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
     )
@@ -126,7 +126,7 @@ def _retry(run: RunRow, around: Circumstances) -> RunRow | None:
         # One more failure ends it again: what failed three times does not get three more for one word.
         failures = min(run.failures, around.policy.max_failures - 1)
         again = replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now, failures=failures)
-        return with_time_anew(again, around.now)
+        return renew_time_limits(again, around.now)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 
