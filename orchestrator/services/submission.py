@@ -14,7 +14,7 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.settings import Remote
 from orchestrator.store.queue.queue import Queue
-from orchestrator.store.submission import LARGE_RUNS, Submittal, Submitted
+from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, Submitted
 from worker.data.prepared import missing
 from worker.reporting import tracing
 

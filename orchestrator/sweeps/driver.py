@@ -21,8 +21,9 @@ from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Parameters, admits_another, parameters_of, trial_run
 from orchestrator.records import RunFilter
-from orchestrator.store import reads, trials
+from orchestrator.store import reads
 from orchestrator.store.database import Database
+from orchestrator.store.queue import trials
 from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
 
 log = structlog.get_logger(__name__)

@@ -19,7 +19,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import ExperimentId
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.trials import live_sweeps
+from orchestrator.store.queue.trials import live_sweeps
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ import structlog
 from orchestrator.errors import StoreError
 from orchestrator.store import series
 from orchestrator.store.database import Database
-from orchestrator.store.trials import TrialState, read_state
+from orchestrator.store.queue.trials import TrialState, read_state
 from worker.records.result import Verdict
 
 log = structlog.get_logger(__name__)

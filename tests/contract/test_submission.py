@@ -16,9 +16,10 @@ from orchestrator.records import RunFilter, Submission
 from orchestrator.services.bench import Bench
 from orchestrator.services.submission import Proposal
 from orchestrator.settings import Remote
-from orchestrator.store import reads, series, submission
+from orchestrator.store import reads, series
 from orchestrator.store.database import Database
-from orchestrator.store.submission import LARGE_RUNS, Submittal, submit_together
+from orchestrator.store.queue import submission
+from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, submit_together
 from tests.contract.conftest import Store
 from tests.factories.stores import batch, comparison_spec
 

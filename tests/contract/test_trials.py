@@ -9,9 +9,9 @@ from orchestrator.jobs import Lease, RunStatus, Wish
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
 from orchestrator.records import RunRecord
-from orchestrator.store import trials
 from orchestrator.store.outgoing.exports import Outbox
-from orchestrator.store.trials import TrialState
+from orchestrator.store.queue import trials
+from orchestrator.store.queue.trials import TrialState
 from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
 from tests.contract.conftest import Store
 from tests.contract.test_queue_races import ROUNDS, together

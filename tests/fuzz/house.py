@@ -21,7 +21,7 @@ from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.kind import read_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.browser.playing import PlayedRun, Player

@@ -139,7 +139,7 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
 from orchestrator.store.queue.leases import Leases
 from orchestrator.store.queue.queue import Queue
-from orchestrator.store.submission import Submittal
+from orchestrator.store.queue.submission import Submittal
 from tests.integration.small_disk import fill_up
 from tests.factories.stores import claim, comparison_spec
 from worker.records.protocol import Heartbeat

@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.services.bench import Bench
-from orchestrator.store import trials
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue import trials
 from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, DriverOrder, SweepKeeper
 from tests.factories.stores import sqlite_database
 from tests.factories.sweep import sweep_spec

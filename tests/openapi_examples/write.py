@@ -18,7 +18,7 @@ from api.openapi.document import FILE
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.browser.playing import PlayedRun, Player
 from tests.browser.serving import opened_bench

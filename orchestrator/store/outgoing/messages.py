@@ -21,9 +21,8 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
 from orchestrator.store.database import Database, insert, plain_text
-from orchestrator.store.outgoing.exports import retry_pause_seconds
+from orchestrator.store.outgoing.exports import LONGEST_PAUSE_SECONDS, retry_pause_seconds
 from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
-from orchestrator.store.transitions import MAX_BACKOFF_SECONDS
 from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
 
 GIVE_UP_SECONDS = 86_400.0
@@ -111,7 +110,7 @@ class Messages:
         waits = webhook_messages.c.state == DeliveryState.WAITING
         now = sa.or_(
             webhook_messages.c.tries == 0,
-            self._database.has_come(webhook_messages.c.available_at, MAX_BACKOFF_SECONDS),
+            self._database.has_come(webhook_messages.c.available_at, LONGEST_PAUSE_SECONDS),
         )
         place = sa.func.row_number().over(
             partition_by=webhook_messages.c.webhook_id,

@@ -16,9 +16,9 @@ from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
 from orchestrator.store.database import Database
 from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
+from orchestrator.store.queue.transitions import AttemptEnd, end_attempts, move, status_after_loss
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import checkpoints, events, results, run_specs
-from orchestrator.store.transitions import AttemptEnd, end_attempts, move, status_after_loss
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
 from worker.spec.run import RunSpec

@@ -22,9 +22,9 @@ from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
+from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
-from orchestrator.store.transitions import move
 from worker.records.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
 from worker.records.result import Observation, Result
 from worker.spec.run import RunSpec

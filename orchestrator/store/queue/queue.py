@@ -31,17 +31,22 @@ from orchestrator.jobs import (
     Wish,
 )
 from orchestrator.records import AnyExperiment, RunRecord
-from orchestrator.store import growth, submission
 from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue import completion, run_actions, time_limits
+from orchestrator.store.queue import completion, growth, run_actions, submission, time_limits
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
 from orchestrator.store.queue.lease_check import token_hash
+from orchestrator.store.queue.submission import Submittal, Submitted
+from orchestrator.store.queue.transitions import (
+    AttemptEnd,
+    end_attempts,
+    longest_backoff_seconds,
+    move,
+    status_after_loss,
+)
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
-from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, runs
-from orchestrator.store.transitions import AttemptEnd, end_attempts, longest_backoff_seconds, move, status_after_loss
 from worker.spec.run import RunSpec
 
 log = structlog.get_logger(__name__)

@@ -18,9 +18,9 @@ from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.ids import experiment_not_found, validate_id
 from orchestrator.store.queue.time_limits import renew_time_limits
+from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
-from orchestrator.store.transitions import move
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import LIVE, Limit, RunId, RunStatus
 from orchestrator.store.database import Database
+from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock_ids
 from orchestrator.store.tables import attempts, experiments, runs
-from orchestrator.store.transitions import move
 
 MOST_AT_ONCE = 1000
 """Stopped in one transaction; the others in the next one, a second later."""

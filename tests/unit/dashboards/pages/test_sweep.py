@@ -16,7 +16,7 @@ from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps import importance
 from tests.browser.playing import DEMO

@@ -14,9 +14,9 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError
 from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import growth
 from orchestrator.store.database import plain_text
 from orchestrator.store.notifications import count_change, tell_ended
+from orchestrator.store.queue import growth
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import attempts, events, runs
 

@@ -20,8 +20,8 @@ from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_ids
-from orchestrator.store.submission import insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
 

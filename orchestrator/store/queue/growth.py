@@ -22,10 +22,10 @@ from orchestrator.kinds.tuning import Trial
 from orchestrator.store import integrity
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
+from orchestrator.store.queue.trials import reopen_sweep
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
-from orchestrator.store.trials import reopen_sweep
 from worker.records.result import Verdict
 from worker.spec.run import as_stored
 
