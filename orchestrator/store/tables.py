@@ -140,9 +140,7 @@ runs = Table(
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),
     Column("limit_reached", _words(Limit, "limit_reached", checked=False), nullable=True),  # what it was stopped for
-    Column(
-        "micro_batch_sequences", sa.Integer, nullable=True
-    ),  # instead of the specification's; `completion.py`
+    Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `completion.py`
     Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
     Column("step", sa.BigInteger, nullable=False, server_default="0"),

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from optim import catalog
-from optim.catalog import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.search_spaces import Choice, Range, share_of
+from orchestrator.kinds.search_spaces import Choice, share_of
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, parameters_of, trial_workload
 from orchestrator.records import (
@@ -187,11 +186,11 @@ def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importa
 
 
 def _edges(searched: SearchedCandidate, best: TrialRow) -> tuple[str, ...]:
-    return tuple(name for name, domain in searched.ranges().items() if _at_edge(domain, best.parameters[name]))
-
-
-def _at_edge(domain: Range, value: Scalar) -> bool:
-    return not isinstance(domain, Choice) and not EDGE < share_of(domain, value) < 1 - EDGE
+    return tuple(
+        name
+        for name, domain in searched.ranges().items()
+        if not isinstance(domain, Choice) and not EDGE < share_of(domain, best.parameters[name]) < 1 - EDGE
+    )
 
 
 def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tuple[Importance, ...]:

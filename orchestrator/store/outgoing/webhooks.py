@@ -61,7 +61,7 @@ class Webhooks:
             "experiment_id": request.experiment_id,
             "key_id": by,
             "secret_hash": fingerprint(secret),
-            "idempotency_key": None if key is None else _hash(f"{by} {key}"),
+            "idempotency_key": None if key is None else hashlib.sha256(f"{by} {key}".encode()).hexdigest(),
         }
         with self._database.writing() as connection:
             if (earlier := _webhook_of_key(connection, values)) is not None:
@@ -169,10 +169,6 @@ def _delivery(row: sa.RowMapping) -> DeliveryRecord:
     available_at = values.pop("available_at")
     next_try_at = available_at if values["state"] is DeliveryState.WAITING else None
     return DeliveryRecord.model_validate(values | {"next_try_at": next_try_at})
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _of_newest(column: str) -> sa.ScalarSelect[Any]:

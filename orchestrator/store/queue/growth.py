@@ -106,6 +106,7 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
         planned = [run for place in trials for run in follow_up_runs(spec, place, trials[place])]
     if planned:
+        last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
         insert_runs(
             connection,
             ExperimentId(row.id),
@@ -113,7 +114,7 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
             tuple(planned),
             now,
             rank=-spec.priority,
-            first=_next_position(connection, row.number),
+            first=int(connection.execute(last).scalar_one()) + 1,
             paused=row.paused,
             limits=_limits_of_follow_ups(connection, spec, row.created_at, ended, now),
             trace_parent=row.trace_parent,
@@ -162,11 +163,6 @@ def _may_still_grow(connection: Connection, number: int, spec: ComparisonSpec) -
     done = sa.select(*PLACE).where(mine, in_phase_two)
     query = sa.select(runs.c.id).where(waiting, sa.tuple_(*PLACE).not_in(done)).limit(1)
     return connection.execute(query).first() is not None
-
-
-def _next_position(connection: Connection, number: int) -> int:
-    query = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == number)
-    return int(connection.execute(query).scalar_one()) + 1
 
 
 def _comparison_spec(row: sa.Row[Any]) -> ComparisonSpec:

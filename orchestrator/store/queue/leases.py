@@ -23,7 +23,7 @@ from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
 from orchestrator.store.queue.transitions import move
-from orchestrator.store.run_rows import RunRow, trainable_specs
+from orchestrator.store.run_rows import trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
 from worker.records.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
 from worker.records.result import Observation, Result
@@ -138,7 +138,11 @@ class Leases:
             new = [each for each in live.values() if each.started_at is None]
             if new:
                 connection.execute(_START, [self._extension(each) | {"new_started_at": each.now} for each in new])
-                begun = [(each.run, _as_running(each)) for each in new if each.run.status is RunStatus.LEASED]
+                begun = [
+                    (each.run, replace(each.run, status=RunStatus.RUNNING, started_at=each.run.started_at or each.now))
+                    for each in new
+                    if each.run.status is RunStatus.LEASED
+                ]
                 move(connection, begun, new[0].now)
             specs = trainable_specs(connection, list(live))
             return [
@@ -206,10 +210,6 @@ def _reply(held: HeldRun) -> HeartbeatReply:
     """Cancel and pause come first: they are a person's."""
     otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
     return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
-
-
-def _as_running(held: HeldRun) -> RunRow:
-    return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
 
 
 def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:

@@ -185,10 +185,10 @@ class Queue:
             return ()
         try:
             with self._database.writing() as connection:
-                locked = lock(self._database, connection, expired, wait=False)
-                expired_runs = _still_expired(connection, locked.runs, locked.now)
+                found, now = lock(self._database, connection, expired, wait=False)
+                expired_runs = _still_expired(connection, found, now)
                 for reason, silent in self._by_silence(connection, expired_runs):
-                    self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
+                    self._lose(connection, silent, AttemptOutcome.LOST, reason, now)
                 return tuple((run.id, run.attempt) for run in expired_runs)
         except DiskFullError:
             self._reaped_at = None  # no heartbeat could be kept either: once there is room, the workers get their grace
@@ -201,10 +201,10 @@ class Queue:
         """
         with self._database.writing() as connection:
             query = select_runs().where(runs.c.status.in_(LIVE)).order_by(runs.c.id)
-            locked = lock(self._database, connection, query)
+            found, now = lock(self._database, connection, query)
             reason = "the service was stopped; the run goes on from its last checkpoint"
-            lost = [run for run in locked.runs if (run.id, run.attempt) not in spared]
-            self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, locked.now, held="heartbeat_at")
+            lost = [run for run in found if (run.id, run.attempt) not in spared]
+            self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, now, held="heartbeat_at")
             return len(lost)
 
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:

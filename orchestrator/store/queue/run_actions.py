@@ -57,10 +57,10 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
             raise experiment_not_found(connection, experiment_id)
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
-        locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
+        found, now = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
         reads.require_kept(connection, experiment_id)
-        after = _outcomes(connection, locked.runs, wish, policy, locked.now)
-        move(connection, _changes(locked.runs, after), locked.now)
+        after = _outcomes(connection, found, wish, policy, now)
+        move(connection, _changes(found, after), now)
         return reads.any_experiment(connection, experiment_id)
 
 

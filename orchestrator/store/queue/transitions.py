@@ -59,7 +59,8 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     for before, after in pairs:
         if after.status not in MOVES[before.status]:
             raise ConflictError(f"run {before.id} is {before.status} and cannot become {after.status}")
-    _write(connection, pairs)
+    if connection.execute(_WRITE, [_binds(before, after) for before, after in pairs]).rowcount != len(pairs):
+        raise LeaseLostError
     connection.execute(_INSERT_EVENT, [_event(before, after, now) for before, after in pairs])
     revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
     ended = [after for _, after in pairs if after.status in TERMINAL]
@@ -141,12 +142,6 @@ def _with_moments(before: RunRow, after: RunRow, now: float) -> RunRow:
         ended_at=now if after.status in TERMINAL else None,
         stop_requested_at=(before.stop_requested_at or now) if asked else None,
     )
-
-
-def _write(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]]) -> None:
-    written = connection.execute(_WRITE, [_binds(before, after) for before, after in pairs])
-    if written.rowcount != len(pairs):
-        raise LeaseLostError
 
 
 def _attempt_binds(end: AttemptEnd, device_seconds: float, now: float) -> dict[str, object]:
