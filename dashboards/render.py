@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dashboards import assets
 from dashboards.data import grouping, tables
 from dashboards.palette import style
-from dashboards.text import costs, formats, laws, words
+from dashboards.text import answers, costs, formats, words
 
 EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
@@ -101,6 +101,6 @@ def environment() -> Environment:
     made.globals |= {"groupings": grouping.choices}
     made.globals |= {"view_choices": words.view_choices, "run_choices": tables.run_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": words, "measured": costs, "style": style}
-    made.globals |= {"fits": laws}
+    made.globals |= {"answers": answers}
     made.globals |= {"visitor": visitor, "may_change": may_change}
     return made

@@ -26,8 +26,8 @@ from api.routes.context import (
     the_submissions,
 )
 from dashboards.data.live import RECONNECT_MILLISECONDS
+from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
-from dashboards.pages.answers import table_file
 from orchestrator.annotations import MOST_LABELS, AnnotationChange, Label
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import Wish

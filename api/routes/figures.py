@@ -15,10 +15,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from api.records import Page
 from api.routes.context import BenchDependency, ExperimentIdPath, problems
 from dashboards.figures.registry import FigureName
+from dashboards.files.bibliography import bibtex, references
 from dashboards.files.figures import MEDIA_TYPES, FigureFiles, FileForm, write
+from dashboards.files.report import report
 from dashboards.palette import ThemeName
-from dashboards.reports.bibliography import bibtex, references
-from dashboards.reports.report import report
 from dashboards.view_state import ViewState
 from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.export.provenance import Provenance, provenance

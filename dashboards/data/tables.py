@@ -1,16 +1,20 @@
 """Which rows tables show and in which order, as the view asks for it. Pure: sorting changes no rank and no number."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
-from dashboards.text.words import Leader
+from dashboards.text.words import LeaderboardLine
 from dashboards.view_state import RowKey, RunKey, RunState, ViewState
 from orchestrator.jobs import CLAIMABLE, LIVE, Outcome, RunStatus
 from orchestrator.records import RunRecord
+from orchestrator.sweeps.records import SweepReport, TrialRow
 
 Row = TypeVar("Row")
 
+TrialKey = Literal["number", "objective", "candidate", "device_seconds"]
+TRIAL_KEYS: tuple[TrialKey, ...] = get_args(TrialKey)
 RUNS_A_PAGE = 50
 """Rows of the run table at once: a thousand would weigh a megabyte."""
 STATES: dict[RunState, frozenset[RunStatus | Outcome]] = {
@@ -25,7 +29,7 @@ STATES: dict[RunState, frozenset[RunStatus | Outcome]] = {
     "cancelled": frozenset({Outcome.CANCELLED}),
 }
 """Every run is in one of them, besides all."""
-LEADER_KEYS: dict[RowKey, Callable[[Leader], float | str | None]] = {
+LEADER_KEYS: dict[RowKey, Callable[[LeaderboardLine], float | str | None]] = {
     "rank": lambda one: one.rank,
     "name": lambda one: one.row.title.lower(),
     "lr": lambda one: one.row.best_lr,
@@ -61,7 +65,7 @@ class RunPage:
     """How many runs each choice of states has."""
 
 
-def sorted_leaders(leaders: Sequence[Leader], view: ViewState) -> tuple[Leader, ...]:
+def sorted_leaders(leaders: Sequence[LeaderboardLine], view: ViewState) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines in the view's order; what has no value stands last either way."""
     return tuple(_ordered(leaders, LEADER_KEYS[view.sort], descending=view.descending))
 
@@ -106,3 +110,47 @@ def _ordered(rows: Sequence[Row], key: Callable[[Row], float | str | None], *, d
     known = [row for row in rows if key(row) is not None]
     unknown = [row for row in rows if key(row) is None]
     return [*sorted(known, key=key, reverse=descending), *unknown]  # type: ignore[arg-type]  # None is sorted out above
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOrder:
+    """How the table of trials is sorted; it lives in the page's address."""
+
+    key: TrialKey = "objective"
+    descending: bool = False
+
+    @classmethod
+    def parse(cls, text: str | None) -> "TrialOrder":
+        """`objective`, `-number`; anything else is the usual order."""
+        name = (text or "").removeprefix("-")
+        key = next((each for each in TRIAL_KEYS if each == name), None)
+        return cls() if key is None else cls(key=key, descending=bool(text and text.startswith("-")))
+
+    def text(self) -> str:
+        """As it stands in the address."""
+        return f"{'-' if self.descending else ''}{self.key}"
+
+    def query(self, key: TrialKey) -> str:
+        """The address that sorts by `key`; the other way round where that is the order now."""
+        other_way = key == self.key and not self.descending
+        return f"?sort={'-' if other_way else ''}{key}"
+
+    def aria(self, key: TrialKey) -> str:
+        """What a column's head says of itself."""
+        if key != self.key:
+            return "none"
+        return "descending" if self.descending else "ascending"
+
+
+def sorted_trials(report: SweepReport, order: TrialOrder) -> tuple[TrialRow, ...]:
+    """The trials in that order; those without a value come last either way."""
+    known = [trial for trial in report.trials if order.key != "objective" or trial.objective is not None]
+    known.sort(key=lambda trial: _key(trial, order.key), reverse=order.descending)
+    rest = [trial for trial in report.trials if order.key == "objective" and trial.objective is None]
+    rest.sort(key=lambda trial: (math.inf if trial.last_val_loss is None else trial.last_val_loss, trial.number))
+    return (*known, *rest)
+
+
+def _key(trial: TrialRow, key: TrialKey) -> tuple[float | str, int]:
+    value = getattr(trial, key)
+    return value if isinstance(value, str) else float(value), trial.number

@@ -32,11 +32,15 @@ LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
 
 def bytes_axis(most: float) -> dict[str, Any]:
     """Ticks of a linear axis of bytes up to `most`, written as tables write sizes: Plotly's own say `500MB`."""
-    raw = max(most, 1.0) / MOST_BYTE_TICKS
-    base = 10.0 ** math.floor(math.log10(raw))
-    step = next(base * digit for digit in (1, 2, 5, 10) if base * digit >= raw)
+    step = round_step(max(most, 1.0) / MOST_BYTE_TICKS)
     ticks = [step * place for place in range(math.ceil(most / step) + 1)]
     return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
+
+
+def round_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is no less."""
+    base = 10.0 ** math.floor(math.log10(least))
+    return next(base * digit for digit in (1, 2, 5, 10) if base * digit >= least)
 
 
 def _round_size(value: float) -> str:
@@ -95,24 +99,84 @@ def axis(theme: ThemeName, title: str) -> dict[str, Any]:
     }
 
 
-def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4) -> dict[str, Any]:
+def trace(mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
+    """Lines (`lines`) or marks (`markers`) or both; the page's own legend names them unless `more` says otherwise."""
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, "showlegend": False} | more
+
+
+def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4, **more: Any) -> dict[str, Any]:
     """A line through the columns x and y, both of shape (n,)."""
+    look = {"width": width, "color": colour}
+    return trace("lines", numbers(x), numbers(y), name=name, line=look, hovertemplate="%{y:.4~g}") | more
+
+
+def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], colour: str, alpha: float) -> list[dict[str, Any]]:
+    """The two edges of an interval along x, filled between; it shows nothing on hover."""
+    edge = {"hoverinfo": "skip", "line": {"width": 0, "color": colour}}
+    filled = {"fill": "tonexty", "fillcolor": transparent(colour, alpha)}
+    return [trace("lines", x, low, **edge), trace("lines", x, high, **edge, **filled)]
+
+
+def whiskers(values: Sequence[float], ends: Sequence[tuple[float | None, float | None]], colour: str) -> dict[str, Any]:
+    """Error bars from the (low, high) ends of intervals, which need not lie evenly around their values."""
+    pairs = list(zip(values, ends, strict=True))
     return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": numbers(x),
-        "y": numbers(y),
-        "line": {"width": width, "color": colour},
-        "hovertemplate": "%{y:.4~g}",
-        "showlegend": False,
+        "type": "data",
+        "symmetric": False,
+        "array": [0.0 if high is None else max(high - value, 0.0) for value, (_, high) in pairs],
+        "arrayminus": [0.0 if low is None else max(value - low, 0.0) for value, (low, _) in pairs],
+        "color": colour,
+        "thickness": 1.2,
+        "width": 4,
     }
 
 
-def fade(trace: dict[str, Any]) -> dict[str, Any]:
+def lying_bars(rows: Sequence[str], values: Sequence[float], colours: Any, **more: Any) -> dict[str, Any]:
+    """A bar to the right for each named row, the last one on top."""
+    bars = {"type": "bar", "orientation": "h", "x": values, "y": rows, "width": bar_width(len(rows))}
+    return bars | {"marker": {"color": colours}} | more
+
+
+def labelled_bars(rows: Sequence[str], values: Sequence[float], colours: Any, texts: Sequence[str], hover: str) -> Any:
+    """Lying bars with a text at the end of each."""
+    bars = lying_bars(rows, values, colours, text=texts, textposition="outside", cliponaxis=False, hovertemplate=hover)
+    return bars | {"marker": {"color": colours, "cornerradius": 3}}
+
+
+def size_notes(sizes: Iterable[tuple[str, int]], theme: ThemeName) -> list[dict[str, Any]]:
+    """What stands at the ends of stacked bars: (row, bytes of all its parts)."""
+    return [
+        {"x": size, "y": row, "text": formats.size(size), "showarrow": False, "xanchor": "left", "xshift": 6,
+         "font": {"size": 11, "color": THEMES[theme].ink}}
+        for row, size in sizes
+    ]  # fmt: skip
+
+
+def add_legend(layout: dict[str, Any], **more: Any) -> None:
+    """Name the traces in a row above the plot."""
+    layout["showlegend"] = True
+    layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}} | more
+    layout["margin"] |= {"t": 40}
+
+
+Span = tuple[float, float]
+"""From where to where, as shares of the figure."""
+
+
+def add_axes(
+    layout: dict[str, Any], theme: ThemeName, place: int, across: Span, up: Span, title: str = ""
+) -> dict[str, str]:
+    """A further pair of axes, and what tells a trace to be on it: x1 and y1 are called x and y."""
+    number = "" if place == 1 else str(place)
+    layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(across), "anchor": f"y{number}", "nticks": 4}
+    layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(up), "anchor": f"x{number}", "nticks": 4}
+    return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
+
+
+def fade(drawn: dict[str, Any]) -> dict[str, Any]:
     """The trace as it stands behind one that is to be seen before all others."""
-    band = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in trace else {}
-    return trace | {"opacity": round(FADED * trace.get("opacity", 1.0), 3)} | band
+    faint = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in drawn else {}
+    return drawn | {"opacity": round(FADED * drawn.get("opacity", 1.0), 3)} | faint
 
 
 def open_ends(
@@ -125,13 +189,9 @@ def open_ends(
     for x, bottom, top, colour in intervals:
         for end, edge, symbol in ((bottom, low, "triangle-down"), (top, high, "triangle-up")):
             if end is not None and (end < low if edge == low else end > high):
-                found.append(
-                    {
-                        "type": "scatter", "mode": "markers", "name": "", "x": [x], "y": [edge], "cliponaxis": False,
-                        "marker": {"size": 9, "symbol": symbol, "color": colour},
-                        "hovertemplate": f"interval extends to {end:.4g}<extra></extra>", "showlegend": False,
-                    }
-                )  # fmt: skip
+                look = {"size": 9, "symbol": symbol, "color": colour}
+                hover = f"interval extends to {end:.4g}<extra></extra>"
+                found.append(trace("markers", [x], [edge], name="", marker=look, hovertemplate=hover, cliponaxis=False))
     return found
 
 
@@ -145,7 +205,7 @@ def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, A
 
 def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: str) -> Figure:
     """A figure, or the sentence that says when there will be one."""
-    if any(len(trace["x"]) for trace in data):
+    if any(len(each["x"]) for each in data):
         return {"data": data, "layout": layout}
     bare = {key: layout[key] for key in ("font", "paper_bgcolor", "plot_bgcolor", "margin")}
     text = "<br>".join(wrap(empty, LINE_LETTERS))

@@ -14,7 +14,6 @@ from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, styles
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title
-from orchestrator.columns import Array
 from orchestrator.export.files import leaves
 from orchestrator.records import RunRecord
 
@@ -74,7 +73,7 @@ class CompareView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class ComparedValues:
     """One line of a table: a name and what each run has there."""
 
     name: str
@@ -118,11 +117,15 @@ def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareVi
     data: list[dict[str, Any]] = []
     for run, one in zip(runs, series, strict=True):
         look, x = chosen[run.id], getattr(one, view.x)
-        dashed = {"line": {"width": 1.5, "color": look.colour(theme), "dash": look.dash}}
+        dashed = {"width": 1.5, "color": look.colour(theme), "dash": look.dash}
         y = one.smoothed if view.metric == "loss" else getattr(one, view.metric)
-        data.append(line(x, y, plain(run_title(run)), look.colour(theme)) | dashed)
+        data.append(line(x, y, plain(run_title(run)), look.colour(theme)) | {"line": dashed})
         if view.metric == "loss":
-            data.append(_validation(x, one, look, theme))
+            known = np.isfinite(one.val_loss) & (one.steps > 0)
+            marks = line(
+                x[known], one.val_loss[known], "validation", look.colour(theme), mode="markers", hoverinfo="skip"
+            )
+            data.append(marks | {"marker": {"size": 7, "symbol": look.symbol, "color": look.colour(theme)}})
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=metric_title(runs, view.metric))
     layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
     layout["uirevision"] = view.query()
@@ -155,30 +158,30 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     return low - 0.05 * (first - low), HEADROOM * first
 
 
-def spec_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+def spec_differences(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
     """Every field of the specifications that is not the same in all runs."""
     flat = [{"experiment": run.experiment_id} | _flat(run) for run in runs]
     names = dict.fromkeys(name for one in flat for name in one)
-    rows = (Difference(name=name, values=tuple(one.get(name, formats.UNKNOWN) for one in flat)) for name in names)
+    rows = (ComparedValues(name=name, values=tuple(one.get(name, formats.UNKNOWN) for one in flat)) for name in names)
     return tuple(row for row in rows if len(set(row.values)) > 1)
 
 
-def result_rows(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+def result_rows(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
     """What the runs came to; in bold what is lowest, or highest where more is better."""
-    states = Difference(name="state", values=tuple(run.state_word() for run in runs))
+    states = ComparedValues(name="state", values=tuple(run.state_word() for run in runs))
     devices = (run.result.environment.device_name if run.result else formats.UNKNOWN for run in runs)
     measured = (_measured_row(name, runs, read, shown) for name, read, shown in MEASURED)
-    return (states, *measured, Difference(name="device", values=tuple(devices)))
+    return (states, *measured, ComparedValues(name="device", values=tuple(devices)))
 
 
-def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Callable[..., str]) -> Difference:
+def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Callable[..., str]) -> ComparedValues:
     values = [read(run) for run in runs]
     known = [value for value in values if value is not None]
     if name in LOSSES and not _same_measure(runs):
         known = []
     best = (max if name in MORE_IS_BETTER else min)(known) if len(set(known)) > 1 else None
     place = values.index(best) if best is not None else None
-    return Difference(name=name, values=tuple(shown(value) for value in values), best=place)
+    return ComparedValues(name=name, values=tuple(shown(value) for value in values), best=place)
 
 
 def _result(name: str, fallback: str | None = None) -> Read:
@@ -222,12 +225,3 @@ def _same_measure(runs: Sequence[RunRecord]) -> bool:
 def _flat(run: RunRecord) -> dict[str, str]:
     fields = run.spec.model_dump(mode="json") if run.spec else {}
     return {name: formats.option_value(value) for name, value in leaves(fields)}
-
-
-def _validation(x: Array, one: Series, look: Style, theme: ThemeName) -> dict[str, Any]:
-    known = (one.val_loss == one.val_loss) & (one.steps > 0)
-    marks = {
-        "mode": "markers", "hoverinfo": "skip",
-        "marker": {"size": 7, "symbol": look.symbol, "color": look.colour(theme)},
-    }  # fmt: skip
-    return line(x[known], one.val_loss[known], "validation", look.colour(theme)) | marks

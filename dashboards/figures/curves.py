@@ -17,7 +17,7 @@ from dashboards.data.series import (
     numbers,
     thin_band,
 )
-from dashboards.figures.base import Figure, fade, figure, layout_of, plain, transparent
+from dashboards.figures.base import Figure, add_legend, band, fade, figure, layout_of, plain, trace
 from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -78,16 +78,14 @@ def loss_curves(
     data: list[Any] = []
     for curve in sorted(shown, key=lambda one: one.candidate == view.mark):  # the last one drawn covers the others
         traces = _curve_traces(curve, view, across, theme, most)
-        data += [fade(trace) for trace in traces] if view.fades(curve.candidate, names) else traces
+        data += [fade(each) for each in traces] if view.fades(curve.candidate, names) else traces
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
         layout["xaxis"]["exponentformat"] = "e"
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, across, budget)
     if any(curve.lr is None for curve in shown):  # the page's own legend is of candidates
-        layout["showlegend"] = True
-        layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
-        layout["margin"] |= {"t": 40}
+        add_legend(layout)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
@@ -111,57 +109,37 @@ class _Across:
 def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName, most: int) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
-    colour = curve.style.colour(theme)
-    lines = [_validation_line(curve, across.band(curve.seeds, "val_loss"), colour)]
+    colour, dash, column = curve.style.colour(theme), curve.style.dash, SMOOTHED[view.smooth]
+    marks = _validation_line(curve, across.band(curve.seeds, "val_loss"), colour)
     if not curve.is_best:
-        return lines
-    column = SMOOTHED[view.smooth]
-    if view.each_seed:
-        seeds = [(across.of(one), getattr(one, column)) for one in curve.seeds]
-        return [_seed_lines(curve, seeds, colour, most), *lines]
-    return [*_band_traces(curve, thin_band(across.band(curve.seeds, column)), colour), *lines]
+        return [marks]
+    if view.each_seed:  # one trace with gaps between the seeds; it tells nothing on hover, where the means stand
+        lines = [(across.of(one), getattr(one, column)) for one in curve.seeds]
+        x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
+        look = {"width": 1, "color": colour, "dash": dash}
+        seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, hoverinfo="skip")
+        return [seeds, marks]
+    found = thin_band(across.band(curve.seeds, column))
+    along = numbers(found.x)
+    look = {"width": 1.2, "color": colour, "dash": dash}
+    mean = trace("lines", along, numbers(found.mean), line=look, opacity=0.8, hoverinfo="skip")
+    return [*band(along, numbers(found.low), numbers(found.high), colour, 0.13), mean, marks]
 
 
-def _seed_lines(curve: Curve, lines: Sequence[tuple[Array, Array]], colour: str, most: int) -> dict[str, Any]:
-    """The training loss of every seed in at most so many points each, as one trace with gaps between them. It tells
-    nothing on hover, where the means stand."""
-    x, losses = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
-    return {
-        "type": "scatter", "mode": "lines", "x": numbers(x), "y": numbers(losses), "opacity": 0.6,
-        "connectgaps": False, "hoverinfo": "skip", "showlegend": False,
-        "line": {"width": 1, "color": colour, "dash": curve.style.dash},
-    }  # fmt: skip
-
-
-def _band_traces(curve: Curve, band: Band, colour: str) -> list[Any]:
-    """The band's two edges, filled between, and the mean's thin line; the band tells nothing on hover."""
-    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
-    x = numbers(band.x)
-    edge = {"width": 0, "color": colour}
-    return [
-        {"type": "scatter", "x": x, "y": numbers(band.low), "line": edge} | quiet,
-        {"type": "scatter", "x": x, "y": numbers(band.high), "line": edge, "fill": "tonexty",
-         "fillcolor": transparent(colour, 0.13)} | quiet,
-        {"type": "scatter", "x": x, "y": numbers(band.mean), "opacity": 0.8,
-         "line": {"width": 1.2, "color": colour, "dash": curve.style.dash}} | quiet,
-    ]  # fmt: skip
-
-
-def _validation_line(curve: Curve, band: Band, colour: str) -> dict[str, Any]:
+def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
     """Marks joined from the first trained evaluation on: a line from the untrained loss would run through empty air."""
-    trained = band.x > 0
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
-        "x": numbers(band.x[trained]),
-        "y": numbers(band.mean[trained]),
-        "opacity": 1.0 if curve.is_best else 0.5,
-        "line": {"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
-        "marker": {"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
-        "hovertemplate": "%{y:.4f}",
-        "showlegend": curve.lr is None,
-    }
+    trained = found.x > 0
+    return trace(
+        "lines+markers",
+        numbers(found.x[trained]),
+        numbers(found.mean[trained]),
+        name=plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
+        opacity=1.0 if curve.is_best else 0.5,
+        line={"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
+        marker={"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
+        hovertemplate="%{y:.4f}",
+        showlegend=curve.lr is None,
+    )
 
 
 def _set_ranges(

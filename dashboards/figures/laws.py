@@ -6,22 +6,23 @@ profile    share of workloads within tau times the fastest candidate's time
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dashboards.figures.base import Figure, figure, layout_of, open_ends, plain, transparent
+from dashboards.figures.base import Figure, band, figure, layout_of, open_ends, plain, round_step, trace, whiskers
 from dashboards.palette import THEMES, Style, ThemeName, style
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from orchestrator.analysis.laws.model import FORMS
-from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, LawCurve, ScalingPoint
+from orchestrator.analysis.laws.records import CandidateFit, CurvePoint, Estimate, FitReport, Prediction, ScalingPoint
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.analysis.targets import profile, time_ratios
 
 NOT_FITTED = "Losses appear here once runs of several sizes have ended."
 MOST_TICKS = 7
+AXES = ("parameters", "training tokens")
 
 
 def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden: Sequence[str] = ()) -> Figure:
@@ -29,26 +30,19 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
     fits = [fit for fit in report.fits if fit.candidate not in hidden]
     axis = _axis(report)
     data: list[Any] = []
+    intervals: list[tuple[float, float | None, float | None, str]] = []
     for fit in fits:
         chosen = styles.get(fit.candidate) or style(fit.candidate)
-        data += _curve_traces(fit, chosen, theme, axis)
-        data += _point_traces(fit, chosen, theme, axis)
-    layout = layout_of(theme, x_title=("parameters", "training tokens")[axis], y_title=f"{LOSS_IN_NATS} (log)")
-    xs = [value for trace in data for value in trace["x"]]
-    losses = [point.loss for fit in fits for point in fit.points] + _predicted(fits)
-    _log_axis(layout["xaxis"], xs, _tick)
-    losses += [end for fit in fits for curve in fit.curves for point in curve.points for end in _near_ends(point.loss)]
+        colour = chosen.colour(theme)
+        data += _curve_traces(fit, chosen, colour, axis) + _point_traces(fit, chosen, colour, axis)
+        intervals += [(_place(each, axis), each.loss.low, each.loss.high, colour) for each in fit.predictions]
+    layout = layout_of(theme, x_title=AXES[axis], y_title=f"{LOSS_IN_NATS} (log)")
+    _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
+    predicted = [each.loss for fit in fits for each in fit.predictions]
+    curves = [point.loss for fit in fits for curve in fit.curves for point in curve.points]
+    losses = [point.loss for fit in fits for point in fit.points] + [each.value for each in predicted]
+    losses += [end for each in (*predicted, *curves) for end in _near_ends(each)]
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
-    intervals = [
-        (
-            (each.parameters, each.tokens)[axis],
-            each.loss.low,
-            each.loss.high,
-            (styles.get(fit.candidate) or style(fit.candidate)).colour(theme),
-        )
-        for fit in fits
-        for each in fit.predictions
-    ]
     if "range" in layout["yaxis"]:
         data += open_ends(layout["yaxis"]["range"], intervals, log=True)
     layout["uirevision"] = report.form
@@ -64,17 +58,11 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
         if fit.candidate in hidden or not known:
             continue
         chosen = styles.get(fit.candidate) or style(fit.candidate)
-        data.append(
-            _marks(fit.title, chosen, theme)
-            | {
-                "x": [_place(point, axis) for point, _ in known],
-                "y": [100 * (point.loss / fitted - 1) for point, fitted in known],
-                "hovertemplate": "%{y:+.2f} % at %{x:.3s}",
-            }
-        )
-    layout = layout_of(theme, x_title=("parameters", "training tokens")[axis], y_title="measured relative to fitted, %")
-    xs = [value for trace in data for value in trace["x"]]
-    _log_axis(layout["xaxis"], xs, _tick)
+        x = [_place(point, axis) for point, _ in known]
+        y = [100 * (point.loss / fitted - 1) for point, fitted in known]
+        data.append(_marks(fit.title, x, y, chosen, chosen.colour(theme), "%{y:+.2f} % at %{x:.3s}"))
+    layout = layout_of(theme, x_title=AXES[axis], y_title="measured relative to fitted, %")
+    _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
     layout["yaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted, "zerolinewidth": 1}
     return figure(data, layout, theme, empty="Residuals appear here once a law has been fitted.")
 
@@ -87,97 +75,52 @@ def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], 
         own = ratios[row.candidate]
         steps = sorted({1.0, report.largest_tau, *(each for each in own if each <= report.largest_tau)})
         chosen = styles.get(row.candidate) or style(row.candidate)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": plain(row.title),
-                "x": steps,
-                "y": [profile(own, tau) for tau in steps],
-                "line": {"width": 2, "color": chosen.colour(theme), "dash": chosen.dash, "shape": "hv"},
-                "hovertemplate": "%{y:.0%} of workloads within %{x:.2f}×",
-                "showlegend": False,
-            }
-        )
+        look = {"width": 2, "color": chosen.colour(theme), "dash": chosen.dash, "shape": "hv"}
+        hover = "%{y:.0%} of workloads within %{x:.2f}×"
+        shares = [profile(own, tau) for tau in steps]
+        data.append(trace("lines", steps, shares, name=plain(row.title), line=look, hovertemplate=hover))
     layout = layout_of(theme, x_title="tau: time relative to the fastest candidate", y_title="share of workloads")
     layout["xaxis"]["range"] = [1, report.largest_tau]
     layout["yaxis"] |= {"range": [-0.02, 1.05], "tickformat": ".0%"}
     return figure(data, layout, theme, empty="No candidate appears in every comparison.")
 
 
-def _curve_traces(fit: CandidateFit, chosen: Style, theme: ThemeName, axis: int) -> list[Any]:
-    colour = chosen.colour(theme)
+def _curve_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:
+    """Each of its curves, with the band of its intervals unless there are too few runs for one."""
     found: list[Any] = []
+    look = {"width": 1.8, "color": colour, "dash": chosen.dash}
     for curve in fit.curves:
-        x = [(point.parameters, point.tokens)[axis] for point in curve.points]
-        found += _band(curve, x, colour)
-        label = f" · {curve.label}" if curve.label else ""
-        found.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"{plain(fit.title)}{plain(label)}",
-                "x": x,
-                "y": [point.loss.value for point in curve.points],
-                "line": {"width": 1.8, "color": colour, "dash": chosen.dash},
-                "hovertemplate": "%{y:.4f} at %{x:.3s}",
-                "showlegend": False,
-            }
-        )
+        x = [_place(point, axis) for point in curve.points]
+        ends = [(point.loss.low, point.loss.high) for point in curve.points]
+        if all(low and high and low > 0 and math.isfinite(high) for low, high in ends):
+            found += band(x, [low for low, _ in ends], [high for _, high in ends], colour, 0.12)
+        name = f"{plain(fit.title)} · {plain(curve.label)}" if curve.label else plain(fit.title)
+        y = [point.loss.value for point in curve.points]
+        found.append(trace("lines", x, y, name=name, line=look, hovertemplate="%{y:.4f} at %{x:.3s}"))
     return found
 
 
-def _band(curve: LawCurve, x: list[int], colour: str) -> list[Any]:
-    """The interval's two edges, filled between; nothing where there are too few runs for an interval."""
-    bounds = [(point.loss.low, point.loss.high) for point in curve.points]
-    if not all(low and high and low > 0 and math.isfinite(high) for low, high in bounds):
-        return []
-    quiet = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False, "x": x}
-    edge = {"line": {"width": 0, "color": colour}}
-    return [
-        quiet | edge | {"y": [low for low, _ in bounds]},
-        quiet | edge | {"y": [high for _, high in bounds], "fill": "tonexty", "fillcolor": transparent(colour, 0.12)},
-    ]
-
-
-def _point_traces(fit: CandidateFit, chosen: Style, theme: ThemeName, axis: int) -> list[Any]:
-    measured = _marks(fit.title, chosen, theme) | {
-        "x": [_place(point, axis) for point in fit.points],
-        "y": [point.loss for point in fit.points],
-        "customdata": [point.n for point in fit.points],
-        "hovertemplate": "%{y:.4f} at %{x:.3s} · n = %{customdata}",
-    }
+def _point_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:
+    x, y = [_place(point, axis) for point in fit.points], [point.loss for point in fit.points]
+    measured = _marks(fit.title, x, y, chosen, colour, "%{y:.4f} at %{x:.3s} · n = %{customdata}")
+    measured["customdata"] = [point.n for point in fit.points]
     if not fit.predictions:
         return [measured]
-    half = [each.loss for each in fit.predictions]
-    predicted = _marks(f"{fit.title}, predicted", chosen, theme, hollow=True) | {
-        "x": [(each.parameters, each.tokens)[axis] for each in fit.predictions],
-        "y": [each.loss.value for each in fit.predictions],
-        "hovertemplate": "%{y:.4f} predicted at %{x:.3s}",
-    }
-    if all(each.low is not None and each.high is not None for each in half):
-        predicted["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [(each.high or each.value) - each.value for each in half],
-            "arrayminus": [each.value - (each.low or each.value) for each in half],
-            "color": chosen.colour(theme),
-            "thickness": 1.2,
-            "width": 4,
-        }
+    x, y = [_place(each, axis) for each in fit.predictions], [each.loss.value for each in fit.predictions]
+    title, hover = f"{fit.title}, predicted", "%{y:.4f} predicted at %{x:.3s}"
+    predicted = _marks(title, x, y, chosen, colour, hover, hollow=True)
+    ends = [(each.loss.low, each.loss.high) for each in fit.predictions]
+    if all(low is not None and high is not None for low, high in ends):
+        predicted["error_y"] = whiskers(y, ends, colour)
     return [measured, predicted]
 
 
-def _marks(title: str, chosen: Style, theme: ThemeName, *, hollow: bool = False) -> dict[str, Any]:
-    colour = chosen.colour(theme)
+def _marks(
+    title: str, x: list[int], y: list[float], chosen: Style, colour: str, hover: str, *, hollow: bool = False
+) -> dict[str, Any]:
     symbol = f"{chosen.symbol}-open" if hollow else chosen.symbol
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(title),
-        "marker": {"size": 9, "symbol": symbol, "color": colour, "line": {"width": 1.6 if hollow else 0}},
-        "showlegend": False,
-    }
+    look = {"size": 9, "symbol": symbol, "color": colour, "line": {"width": 1.6 if hollow else 0}}
+    return trace("markers", x, y, name=plain(title), marker=look, hovertemplate=hover)
 
 
 def _tick(value: float) -> str:
@@ -191,14 +134,8 @@ def _axis(report: FitReport) -> int:
     return 1 if FORMS[report.form].variables == (1,) else 0
 
 
-def _place(point: ScalingPoint, axis: int) -> int:
-    return (point.parameters, point.tokens)[axis]
-
-
-def _predicted(fits: Iterable[CandidateFit]) -> list[float]:
-    """What the loss axis must hold of predictions: values, and ends of intervals that are not absurdly wide."""
-    losses = [prediction.loss for fit in fits for prediction in fit.predictions]
-    return [one for each in losses for one in (each.value, *_near_ends(each))]
+def _place(one: ScalingPoint | Prediction | CurvePoint, axis: int) -> int:
+    return (one.parameters, one.tokens)[axis]
 
 
 def _near_ends(loss: Estimate) -> list[float]:
@@ -229,7 +166,5 @@ def log_ticks(low: float, high: float) -> list[float]:
             break
     if len(ticks) >= 3:
         return ticks[:: math.ceil(len(ticks) / MOST_TICKS)]
-    raw = (high - low) / 5
-    base = 10.0 ** math.floor(math.log10(raw))
-    step = next(base * digit for digit in (1, 2, 5, 10) if base * digit >= raw)
+    step = round_step((high - low) / 5)
     return [float(f"{each:.6g}") for each in np.arange(math.ceil(low / step) * step, high, step)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, ParamSpec
 
-from dashboards.figures import laws, outcomes, sweep, tradeoffs
+from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import Figure
 from dashboards.figures.compare import overlay
 from dashboards.figures.experiment import (
@@ -20,11 +20,14 @@ from dashboards.figures.experiment import (
     experiment_trials,
     sweep_report,
 )
-from dashboards.figures.planner import planner_figure
-from dashboards.figures.run import meters, probe_heatmap
+from dashboards.figures.rates import learning_rates
+from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
+from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import Style, ThemeName
+from dashboards.view_state import ViewState
 from orchestrator.analysis.laws.records import FitReport
+from orchestrator.records import Comparison
 
 ComparisonFigure = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
@@ -62,7 +65,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     title="Loss and optimizer state",
     page="comparison",
     caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
-    draw=lambda view: _loss_by_price(view, "memory"),
+    draw=lambda view: loss_by_price(*_shown(view), "memory", narrow=view.narrow),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -79,21 +82,14 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         page="comparison",
         caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
         "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
-        draw=lambda view: outcomes.learning_rates(
-            view.snapshot.comparison,
-            view.snapshot.runs,
-            view.snapshot.styles,
-            view.state,
-            view.theme,
-            narrow=view.narrow,
-        ),
+        draw=lambda view: learning_rates(*_shown(view), view.snapshot.runs, narrow=view.narrow),
     ),
     FigureEntry(
         name="memory",
         title="Optimizer state",
         page="comparison",
         caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
-        draw=lambda view: outcomes.state_memory(view.snapshot.comparison, view.snapshot.styles, view.state, view.theme),
+        draw=lambda view: memory.state_memory(*_shown(view)),
     ),
     LOSS_MEMORY,
     replace(LOSS_MEMORY, name="pareto", is_listed=False),
@@ -101,20 +97,13 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="loss-hours",
         title="Loss and device-hours",
         page="comparison",
-        draw=lambda view: _loss_by_price(view, "hours"),
+        draw=lambda view: loss_by_price(*_shown(view), "hours", narrow=view.narrow),
     ),
     FigureEntry(
         name="breakdown",
         title="Peak memory breakdown",
         page="comparison",
-        draw=lambda view: tradeoffs.memory_breakdown(
-            view.snapshot.comparison,
-            view.snapshot.runs,
-            view.snapshot.styles,
-            view.state,
-            view.theme,
-            title="peak tensor bytes of a step",
-        ),
+        draw=lambda view: memory.memory_breakdown(*_shown(view), view.snapshot.runs),
     ),
     FigureEntry(name="timeline", title="Attempts over time", page="comparison", draw=experiment_attempts),
 )
@@ -160,11 +149,11 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     ),
 )
 PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page="profiles", draw=laws.profile_curves)
-SERIES = FigureEntry(name="series", title="Series", page="run", draw=outcomes.run_series)
+SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
 OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
-PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=planner_figure)
+PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
@@ -182,9 +171,5 @@ def listed(page: str) -> tuple[FigureEntry[Any], ...]:
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 
 
-def _loss_by_price(view: ExperimentView, price: tradeoffs.Price) -> Figure:
-    comparison = view.snapshot.comparison
-    title = f"final {comparison.loss_name}"
-    return tradeoffs.loss_by_price(
-        comparison, view.snapshot.styles, view.state, view.theme, price, title=title, narrow=view.narrow
-    )
+def _shown(view: ExperimentView) -> tuple[Comparison, dict[str, Style], ViewState, ThemeName]:
+    return view.snapshot.comparison, view.snapshot.styles, view.state, view.theme

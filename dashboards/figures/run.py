@@ -1,4 +1,4 @@
-"""The further figures of a run's page: every other series it reports, and what its probes saw, block by block. Pure."""
+"""The figures of a run's page: its curves, its other series, what its probes saw of each block. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dashboards.figures.base import Figure, axis, figure, layout_of, line, plain
+from dashboards.data.series import Series
+from dashboards.figures.base import Figure, add_axes, figure, heading, layout_of, line, plain
 from dashboards.palette import THEMES, Style, ThemeName
+from dashboards.text.formats import LOSS_IN_NATS
 from orchestrator.columns import Columns, spikes
 from worker.records.result import Observation
 
@@ -26,6 +28,8 @@ SCALES = {"_seconds": 1e3, "_bytes": 1e-6}
 COLUMNS, NARROW_COLUMNS = 4, 2
 GAP = 0.28
 """Of a row's height: above it stands its title, below it the steps."""
+FEW_POINTS = 3
+"""So few points of a run are drawn as marks."""
 RANGES = 150
 """Ranges of steps of a small plot, of each of which the lowest and the highest point are drawn."""
 MOST_STEPS = 80
@@ -57,6 +61,51 @@ def probe_choices(observations: Sequence[Observation]) -> ProbeChoice:
     return ProbeChoice(quantities={probe: tuple(names) for probe, names in found.items() if names})
 
 
+def run_series(
+    one: Series,
+    style: Style,
+    steps_total: int,
+    theme: ThemeName,
+    *,
+    title: str = LOSS_IN_NATS,
+    narrow: bool = False,
+) -> Figure:
+    """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below them, beside
+    each other or, where it is `narrow`, each below the other."""
+    colour, muted = style.colour(theme), THEMES[theme].muted
+    known = np.isfinite(one.val_loss) & (one.steps > 0)  # from the first trained evaluation on, as in `curves`
+    marks = {"size": 7, "symbol": style.symbol, "color": colour}
+    data = [
+        line(one.steps, one.train_loss, "training loss, each step", muted, width=1, opacity=0.45),
+        line(one.steps, one.smoothed, "training loss, smoothed", colour, width=1.5),
+        line(
+            one.steps[known],
+            one.val_loss[known],
+            "validation loss",
+            colour,
+            width=2,
+            mode="lines+markers",
+            marker=marks,
+        ),
+    ]
+    layout = layout_of(theme, x_title="", y_title=title)
+    ends = {"range": [0, 1.015 * steps_total]}
+    layout["yaxis"] |= {"domain": [0.6 if narrow else 0.42, 1.0]}
+    layout["xaxis"] |= ends | {"anchor": "y"}
+    small = (("learning rate", one.lr), ("gradient norm", one.grad_norm), ("step time, ms", 1000 * one.step_seconds))
+    for place, (name, values) in enumerate(small, start=2):
+        left, low = (0.0, 0.18 * (4 - place)) if narrow else (0.36 * (place - 2), 0.0)
+        right, high = (1.0, low + 0.11) if narrow else (left + 0.28, 0.24)
+        axes = add_axes(layout, theme, place, (left, right), (low, high), "" if narrow else "step")
+        layout[f"xaxis{place}"] |= ends
+        layout[f"yaxis{place}"] |= {"nticks": 3 if narrow else 4, "rangemode": "tozero", "exponentformat": "none"}
+        data.append(line(one.steps, values, name, colour) | axes)
+        layout["annotations"].append(heading(name, left, high + 0.01, theme))
+    if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
+        data = [each | {"mode": "lines+markers"} for each in data]  # a line of one point shows nothing
+    return figure(data if one.steps.size else [], layout, theme, empty="This run has not reported a step yet.")
+
+
 def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
     """A small plot for every series that has values, four in a row; two where it is `narrow`."""
     across = NARROW_COLUMNS if narrow else COLUMNS
@@ -67,19 +116,14 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
     for place, name in enumerate(names):
         row, column = divmod(place, across)
         left, top = column * (1 / across), 1 - row / rows
-        number = "" if place == 0 else str(place + 1)
+        domains = (left + 0.12 / across, left + 0.94 / across), (top - (1 - GAP) / rows, top - GAP / 2 / rows)
         chosen = columns.rows(spikes(columns, (name,), RANGES))
         known = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
-        drawn = line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme))
-        data.append(drawn | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
-        domain = [top - (1 - GAP) / rows, top - GAP / 2 / rows]
-        layout[f"xaxis{number}"] = axis(theme, "") | {
-            "domain": [left + 0.12 / across, left + 0.94 / across], "anchor": f"y{number}", "nticks": 4,
-        }  # fmt: skip
-        layout[f"yaxis{number}"] = axis(theme, "") | {"domain": domain, "anchor": f"x{number}", "nticks": 4}
-        layout["annotations"].append(_title(METER_TITLES[name], left + 0.12 / across, top - GAP / 2 / rows, theme))
-    if "yaxis2" in layout and len(names) < 2:
+        axes = add_axes(layout, theme, place + 1, *domains)
+        data.append(line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme)) | axes)
+        layout["annotations"].append(heading(METER_TITLES[name], domains[0][0], domains[1][1], theme))
+    if len(names) < 2:
         del layout["yaxis2"]
     return figure(data, layout, theme, empty="This run has reported no other metrics yet.")
 
@@ -129,17 +173,10 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
     }
     if cells:
         low, high = min(value for _, _, value in cells), max(value for _, _, value in cells)
-        layout["annotations"] = [_title(f"dark {low:.3g} to bright {high:.3g}", 0.0, 1.0, theme)]
+        layout["annotations"] = [heading(f"dark {low:.3g} to bright {high:.3g}", 0.0, 1.0, theme)]
     return figure([bars], layout, theme, empty="No observations yet.")
 
 
 def last_observed(observations: Sequence[Observation], probe: str) -> Observation | None:
     """The newest observation of a probe, for a table."""
     return next((one for one in reversed(observations) if one.probe == probe), None)
-
-
-def _title(text: str, left: float, top: float, theme: ThemeName) -> dict[str, Any]:
-    return {
-        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": top, "xanchor": "left", "yanchor": "bottom",
-        "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
-    }  # fmt: skip

@@ -11,16 +11,17 @@ from typing import Any
 from dashboards.figures.base import (
     LETTER_PIXELS,
     Figure,
-    bar_width,
     figure,
+    labelled_bars,
     layout_of,
     names_margin,
     plain,
+    trace,
     transparent,
 )
 from dashboards.palette import THEMES, Style, ThemeName
+from dashboards.text.answers import outcome, value_text
 from dashboards.text.formats import LOSS_IN_NATS
-from dashboards.text.sweep import outcome, value_text
 from orchestrator.kinds.search_spaces import Choice, Range, ends, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
@@ -91,22 +92,17 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     bars = [(finding, each) for finding in findings for each in finding.importance][::-1]
     several = len(report.findings) > 1
     names = [plain(f"{each.parameter} · {finding.title}" if several else each.parameter) for finding, each in bars]
-    data = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [each.share for _, each in bars],
-        "y": names,
-        "text": [f"{100 * each.share:.0f} %" for _, each in bars],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
-        "marker": {"color": [styles[finding.candidate].colour(theme) for finding, _ in bars], "cornerradius": 3},
-        "width": bar_width(len(bars)),
-    }
+    data = labelled_bars(
+        names,
+        [each.share for _, each in bars],
+        [styles[finding.candidate].colour(theme) for finding, _ in bars],
+        [f"{100 * each.share:.0f} %" for _, each in bars],
+        "%{y}: %{text}<extra></extra>",
+    )
     layout = layout_of(theme, x_title="share of importance", y_title="")
     layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15], "tickformat": ".0%"}
-    layout["yaxis"] |= {"automargin": True, "showgrid": False, "ticks": ""}
+    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     few = "Importance requires two hyperparameters and eight trials of an optimizer."
     return figure([data] if bars else [], layout, theme, empty=few)
 
@@ -128,38 +124,26 @@ def _best_line(
     """It reaches to the `newest` trial of any optimizer: the best stays the best until there is a better one."""
     pairs = [(float(t.number), best) for t, best in zip(trials, best_so_far(trials), strict=True) if best is not None]
     pairs += [(newest + 0.5, pairs[-1][1])] if pairs else []
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plain(finding.title),
-        "x": [number for number, _ in pairs],
-        "y": [best for _, best in pairs],
-        "line": {"shape": "hv", "width": 1.8, "color": style.colour(theme), "dash": style.dash},
-        "hovertemplate": "best so far %{y:.4f}",
-        "showlegend": False,
-    }
+    look = {"shape": "hv", "width": 1.8, "color": style.colour(theme), "dash": style.dash}
+    numbers, losses = [number for number, _ in pairs], [best for _, best in pairs]
+    hover = "best so far %{y:.4f}"
+    return trace("lines", numbers, losses, name=plain(finding.title), line=look, hovertemplate=hover)
 
 
 def _marks(
     finding: SweepFinding, trials: Sequence[TrialRow], style: Style, theme: ThemeName, top: float
 ) -> dict[str, Any]:
     shown = [(trial, _loss(trial)) for trial in trials if _loss(trial) is not None or trial.verdict in LOST]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(finding.title),
-        "x": [trial.number for trial, _ in shown],
-        "y": [top if loss is None else min(loss, top) for _, loss in shown],
-        "customdata": [f"{_at(trial)}<br>{_ending(trial)}" for trial, _ in shown],
-        "marker": {
-            "size": 8,
-            "symbol": [_symbol(trial, style) for trial, _ in shown],
-            "color": style.colour(theme),
-            "line": {"width": 1.4, "color": style.colour(theme)},
-        },
-        "hovertemplate": "trial %{x}: %{customdata}",
-        "showlegend": False,
-    }
+    colour, symbols = style.colour(theme), [_symbol(trial, style) for trial, _ in shown]
+    return trace(
+        "markers",
+        [trial.number for trial, _ in shown],
+        [top if loss is None else min(loss, top) for _, loss in shown],
+        name=plain(finding.title),
+        customdata=[f"{_parameters(trial)}<br>{_ending(trial)}" for trial, _ in shown],
+        marker={"size": 8, "symbol": symbols, "color": colour, "line": {"width": 1.4, "color": colour}},
+        hovertemplate="trial %{x}: %{customdata}",
+    )
 
 
 def _symbol(trial: TrialRow, style: Style) -> str:
@@ -168,7 +152,7 @@ def _symbol(trial: TrialRow, style: Style) -> str:
     return "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
 
 
-def _at(trial: TrialRow) -> str:
+def _parameters(trial: TrialRow) -> str:
     return plain(", ".join(f"{name} {value_text(value)}" for name, value in trial.parameters.items()))
 
 
@@ -210,22 +194,20 @@ def _lines(
         spots.append(min(max((loss - scale[0]) / ((scale[1] - scale[0]) or 1.0), 0.0), 1.05))
         x += [*range(len(spots)), None]
         y += [*spots, None]
-        words += [f"trial {trial.number}: {_at(trial)}<br>{_ending(trial)}"] * len(spots) + [None]
+        words += [f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}"] * len(spots) + [None]
     is_best = shade == 1.0 and not dotted
     colour = THEMES[theme].muted if dotted else style.colour(theme)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": x,
-        "y": y,
-        "text": words,
-        "connectgaps": False,
-        "line": {"width": 3.2 if is_best else 1.3, "color": transparent(colour, 0.5 * shade if dotted else shade),
-                 "dash": "dot" if dotted else "solid"},
-        "marker": {"size": 7 if is_best else 4},
-        "hovertemplate": "%{text}<extra></extra>",
-        "showlegend": False,
-    }  # fmt: skip
+    shown = transparent(colour, 0.5 * shade if dotted else shade)
+    return trace(
+        "lines+markers",
+        x,
+        y,
+        text=words,
+        connectgaps=False,
+        line={"width": 3.2 if is_best else 1.3, "color": shown, "dash": "dot" if dotted else "solid"},
+        marker={"size": 7 if is_best else 4},
+        hovertemplate="%{text}<extra></extra>",
+    )
 
 
 def _room_at_the_right(names: Sequence[str]) -> int:

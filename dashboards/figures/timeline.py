@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.figures.base import Figure, figure, layout_of, plain
+from dashboards.figures.base import Figure, figure, layout_of, plain, trace
 from dashboards.palette import HUES, Style, ThemeName
 from dashboards.text import formats
 from orchestrator.activity import Stint
@@ -64,21 +64,17 @@ def _bars(mine: Sequence[tuple[Stint, int]], title: str, colour: str, width: flo
         x += [1000 * one.leased_at, 1000 * end, None]
         y += [lane + 1, lane + 1, None]
         text += 3 * [f"{plain(one.run_id)} attempt {one.attempt}, {formats.duration(end - one.leased_at)}"]
-    return {
-        "type": "scatter", "mode": "lines", "name": plain(title), "x": x, "y": y, "text": text,
-        "line": {"width": width, "color": colour}, "hovertemplate": "%{text}", "showlegend": False, "opacity": 0.85,
-    }  # fmt: skip
+    look = {"width": width, "color": colour}
+    return trace("lines", x, y, name=plain(title), text=text, line=look, hovertemplate="%{text}", opacity=0.85)
 
 
 def _crosses(broken: Sequence[tuple[Stint, int]], colour: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "failed or lost",
-        "x": [1000 * (one.ended_at or one.leased_at) for one, _ in broken],
-        "y": [lane + 1 for _, lane in broken],
-        "text": [plain((one.message or "")[:120]) for one, _ in broken],
-        "marker": {"size": 10, "symbol": "x-thin", "line": {"width": 2.4, "color": colour}},
-        "hovertemplate": "%{text}",
-        "showlegend": False,
-    }
+    return trace(
+        "markers",
+        [1000 * (one.ended_at or one.leased_at) for one, _ in broken],
+        [lane + 1 for _, lane in broken],
+        name="failed or lost",
+        text=[plain((one.message or "")[:120]) for one, _ in broken],
+        marker={"size": 10, "symbol": "x-thin", "line": {"width": 2.4, "color": colour}},
+        hovertemplate="%{text}",
+    )

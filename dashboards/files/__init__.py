@@ -1,1 +1,1 @@
-"""Figures as files: SVG, PNG and PDF by matplotlib, HTML, CSV and JSON."""
+"""What leaves the pages as a file: figures (SVG, PNG, PDF, HTML, CSV, JSON), tables, reports, bibliographies."""

@@ -1,6 +1,8 @@
 """Figures as files: SVG, PNG and PDF (`vector.py`), HTML that needs nothing else, CSV, JSON.
 
-a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
+    a name and a view ─► the figure of the page, as a dict ─► a file that is the same for the same figure
+
+At a page's address the ending says what is answered: `curves.json` is for Plotly.react, `curves.svg` is a file.
 """
 
 import base64
@@ -11,21 +13,24 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from fastapi import Response
+from fastapi.responses import JSONResponse
+
 from dashboards.assets import plotly_script
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure
 from dashboards.figures.experiment import ExperimentView
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, listed
-from dashboards.files.publication import spreadsheet_safe
+from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish, spreadsheet_safe
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.files.vector import FigureError, VectorFormat, vector
-from dashboards.files.vector_axes import letters
+from dashboards.files.vector_parts import letters
 from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import Comparison, ExperimentRecord
 from orchestrator.services.bench import Bench
 
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
@@ -158,3 +163,25 @@ def _vector(form: FileForm) -> VectorFormat:
 
 def _cell(value: Any) -> Any:
     return spreadsheet_safe(letters(value)) if isinstance(value, str) else value
+
+
+def figure_answer(
+    figure: Figure, form: FileForm, theme: ThemeName, *, name: str, title: str = "", tag: str | None = None
+) -> Response:
+    """A figure that browsers ask for anew, with the `tag` of what it shows; `name` is its file's, of our own words."""
+    headers: dict[str, Any] = {"Cache-Control": "no-cache"} | ({"ETag": tag} if tag else {})
+    if form == "json":
+        return JSONResponse(figure, headers=headers)
+    headers["Content-Disposition"] = f'attachment; filename="{name}.{form}"'
+    body = write(Picture(name=name, title=title, figure=figure), form, theme)
+    return Response(body, media_type=MEDIA_TYPES[form], headers=headers)
+
+
+def table_file(comparison: Comparison, form: TableFormat) -> Response:
+    """The comparison's table, named after the experiment's id: names that users chose never reach a header."""
+    name = f"comparison-{comparison.experiment_id}.{SUFFIXES[form]}"
+    return Response(
+        publish(comparison, form),
+        media_type=f"{TABLE_MEDIA_TYPES[form]}; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )

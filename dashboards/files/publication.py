@@ -224,8 +224,6 @@ def _md_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(md(cell) for cell in cells) + " |"
 
 
-# Columns for programs
-
 Value = str | float | int | bool | None
 
 

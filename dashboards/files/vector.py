@@ -2,9 +2,8 @@
 
 It knows what our figures are made of: scatter traces (lines, marks, bands, error bars, steps, words), bars (standing,
 lying, grouped, stacked, cells), axes of numbers, logarithms, dates and names with their places, annotations, straight
-shapes (`vector_axes.py`, `vector_traces.py`). Another kind of trace is a
-`FigureError`, never a picture that lacks
-something. Text is drawn letter by letter: no mathematics, no markup.
+shapes (`vector_parts.py`). Another kind of trace is a `FigureError`, never a picture that lacks something. Text is
+drawn letter by letter: no mathematics, no markup.
 
 matplotlib takes half a second and some 40 MB the first time, so nothing imports it before a figure is asked for; its
 drawing is not made for several threads, so one figure is drawn at a time.
@@ -18,8 +17,19 @@ from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
 
 from dashboards.figures.base import Figure
-from dashboards.files.vector_axes import DASHES, DPI, HATCHES, POINTS, SYMBOLS, Scale, colour, first, letters
-from dashboards.files.vector_traces import Bars, scatter
+from dashboards.files.vector_parts import (
+    DASHES,
+    DPI,
+    HATCHES,
+    POINTS,
+    SYMBOLS,
+    AxisScale,
+    Bars,
+    colour,
+    first,
+    letters,
+    scatter,
+)
 from dashboards.palette import THEMES, ThemeName
 from orchestrator.errors import ConflictError
 
@@ -87,7 +97,7 @@ class Sheet:
         self._data: list[dict[str, Any]] = figure["data"]
         self._layout: dict[str, Any] = figure["layout"]
         self._axes: dict[tuple[str, str], Any] = {}
-        self._scales: dict[str, Scale] = {}
+        self._scales: dict[str, AxisScale] = {}
         self._box = (0.1, 0.14, 0.87, 0.75 if title else 0.83)
         """Left, bottom, width and height of the whole plot, as shares of the sheet."""
 
@@ -124,11 +134,11 @@ class Sheet:
                 found.setdefault(_key(trace), []).append(trace)
         return found
 
-    def _scale(self, name: str) -> Scale:
+    def _scale(self, name: str) -> AxisScale:
         if name not in self._scales:
             layout = self._layout.get(f"{name[0]}axis{name[1:]}", {})
             values = (value for trace in self._data if name in _key(trace) for value in trace[name[0]])
-            self._scales[name] = Scale(layout, values)
+            self._scales[name] = AxisScale(layout, values)
         return self._scales[name]
 
     def _axes_of(self, x: str, y: str) -> Any:

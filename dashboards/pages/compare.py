@@ -9,8 +9,7 @@ from dashboards.data.reader import Reader
 from dashboards.figures import compare
 from dashboards.figures.compare import METRICS, X_TITLES, CompareView
 from dashboards.figures.registry import OVERLAY
-from dashboards.files.figures import FileForm
-from dashboards.pages.answers import figure_answer
+from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import deleted_experiment
 from dashboards.palette import ThemeName
 from dashboards.render import page

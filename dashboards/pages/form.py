@@ -61,7 +61,7 @@ LIST = re.compile(r"[\s,;]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class SubmitForm:
     """What the form says: every field as text, and which boxes are ticked."""
 
     values: Mapping[str, str]
@@ -90,7 +90,7 @@ class Form:
         return sum(bool(self.option(entry, option.name)) for option in entry.options)
 
 
-EMPTY = Form(values={}, chosen=frozenset(CHOSEN), tuning=True)
+EMPTY = SubmitForm(values={}, chosen=frozenset(CHOSEN), tuning=True)
 """The form as it is first shown."""
 
 
@@ -102,17 +102,17 @@ def grid(entry: OptimizerEntry, model: str) -> str:
     return ", ".join(f"{factor * centre:g}" for factor in GRID)
 
 
-def read(pairs: Iterable[tuple[str, str]]) -> Form:
+def read(pairs: Iterable[tuple[str, str]]) -> SubmitForm:
     """The form as a browser sends it; unknown names do nothing."""
     sent = [(name, value.strip()) for name, value in pairs]
-    return Form(
+    return SubmitForm(
         values=dict(sent),
         chosen=frozenset(value for name, value in sent if name == "use"),
         tuning=any(name == "tuning" for name, _ in sent),
     )
 
 
-def fields_of(form: Form) -> dict[str, Any]:
+def fields_of(form: SubmitForm) -> dict[str, Any]:
     """The specification that a form stands for, unchecked: what is no number stays text, for its fault to name."""
     fields: dict[str, Any] = {}
     for name, place in WORKLOAD.items():
@@ -129,12 +129,12 @@ def fields_of(form: Form) -> dict[str, Any]:
     return fields
 
 
-def chosen_entries(form: Form) -> list[OptimizerEntry]:
+def chosen_entries(form: SubmitForm) -> list[OptimizerEntry]:
     """The ticked optimizers, in the order of the catalog."""
     return [entry for entry in catalog.CATALOG if entry.name in form.chosen]
 
 
-def field_faults(faults: Iterable[Fault], form: Form) -> tuple[dict[str, list[str]], list[Fault]]:
+def field_faults(faults: Iterable[Fault], form: SubmitForm) -> tuple[dict[str, list[str]], list[Fault]]:
     """(field of the form → what is wrong with it, faults that belong to no field)."""
     places = {"/" + "/".join(place): name for name, place in WORKLOAD.items()}
     places |= {"/tuning/seeds": "tuning_seeds", "/tuning/extend_grid": "extend_grid"}
@@ -154,7 +154,7 @@ def field_faults(faults: Iterable[Fault], form: Form) -> tuple[dict[str, list[st
     return by_field, others
 
 
-def _candidate(form: Form, entry: OptimizerEntry) -> dict[str, Any]:
+def _candidate(form: SubmitForm, entry: OptimizerEntry) -> dict[str, Any]:
     candidate: dict[str, Any] = {
         "optimizer": entry.name,
         "learning_rates": _list(form.rates(entry) or form.suggested_rates(entry)),

@@ -1,32 +1,27 @@
-"""`/queue`: what runs, what waits and until when, what broke, who leads; and `/memory`: what optimizers keep, on a
-page and as files (`/memory/figures/plan.{form}`)."""
+"""`/queue`: what runs, what waits and until when, what broke, who leads; and what needs somebody, for other pages too:
+sentences about what stands in the way of runs, each with the way out."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
-from dashboards.figures.planner import bars, blocks
-from dashboards.figures.registry import PLAN
-from dashboards.files.figures import FileForm
-from dashboards.pages.alerts import concerns, dispatcher
-from dashboards.pages.answers import figure_answer
-from dashboards.palette import ThemeName
 from dashboards.render import page
-from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Question
-from worker.catalog import presets
+from dashboards.text import formats
+from dashboards.text.words import Tone
+from orchestrator.activity import DISPATCHER, Activity, Leader, RunAtWork
 
 WAITING_SHOWN = 100
-FIRST_MODEL = "gpt2-124m"
-Model = Annotated[str, Query(max_length=64)]
-Rank = Annotated[str, Query(max_length=16)]
-Dtype = Annotated[str, Query(max_length=16)]
+SILENT_SECONDS = 60.0
+"""Twice a lease: a worker that has said nothing for so long will be given up."""
+SILENT_EACH = 2
+"""So many of them are named."""
 
 
-def watch_pages(reader: Reader) -> APIRouter:
-    """Both pages."""
+def queue_pages(reader: Reader) -> APIRouter:
+    """The page."""
     router = APIRouter(include_in_schema=False)
     bench = reader.bench
 
@@ -41,48 +36,64 @@ def watch_pages(reader: Reader) -> APIRouter:
             concerns=concerns(activity, bench.hindrance()),
         )
 
-    @router.get("/memory")
-    def memory(
-        request: Request,
-        model: Model = FIRST_MODEL,
-        rank: Rank = "",
-        dtype: Dtype = "",
-    ) -> HTMLResponse:
-        try:
-            question = _question(model, rank, dtype)
-            found = bench.footprints.ask(question)
-        except (KeyError, ValueError):
-            return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
-        return page(
-            "memory.html",
-            question=question,
-            preset=presets.preset(model),
-            footprint=found,
-            failure=None if found else bench.footprints.failure(question),
-            bars=bars(found) if found else (),
-            blocks=blocks(found) if found else (),
-            models=presets.PRESETS,
-            ratios=RANK_RATIOS,
-            dtypes=STATE_DTYPES,
-            query=request.url.query and f"?{request.url.query}",
-        )
-
-    @router.get("/memory/figures/plan.{form}")
-    def plan(
-        form: FileForm, model: Model = FIRST_MODEL, rank: Rank = "", dtype: Dtype = "", theme: ThemeName = "light"
-    ) -> Response:
-        try:
-            found = bench.footprints.ask(_question(model, rank, dtype))
-        except (KeyError, ValueError):
-            raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
-        if found is None:
-            raise NotFoundError(f"{model} is still being counted with these options; ask again in some seconds")
-        drawn = PLAN.draw(found, theme)
-        return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=PLAN.title.format(model=model))
-
     return router
 
 
-def _question(model: str, rank: str, dtype: str) -> Question:
-    """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
-    return Question.of(model, float(rank) if rank else None, dtype or None)
+@dataclass(frozen=True, kw_only=True)
+class Concern:
+    """One thing that needs somebody."""
+
+    text: str
+    tone: Tone = "warn"
+    link: str | None = None
+
+
+def concerns(activity: Activity, hindrance: str | None) -> tuple[Concern, ...]:
+    """Everything at this moment, what stops everything first."""
+    found = [Concern(text=hindrance, tone="bad")] if hindrance else []
+    if activity.waiting_total and dispatcher(activity) is None:
+        text = f"{_runs(activity.waiting_total)}, but no dispatcher is running: adapm-bench up starts one."
+        found.append(Concern(text=text, tone="bad"))
+    unplaceable = [one for one in activity.waiting if one.position is None]
+    if unplaceable:
+        text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any node of the cluster has."
+        found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
+    found += _silences([one for one in activity.at_work if _is_silent(one)])
+    if activity.failed_runs:
+        number = activity.failed_runs
+        text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; see why, or retry."
+        found.append(Concern(text=text, tone="bad", link="/queue#failures"))
+    return tuple(found)
+
+
+def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
+    """A line for each run that says nothing; one line where it is many: then it is not about the runs."""
+    if len(silent) > SILENT_EACH:
+        longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
+        text = f"{len(silent)} runs have stopped reporting, the longest for {longest}; their leases will expire."
+        return [Concern(text=text, link="/queue#at-work")]
+    return [Concern(text=_silence(one), link=f"/runs/{one.run_id}") for one in silent]
+
+
+def silence(activity: Activity, run_id: str) -> tuple[Concern, ...]:
+    """What the run's own page says where it has fallen silent: the same words, without a way to where one is."""
+    mine = (one for one in activity.at_work if one.run_id == run_id and _is_silent(one))
+    return tuple(Concern(text=_silence(one)) for one in mine)
+
+
+def _is_silent(run: RunAtWork) -> bool:
+    return (run.silent_seconds or 0.0) > SILENT_SECONDS
+
+
+def _silence(run: RunAtWork) -> str:
+    return f"Run {run.run_id} has not reported for {formats.duration(run.silent_seconds)}; its lease will expire."
+
+
+def dispatcher(activity: Activity) -> Leader | None:
+    """Who dispatches now; None where nobody's lease lasts."""
+    found = (one for one in activity.leaders if one.role == DISPATCHER and one.expires_in_seconds > 0)
+    return next(found, None)
+
+
+def _runs(number: int) -> str:
+    return f"{number} run waits" if number == 1 else f"{number} runs wait"

@@ -28,16 +28,15 @@ from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures import tradeoffs
 from dashboards.figures.experiment import ExperimentView, parallel_candidate
+from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
-from dashboards.files.figures import FileForm
+from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
-from dashboards.pages.alerts import concerns
-from dashboards.pages.answers import figure_answer, table_file
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, not_found_page, undoable
-from dashboards.pages.queue import watch_pages
+from dashboards.pages.memory import memory_pages
+from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, find_experiments
@@ -45,8 +44,7 @@ from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.palette import ThemeName
 from dashboards.render import page
-from dashboards.text import sweep, words
-from dashboards.text.sweep import Order, sorted_trials
+from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.scaling import ScalingSpec
@@ -79,7 +77,8 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
     router.include_router(submit_pages(bench))
     router.include_router(curation_pages(bench))
     router.include_router(compare_pages(reader))
-    router.include_router(watch_pages(reader))
+    router.include_router(queue_pages(reader))
+    router.include_router(memory_pages(reader))
     router.include_router(event_streams(bench, stopping))
     router.include_router(static_files())
     return router
@@ -132,20 +131,19 @@ class PageHandlers:
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),
-            breakdowns=tradeoffs.breakdowns(snapshot.comparison, snapshot.runs),
+            breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
     def _sweep(self, snapshot: Snapshot, report: SweepReport, query: Mapping[str, str]) -> HTMLResponse:
         """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
-        order = Order.parse(query.get("sort"))
+        order = tables.TrialOrder.parse(query.get("sort"))
         return page(
             "sweep.html",
             snapshot=snapshot,
             hindrance=self._reader.bench.hindrance(),
             report=report,
-            words=sweep,
             order=order,
-            trials=sorted_trials(report, order)[:TRIALS_SHOWN],
+            trials=tables.sorted_trials(report, order)[:TRIALS_SHOWN],
             trials_shown=TRIALS_SHOWN,
             drawn=parallel_candidate(snapshot, query.get("candidate")),
         )

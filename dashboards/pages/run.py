@@ -10,10 +10,9 @@ from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure
 from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
 from dashboards.figures.run import METER_TITLES, last_observed, probe_choices
-from dashboards.files.figures import FileForm
-from dashboards.pages.alerts import Concern, silence
-from dashboards.pages.answers import figure_answer
+from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import not_found_page
+from dashboards.pages.queue import Concern, silence
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats, words

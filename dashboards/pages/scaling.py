@@ -17,12 +17,11 @@ from fastapi.responses import HTMLResponse
 
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
-from dashboards.files.figures import FileForm
-from dashboards.pages.answers import figure_answer
+from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import not_found_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
-from dashboards.text.laws import FORM_NAMES, headline, profile_headline
+from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
@@ -79,7 +78,7 @@ class FitPages:
         except ConflictError as error:
             return refused_page(409, "No scaling law for these experiments", str(error))
         law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
-        sentence = headline(law["report"]) if law["report"] else law["refusal"]
+        sentence = law_headline(law["report"]) if law["report"] else law["refusal"]
         return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.figures.registry import STUDY
-from dashboards.files.figures import FileForm
-from dashboards.pages.answers import figure_answer
+from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from dashboards.pages import form as forms
-from dashboards.pages.form import Form
+from dashboards.pages.form import SubmitForm
 from dashboards.render import page, visitor
 from optim import catalog
 from orchestrator.errors import NotFoundError, OrchestratorError
@@ -71,7 +71,7 @@ def _answer(bench: Bench, pairs: Pairs) -> Response:
     return _form(bench, form, asked=True, submit=action == "submit", nonce=nonce)
 
 
-def _form(bench: Bench, form: Form, *, asked: bool, submit: bool = False, nonce: str = "") -> Response:
+def _form(bench: Bench, form: SubmitForm, *, asked: bool, submit: bool = False, nonce: str = "") -> Response:
     fields = forms.fields_of(form)
     found = bench.preview(fields)
     if submit and found.accepted():
@@ -119,7 +119,7 @@ def _submit(bench: Bench, fields: dict[str, Any], nonce: str, found: Preview) ->
 
 
 def _page(
-    *, text: str, mode: str, form: Form = forms.EMPTY, preview: Preview | None = None, trouble: str | None = None,
+    *, text: str, mode: str, form: SubmitForm = forms.EMPTY, preview: Preview | None = None, trouble: str | None = None,
     faults: dict[str, list[str]] | None = None, others: Sequence[Any] = (), asked: bool, refused: bool = False,
     nonce: str = "",
 ) -> Response:  # fmt: skip

@@ -1,9 +1,12 @@
-"""Words and numbers of studies, as people read them: shared by pages, reports and the command line. Pure."""
+"""Studies in words: their figures for pages, reports and the command line, and the reproduction report. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import Answer, Finding, Measure
 from orchestrator.studies.records import ScaleReport
-from orchestrator.studies.results import StoredFinding
+from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Plan, Study
 
 
@@ -69,3 +72,112 @@ _TONES = {
     Answer.MISSING: "wait",
     Answer.WITHDRAWN: "bad",
 }
+
+
+HEAD = """# What was reproduced
+
+Made by `adapm-bench study report` from stored results; do not edit it. Each study holds a claim of AdaPM's paper
+(arXiv 2510.09103), or a question of ours, against what was measured here. `adapm-bench study run NAME` repeats one, and
+says where its result lies outside of the intervals below.
+
+*The claim* says whether what the paper claims holds, as far as the scale can tell; *what was run* says what the runs
+show by themselves. The tiny scale trains models of about a million parameters: it shows the mechanism, and is no
+evidence for a large model. A *withdrawn* result said what its runs do not show, for the reason that stands with it; it
+has no verdict until it is run anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A study with all of its findings."""
+
+    study: Study
+    findings: tuple[StoredFinding, ...]
+
+
+def reproduction(entries: Sequence[Entry]) -> str:
+    """The whole report."""
+    lines = [HEAD, "", *_overview(entries), "", *_machines(entries)]
+    for entry in entries:
+        lines += ["", *_section(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _overview(entries: Iterable[Entry]) -> Iterator[str]:
+    yield "| study | question | scale | the claim | what was run |"
+    yield "|---|---|---|---|---|"
+    for entry in entries:
+        found = best(entry.findings)
+        study = entry.study
+        link = f"[`{study.name}`](#{study.name})"
+        if found is None:
+            yield f"| {link} | {_cell(study.question)} | – | {Answer.MISSING.value} | |"
+        else:
+            finding = found.finding
+            scale = found.scale.value if study.plans[found.scale].parts else "any"
+            yield (
+                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer.value} | {measured_words(finding)} |"
+            )
+
+
+def _machines(entries: Iterable[Entry]) -> Iterator[str]:
+    found = dict.fromkeys(
+        machine for entry in entries for stored in entry.findings for machine in stored.finding.machines
+    )
+    if found:
+        yield "Measured on:"
+        yield ""
+        yield from (f"* {machine}" for machine in found)
+
+
+def _section(entry: Entry) -> Iterator[str]:
+    study = entry.study
+    yield f"## {study.name}"
+    yield ""
+    yield f"**{study.title}.** {study.question}"
+    yield ""
+    yield f"Claim ({study.source}): {study.claim}"
+    for caveat in study.caveats:
+        yield ""
+        yield f"Setting: {caveat}"
+    if not entry.findings:
+        tiny = study.plans[Scale.TINY]
+        yield ""
+        yield (
+            f"No result yet. `adapm-bench study run {study.name}` has {tiny.run_count()} runs, "
+            f"{estimate_words(tiny, paper=False)}."
+        )
+    for stored in entry.findings:
+        yield ""
+        yield from _finding(stored, study)
+
+
+def _finding(stored: StoredFinding, study: Study) -> Iterator[str]:
+    finding = stored.finding
+    ran = f" On what was run: {finding.measured.value}." if finding.answer is Answer.BEYOND else ""
+    said = finding.judged or finding.sentence
+    yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer.value}.**{ran} {said}"
+    if finding.measures:
+        yield ""
+        yield f"| {_cell(study.axis)} | measured | 95 % interval | n | the paper's | |"
+        yield "|---|--:|---|--:|--:|---|"
+        yield from (_row(each) for each in finding.measures)
+    for note in (*finding.notes, *(f"Deviates from the published result: {each}" for each in stored.deviations)):
+        yield ""
+        yield note
+
+
+def _row(measure: Measure) -> str:
+    claimed = "" if measure.claimed is None else figure_text(measure.claimed)
+    cells = (
+        measure.name,
+        figure_text(measure.value),
+        interval_text(measure),
+        str(measure.n or ""),
+        claimed,
+        measure.note,
+    )
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

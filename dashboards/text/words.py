@@ -55,7 +55,7 @@ class Whisker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leader:
+class LeaderboardLine:
     """The leaderboard's first line."""
 
     rank: int | None
@@ -154,12 +154,12 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leader, ...]:
+def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines; only candidates with a finite loss have a rank."""
     whiskers = _whiskers(comparison.rows)
     baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
     return tuple(
-        Leader(
+        LeaderboardLine(
             rank=place if row.val_loss is not None else None,
             row=row,
             style=styles[row.candidate],

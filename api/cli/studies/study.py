@@ -15,6 +15,7 @@ from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings
 from api.cli.studies.own_service import exit_in_order, own_service
 from api.cli.tables.studies import finding_view, list_table, study_view
+from dashboards.text.study import Entry, reproduction
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
@@ -117,8 +118,6 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 
 def _report(folder: Path) -> str:
-    from dashboards.reports.reproduction import Entry, reproduction  # loads jinja2 and numpy
-
     return reproduction([Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies()])
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 from api.cli.console import plain, plain_table, sentences
 from api.cli.tables.comparison import two_lines
 from dashboards.text import formats
-from dashboards.text.laws import coefficient_names, memory_words, number
+from dashboards.text.answers import coefficient_names, memory_words, number
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, Prediction
 from orchestrator.analysis.profiles import ProfileReport, ProfileRow
 

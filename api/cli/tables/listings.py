@@ -9,7 +9,7 @@ from rich.text import Text
 
 from api.cli.console import plain, text_table
 from dashboards.text import costs, formats, words
-from dashboards.text.sweep import outcome, value_text
+from dashboards.text.answers import outcome, value_text
 from orchestrator.jobs import Outcome
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec

@@ -14,7 +14,7 @@ from dashboards.figures.laws import law, log_ticks, residuals
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.figures import Picture, figure_csv, figure_html, script_hash
 from dashboards.files.vector import TITLE_BOTTOM, FigureError, Sheet, VectorFormat, vector
-from dashboards.files.vector_axes import letters
+from dashboards.files.vector_parts import letters
 from dashboards.palette import styles
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import comparisons
@@ -100,7 +100,7 @@ def test_an_svg_is_well_formed_and_holds_nothing_that_runs(report: FitReport) ->
 def test_bars_and_marks_of_a_comparison_are_drawn() -> None:
     comparison = made_comparison(label=HOSTILE)
     own = styles((row.candidate, row.optimizer) for row in comparison.rows)
-    figure = loss_by_price(comparison, own, ViewState(), "light", "memory", title="loss")
+    figure = loss_by_price(comparison, own, ViewState(), "light", "memory")
     assert [trace["x"] for trace in figure["data"]] == [[row.optimizer_state_bytes] for row in comparison.rows]
     assert vector(figure, "svg").startswith(b"<?xml")
 

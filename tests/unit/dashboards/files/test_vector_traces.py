@@ -7,10 +7,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Drawn
 
 from dashboards.figures.base import layout_of
+from dashboards.figures.memory import memory_breakdown
 from dashboards.figures.run import probe_heatmap
 from dashboards.figures.study import study_figure
 from dashboards.figures.timeline import attempts_timeline
-from dashboards.figures.tradeoffs import loss_by_price, memory_breakdown
+from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
@@ -66,7 +67,7 @@ def test_names_stand_beside_lying_bars():
 def test_an_interval_that_is_given_once_lies_to_both_sides():
     comparison = made_comparison()
     styles = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    axes = axes_of(loss_by_price(comparison, styles, ViewState(), "light", "memory", title="loss"))
+    axes = axes_of(loss_by_price(comparison, styles, ViewState(), "light", "memory"))
     whiskers = [
         path.vertices[:, 1] for line in axes.collections for path in line.get_paths() if len(path.vertices) == 2
     ]
@@ -77,7 +78,7 @@ def test_an_interval_that_is_given_once_lies_to_both_sides():
 def test_marks_with_their_names_beside_them_are_not_in_the_legend():
     comparison = made_comparison()
     styles = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    axes = axes_of(loss_by_price(comparison, styles, ViewState(), "light", "memory", title="loss"))
+    axes = axes_of(loss_by_price(comparison, styles, ViewState(), "light", "memory"))
     assert axes.get_legend() is None
     assert {text.get_text() for text in axes.texts} == {row.title for row in comparison.rows}
 
@@ -91,7 +92,7 @@ def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
     ]
     crowd = comparison.model_copy(update={"rows": tuple(rows)})
     styles = {row.candidate: style("adamw") for row in rows}
-    axes = axes_of(loss_by_price(crowd, styles, ViewState(), "light", "memory", title="loss"))
+    axes = axes_of(loss_by_price(crowd, styles, ViewState(), "light", "memory"))
     beside, legend = [text.get_text() for text in axes.texts], axes.get_legend()
     assert legend is not None and beside
     assert sorted([*beside, *(text.get_text() for text in legend.get_texts())]) == sorted(row.title for row in rows)
@@ -101,7 +102,7 @@ def test_in_a_crowd_marks_without_room_for_their_names_are_in_the_legend():
 
 
 def test_the_peak_is_taken_apart_in_five_stacked_parts():
-    figure = memory_breakdown(made_comparison(), (), {}, ViewState(), "light", title="bytes")
+    figure = memory_breakdown(made_comparison(), {}, ViewState(), "light", ())
     assert figure["data"] == []  # no run of it was taken apart: its sentence is drawn instead
     assert [text.get_text() for text in axes_of(figure).texts] == [
         "Each run records its memory\nbreakdown in its second step."

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from dashboards.figures.planner import bars
-from dashboards.pages.alerts import concerns
+from dashboards.figures.memory import bars
+from dashboards.pages.queue import concerns
 from dashboards.pages.search import Search, find_experiments
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership

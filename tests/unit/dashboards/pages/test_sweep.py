@@ -5,13 +5,14 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
+from dashboards.data.tables import TrialOrder, sorted_trials
 from dashboards.figures.registry import SWEEP_FIGURES
 from dashboards.figures.sweep import MARGIN_RIGHT, SLANT, parallel
 from dashboards.files.figures import FigureFiles
+from dashboards.files.report import report
 from dashboards.files.vector import FigureError
 from dashboards.palette import style
-from dashboards.reports.report import report
-from dashboards.text.sweep import Order, sorted_trials, value_text
+from dashboards.text.answers import value_text
 from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
@@ -186,9 +187,9 @@ def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, bench: Bench,
 
 def test_orders_and_values_in_words(bench: Bench, swept: str):
     report = bench.sweep(swept)
-    assert Order.parse(None) == Order.parse("nonsense") == Order()
-    assert Order().query("objective") == "?sort=-objective" and Order().query("number") == "?sort=number"
-    assert [Order().aria(key) for key in ("objective", "number")] == ["ascending", "none"]
-    assert len(sorted_trials(report, Order())) == len(report.trials)
+    assert TrialOrder.parse(None) == TrialOrder.parse("nonsense") == TrialOrder()
+    assert TrialOrder().query("objective") == "?sort=-objective" and TrialOrder().query("number") == "?sort=number"
+    assert [TrialOrder().aria(key) for key in ("objective", "number")] == ["ascending", "none"]
+    assert len(sorted_trials(report, TrialOrder())) == len(report.trials)
     words = [value_text(value) for value in (None, True, 3, 0.00123456, "svd")]
     assert words == ["null", "true", "3", "0.00123", "svd"]

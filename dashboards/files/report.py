@@ -14,11 +14,11 @@ from typing import Any, Literal
 from dashboards.data.laws import default_targets
 from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
 from dashboards.files import publication
+from dashboards.files.bibliography import bibtex, references
 from dashboards.files.figures import FigureFiles, script_hash
 from dashboards.files.vector import vector
 from dashboards.render import environment
-from dashboards.reports.bibliography import bibtex, references
-from dashboards.text import formats, laws, sweep, words
+from dashboards.text import answers, formats, words
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.laws.fit import FitError
@@ -73,7 +73,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ReportSubject:
     """What a report is about, read once."""
 
     files: FigureFiles
@@ -87,7 +87,7 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     experiment = files.bench.experiment(experiment_id)
     runs = tuple(files.bench.all_runs(experiment_id))
     found = provenance(experiment, runs, version)
-    subject = Subject(files=files, experiment=experiment, runs=runs, provenance=found)
+    subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
     sections = SECTIONS.get(experiment.kind, of_a_comparison)(subject)
     template = environment().get_template("report.html")
     style = environment().get_template("report.css").render()
@@ -105,12 +105,12 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     )
 
 
-def of_a_comparison(subject: Subject) -> tuple[Section, ...]:
+def of_a_comparison(subject: ReportSubject) -> tuple[Section, ...]:
     """The leaderboard and its figures."""
     return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
 
 
-def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
+def of_a_scaling_experiment(subject: ReportSubject) -> tuple[Section, ...]:
     """The laws, what they predict, and the comparison at each size."""
     try:
         targets = default_targets([subject.experiment])
@@ -131,7 +131,7 @@ def of_a_scaling_experiment(subject: Subject) -> tuple[Section, ...]:
     )
 
 
-def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
+def of_a_sweep(subject: ReportSubject) -> tuple[Section, ...]:
     """What was found for each optimizer, and every trial."""
     found = subject.files.bench.sweep(subject.experiment.id)
     best = Table(
@@ -153,7 +153,7 @@ def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
                 str(each.number),
                 each.candidate,
                 _values(each.parameters),
-                sweep.outcome(each),
+                answers.outcome(each),
                 f"{each.steps}/{each.steps_total}",
                 formats.loss(each.objective),
             )
@@ -162,13 +162,13 @@ def of_a_sweep(subject: Subject) -> tuple[Section, ...]:
     )
     notes = Sentences(lines=tuple(("", note) for note in found.notes))
     return (
-        Section(title="Answer", blocks=(Sentences(lines=(("", sweep.headline(found)),)), best, notes)),
+        Section(title="Answer", blocks=(Sentences(lines=(("", answers.sweep_headline(found)),)), best, notes)),
         _figures(subject, SWEEP_FIGURES, ""),
         Section(title="Trials", blocks=(trials,)),
     )
 
 
-SECTIONS: dict[str, Callable[[Subject], tuple[Section, ...]]] = {
+SECTIONS: dict[str, Callable[[ReportSubject], tuple[Section, ...]]] = {
     "comparison": of_a_comparison,
     "scaling": of_a_scaling_experiment,
     "sweep": of_a_sweep,
@@ -177,10 +177,10 @@ SECTIONS: dict[str, Callable[[Subject], tuple[Section, ...]]] = {
 
 
 def _values(parameters: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name} {sweep.value_text(value)}" for name, value in parameters.items())
+    return ", ".join(f"{name} {answers.value_text(value)}" for name, value in parameters.items())
 
 
-def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
+def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Section:
     comparison = subject.files.bench.compare(subject.experiment.id, cell or None)
     table = Table(
         head=publication.head(comparison),
@@ -195,7 +195,7 @@ def _leaderboard(subject: Subject, cell: str, level: Literal[2, 3]) -> Section:
     return Section(title=title, blocks=(answer, table, verdicts), level=level)
 
 
-def _figures(subject: Subject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
+def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
     """Those of the figures that have a caption."""
     view = ViewState(cell=cell)
     blocks = []
@@ -209,7 +209,7 @@ def _figures(subject: Subject, entries: Sequence[FigureEntry[Any]], cell: str) -
 
 
 def _coefficients(law: FitReport) -> Table:
-    names = laws.coefficient_names(law)
+    names = answers.coefficient_names(law)
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
@@ -227,18 +227,18 @@ def _coefficients(law: FitReport) -> Table:
 
 def _predictions(law: FitReport) -> Table:
     rows = []
-    for size in laws.predictions(law):
+    for size in answers.predictions(law):
         for fit, one in size.rows:
             memory = one.memory
             state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
-            how = "" if memory is None else f" ({laws.memory_words(memory)})"
+            how = "" if memory is None else f" ({answers.memory_words(memory)})"
             total = formats.UNKNOWN if memory is None else formats.size(memory.total().value)
             tokens = formats.compact(one.tokens)
             rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
     return Table(
         head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
         rows=tuple(rows),
-        caption=f"{laws.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
+        caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
         "activations are not included. Intervals are those of the curve, not of a further run.",
     )
 
@@ -251,9 +251,9 @@ def _estimate(one: Estimate | None, digits: int = 3) -> str:
     if one is None:
         return formats.UNKNOWN
     if one.low is None or one.high is None:
-        return laws.number(one.value, digits)
-    low, high = laws.number(one.low, digits), laws.number(one.high, digits)
-    return f"{laws.number(one.value, digits)} [{low}, {high}]"
+        return answers.number(one.value, digits)
+    low, high = answers.number(one.low, digits), answers.number(one.high, digits)
+    return f"{answers.number(one.value, digits)} [{low}, {high}]"
 
 
 def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:
@@ -261,7 +261,7 @@ def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sent
     return Sentences(lines=tuple((name, formats.sentence(text)) for name, text in lines))
 
 
-def _runs(subject: Subject) -> Section:
+def _runs(subject: ReportSubject) -> Section:
     rows = tuple(
         (
             run.id,
@@ -281,7 +281,7 @@ def _runs(subject: Subject) -> Section:
     return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
 
 
-def _method(subject: Subject) -> Sentences:
+def _method(subject: ReportSubject) -> Sentences:
     """How it was measured, from the specification: nothing here is written by hand for one experiment."""
     experiment = subject.experiment
     record, _ = one_comparison(experiment, (), None)

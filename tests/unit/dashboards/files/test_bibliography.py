@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dashboards.reports.bibliography import bibtex, reference, references
+from dashboards.files.bibliography import bibtex, reference, references
 from optim import catalog
 from tests.factories.comparison import experiment_record, made_spec
 

@@ -7,11 +7,13 @@ import pytest
 
 from api.cli.studies.demo import DEMO
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures import outcomes
 from dashboards.figures.base import Figure, bytes_axis
 from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.memory import PARTS, STATE
+from dashboards.figures.rates import _spaced_rates
 from dashboards.figures.registry import BY_SNAPSHOT
-from dashboards.figures.tradeoffs import PARTS, STATE, loss_by_price
+from dashboards.figures.run import run_series
+from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
 from orchestrator.kinds.comparison import Tuning
@@ -111,7 +113,7 @@ def test_hidden_candidates_leave_all_figures(reader, finished):
 
 def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
     run = bench.runs(experiment_id=finished)[0]
-    made = outcomes.run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
+    made = run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
     assert [trace["name"] for trace in made["data"]] == [
         "training loss, each step",
         "training loss, smoothed",
@@ -126,7 +128,7 @@ def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
 def test_on_a_phone_the_small_plots_stand_below_each_other(reader, bench, finished):
     run = bench.runs(experiment_id=finished)[0]
     for narrow, columns in ((False, 3), (True, 1)):
-        layout = outcomes.run_series(reader.series([run])[0], style("adamw"), 240, "light", narrow=narrow)["layout"]
+        layout = run_series(reader.series([run])[0], style("adamw"), 240, "light", narrow=narrow)["layout"]
         small = [(layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"]) for place in (2, 3, 4)]
         assert len({tuple(across) for across, _ in small}) == columns
         boxes = [*small, (layout["xaxis"].get("domain", [0, 1]), layout["yaxis"]["domain"])]
@@ -156,9 +158,9 @@ def test_axes_of_bytes_are_written_as_tables_write_sizes():
 
 
 def test_learning_rates_that_are_nearly_the_same_share_a_tick():
-    assert outcomes._apart([0.0024, 0.0025, 0.0048, 0.005, 0.04], 10) == [0.0024, 0.0048, 0.04]
-    assert outcomes._apart([0.002], 5) == [0.002]
-    assert len(outcomes._apart([1e-4 * 2**place for place in range(12)], 5)) <= 6
+    assert _spaced_rates([0.0024, 0.0025, 0.0048, 0.005, 0.04], 10) == [0.0024, 0.0048, 0.04]
+    assert _spaced_rates([0.002], 5) == [0.002]
+    assert len(_spaced_rates([1e-4 * 2**place for place in range(12)], 5)) <= 6
 
 
 def test_the_marked_candidates_rates_stand_out(reader, finished):
@@ -204,7 +206,7 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
     means = [row.val_loss.mean for row in made_comparison().rows if row.val_loss]
     comparison = with_half_width(spreads * (max(means) - min(means)))
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    made = loss_by_price(comparison, looks, ViewState(), "light", price, title="loss")
+    made = loss_by_price(comparison, looks, ViewState(), "light", price)
     low, high = made["layout"]["yaxis"]["range"]
     for row in comparison.rows:
         assert low < row.val_loss.low and row.val_loss.high < high
@@ -214,7 +216,7 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
 def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
     comparison = with_half_width(50.0, seeds=2)
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    made = loss_by_price(comparison, looks, ViewState(), "light", "memory", title="loss")
+    made = loss_by_price(comparison, looks, ViewState(), "light", "memory")
     border = made["layout"]["yaxis"]["range"]
     arrows = [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
     assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [

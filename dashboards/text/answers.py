@@ -1,12 +1,18 @@
-"""What the templates of fits show that no record says: numbers, sentences, predictions by size. Pure."""
+"""The answers of scaling experiments, sweeps and profiles in words: numbers, sentences, predictions by size. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dashboards.text import formats
+from dashboards.text.words import Chip, state_chip
 from orchestrator.analysis.laws.records import CandidateFit, Drift, FitReport, FormName, MemoryPrediction, Prediction
-from orchestrator.analysis.profiles import ProfileReport
+from orchestrator.jobs import state_word
 from orchestrator.records import CandidateRow, CellRecord, Comparison
+from orchestrator.sweeps.records import SweepReport, TrialRow, Value
+
+if TYPE_CHECKING:  # it loads numpy, which the command line starts without
+    from orchestrator.analysis.profiles import ProfileReport
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 FORM_NAMES: tuple[tuple[FormName, str], ...] = (
@@ -67,7 +73,7 @@ def memory_words(memory: MemoryPrediction) -> str:
     return f"[{formats.size(low)}, {formats.size(high)}]"
 
 
-def headline(report: FitReport) -> str:
+def law_headline(report: FitReport) -> str:
     """The exponents in a sentence, or why there is none."""
     fitted = [fit for fit in report.fits if fit.coefficients]
     if not fitted:
@@ -107,7 +113,7 @@ def device_hours(cells: Sequence[CellRecord]) -> float:
     return sum(row.device_hours for cell in cells for row in cell.comparison.rows)
 
 
-def profile_headline(report: ProfileReport) -> str:
+def profile_headline(report: "ProfileReport") -> str:
     """Who scores highest over the workloads; empty where no candidate is in all of them."""
     if not report.rows:
         return ""
@@ -116,3 +122,41 @@ def profile_headline(report: ProfileReport) -> str:
         f"{first.title} scores highest over {count} workload{'s' if count != 1 else ''}: {first.score_tokens:.3f} by "
         "tokens to the baseline's loss."
     )
+
+
+def value_text(value: Value) -> str:
+    """A hyperparameter's value: three digits, `1.2e-3` below a hundredth."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
+
+
+def outcome(trial: TrialRow) -> str:
+    """How the trial ended, or where it is."""
+    return state_word(trial.status, trial.verdict)
+
+
+def outcome_chip(trial: TrialRow) -> Chip:
+    """The same with its colour."""
+    return state_chip(trial.status, trial.verdict)
+
+
+def parameter_names(report: SweepReport) -> tuple[str, ...]:
+    """Every hyperparameter of any candidate, in the order of their appearance."""
+    return tuple(dict.fromkeys(name for trial in report.trials for name in trial.parameters))
+
+
+def sweep_headline(report: SweepReport) -> str:
+    """The answer so far, as a sentence to stand after the best candidate's name; empty before the first."""
+    best = report.best()
+    if best is None or best.objective is None:
+        return ""
+    at = ", ".join(f"{name} {value_text(value)}" for name, value in best.parameters.items())
+    reached = (
+        f"reached the lowest {report.loss_name}" if report.complete else f"has the lowest {report.loss_name} so far"
+    )
+    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} at {at} (trial {best.number})."

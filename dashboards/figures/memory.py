@@ -1,0 +1,192 @@
+"""Figures of memory: what optimizers keep, what a step's peak is made of, and the planner's figure, which the memory
+page draws as bars in its table. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboards.figures.base import (
+    Figure,
+    add_legend,
+    bytes_axis,
+    figure,
+    labelled_bars,
+    layout_of,
+    lying_bars,
+    names_margin,
+    plain,
+    size_notes,
+)
+from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName, style
+from dashboards.text import formats
+from dashboards.view_state import ViewState
+from orchestrator.records import CandidateRow, Comparison, RunRecord
+from worker.records.footprint import Footprint, OptimizerFootprint
+from worker.records.result import MemoryBreakdown
+
+STATE = "optimizer state, in the optimizer's colour"
+PARTS = (
+    ("parameters_bytes", "parameters", ""),
+    ("gradients_bytes", "gradients", "/"),
+    ("optimizer_state_bytes", STATE, ""),
+    ("activations_bytes", "activations", "."),
+    ("other_bytes", "other", "x"),
+)
+"""Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys and told apart by more."""
+ROW_PIXELS = 27
+"""Of an optimizer in the planner's figure."""
+DEVICES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
+"""Memory of common GPUs, from small cards to H200 and B200, in 1e9 bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One optimizer; widths are of 100, all rows on one scale."""
+
+    one: OptimizerFootprint
+    total_bytes: int | None
+    share: float | None
+    """State as a share of the baseline's."""
+    parameters_width: float
+    gradients_width: float
+    state_width: float
+    device_gb: int | None
+    """The smallest of `DEVICES_GB` that holds it; None where none does."""
+
+
+def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName) -> Figure:
+    """Optimizer-state bytes as bars, with the model's own size as a dotted line to compare with."""
+    rows = [row for row in comparison.rows if row.optimizer_state_bytes is not None]
+    rows = [row for row in rows if row.candidate not in view.hidden][::-1]
+    baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
+    values = [row.optimizer_state_bytes or 0 for row in rows]
+    shares = [f"  {formats.percent(value / baseline)}" if baseline else "" for value in values]
+    bars = labelled_bars(
+        [plain(row.title) for row in rows],
+        values,
+        [styles[row.candidate].colour(theme) for row in rows],
+        [f"{formats.size(value)}{share}" for value, share in zip(values, shares, strict=True)],
+        "%{y}: %{x:,} bytes<extra></extra>",
+    )
+    layout = layout_of(theme, x_title="bytes of optimizer state", y_title="")
+    layout["margin"] |= {"l": names_margin(row.title for row in rows), "r": 30}
+    layout["xaxis"] |= {"range": [0, 1.5 * max(values, default=1)]} | bytes_axis(1.5 * max(values, default=1))
+    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
+    parameters = next((row.parameter_bytes for row in rows if row.parameter_bytes is not None), None)
+    if parameters is not None and values and parameters <= 1.3 * max(values):
+        _mark_parameters(layout, parameters, theme)
+    return figure([bars] if rows else [], layout, theme, empty="Optimizer state is measured when a run finishes.")
+
+
+def memory_breakdown(
+    comparison: Comparison,
+    styles: Mapping[str, Style],
+    view: ViewState,
+    theme: ThemeName,
+    runs: Sequence[RunRecord],
+) -> Figure:
+    """What a step's peak is made of, a bar a candidate: of the run with the highest peak at its best rate."""
+    rows = [(row, peak) for row, peak in breakdowns(comparison, runs) if row.candidate not in view.hidden][::-1]
+    names = [plain(row.title) for row, _ in rows]
+    own = [styles[row.candidate].colour(theme) for row, _ in rows]
+    data = []
+    for part, name, pattern in PARTS:
+        bars = _part(name, names, [getattr(peak, part) for _, peak in rows], own, theme)
+        look = {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": THEMES[theme].muted}
+        bars["marker"]["pattern"] = look
+        data.append(bars)
+    layout = _stacked(theme, "peak tensor bytes of a step", names, [peak.peak_bytes for _, peak in rows], 1.22)
+    layout["legend"] |= {"traceorder": "normal", "itemclick": False, "itemdoubleclick": False}
+    layout["margin"] |= {"t": 46}
+    empty = "Each run records its memory breakdown in its second step."
+    return figure(data if rows else [], layout, theme, empty=empty)
+
+
+def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[CandidateRow, MemoryBreakdown]]:
+    """The same as a table's rows, in the order of the leaderboard."""
+    found = [(row, _highest(row, runs)) for row in comparison.rows]
+    return [(row, peak) for row, peak in found if peak is not None]
+
+
+def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
+    """A lying bar an optimizer, the least memory on top: parameters, gradients, and its state in its own colour."""
+    rows = [bar for bar in bars(footprint) if bar.total_bytes is not None][::-1]
+    names = [plain(bar.one.title) for bar in rows]
+    own = [style(bar.one.optimizer).colour(theme) for bar in rows]
+    kept = {
+        "parameters": [footprint.parameter_bytes] * len(rows),
+        "gradients": [footprint.gradient_bytes] * len(rows),
+        STATE: [bar.one.state_bytes or 0 for bar in rows],
+    }
+    data = [_part(name, names, values, own, theme) | {"width": 0.6} for name, values in kept.items()]
+    totals = [bar.total_bytes or 0 for bar in rows]
+    layout = _stacked(theme, "bytes during training, without activations", names, totals, 1.2)
+    layout["height"] = 120 + ROW_PIXELS * len(rows)
+    return figure(data if rows else [], layout, theme, empty="No optimizer could be counted for this model.")
+
+
+def bars(footprint: Footprint) -> tuple[Bar, ...]:
+    """The least memory first; what could not be counted last."""
+    kept = footprint.parameter_bytes + footprint.gradient_bytes
+    most = max((kept + one.state_bytes for one in footprint.optimizers if one.state_bytes is not None), default=1)
+    made = (_bar(footprint, one, kept, most) for one in footprint.optimizers)
+    return tuple(sorted(made, key=lambda bar: (bar.total_bytes is None, bar.total_bytes or 0)))
+
+
+def blocks(footprint: Footprint) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
+    """(kind of block, its state's bytes under each optimizer), for a table with a column an optimizer."""
+    kinds = dict.fromkeys(kind for one in footprint.optimizers for kind in one.state_by_block)
+    counted: Sequence[OptimizerFootprint] = [one for one in footprint.optimizers if one.state_by_block]
+    return tuple((kind, tuple(one.state_by_block.get(kind) for one in counted)) for kind in kinds)
+
+
+def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[str], theme: ThemeName) -> dict[str, Any]:
+    """One part of every bar: grey, but for the optimizers' state."""
+    colour = own if name == STATE else NEUTRALS[name][int(theme == "dark")]
+    return lying_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
+
+
+def _stacked(theme: ThemeName, title: str, rows: Sequence[str], totals: Sequence[int], room: float) -> dict[str, Any]:
+    """The layout of bars made of parts, with their totals at the ends and so much room for them."""
+    layout = layout_of(theme, x_title=title, y_title="")
+    layout["barmode"] = "stack"
+    add_legend(layout)
+    layout["margin"] |= {"l": names_margin(rows)}
+    most = room * max(totals, default=1)
+    layout["xaxis"] |= {"range": [0, most]} | bytes_axis(most)
+    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
+    layout["annotations"] = size_notes(zip(rows, totals, strict=True), theme)
+    return layout
+
+
+def _bar(footprint: Footprint, one: OptimizerFootprint, kept: int, most: int) -> Bar:
+    total = None if one.state_bytes is None else kept + one.state_bytes
+    known = one.state_bytes is not None and footprint.baseline_bytes
+    return Bar(
+        one=one,
+        total_bytes=total,
+        share=(one.state_bytes or 0) / (footprint.baseline_bytes or 1) if known else None,
+        parameters_width=round(100 * footprint.parameter_bytes / most, 2),
+        gradients_width=round(100 * footprint.gradient_bytes / most, 2),
+        state_width=round(100 * (one.state_bytes or 0) / most, 2),
+        device_gb=next((size for size in DEVICES_GB if total is not None and total <= size * 1e9), None),
+    )
+
+
+def _highest(row: CandidateRow, runs: Sequence[RunRecord]) -> MemoryBreakdown | None:
+    best = row.best()
+    chosen = frozenset(best.run_ids if best else ())
+    found = [run.result.memory_breakdown for run in runs if run.id in chosen and run.result is not None]
+    return max((one for one in found if one is not None), key=lambda one: one.peak_bytes, default=None)
+
+
+def _mark_parameters(layout: dict[str, Any], parameters: int, theme: ThemeName) -> None:
+    muted = THEMES[theme].muted
+    layout["shapes"] = [
+        {"type": "line", "x0": parameters, "x1": parameters, "yref": "paper", "y0": 0, "y1": 1,
+         "line": {"color": THEMES[theme].line, "width": 2}, "layer": "below"}
+    ]  # fmt: skip
+    layout["annotations"].append(
+        {"x": parameters, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
+         "text": f"parameters {formats.size(parameters)}", "font": {"size": 11, "color": muted}}
+    )  # fmt: skip

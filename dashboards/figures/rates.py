@@ -1,0 +1,163 @@
+"""The figure of learning rates: the final loss at each of them, by candidate."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dashboards.figures.base import Figure, fade, figure, heading, layout_of, plain, trace
+from dashboards.palette import THEMES, Style, ThemeName
+from dashboards.text import formats
+from dashboards.view_state import ViewState
+from orchestrator.records import Comparison, RunRecord
+from worker.records.result import Verdict
+
+FEW_SEEDS = 4
+"""So many tuning seeds are named in a figure."""
+WIDE_TICKS, NARROW_TICKS = 10, 5
+"""So many learning rates have room below the axis."""
+FAR = 4.0
+"""A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
+
+
+def learning_rates(
+    comparison: Comparison,
+    styles: Mapping[str, Style],
+    view: ViewState,
+    theme: ThemeName,
+    runs: Sequence[RunRecord],
+    *,
+    narrow: bool = False,
+) -> Figure:
+    """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged.
+
+    Where a comparison tunes first, the line is dotted and its marks are hollow: it is of the tuning seeds, which chose
+    the rate. The full mark is the mean of the compared seeds, which ran at that rate alone.
+    """
+    rows = [row for row in comparison.rows if row.candidate not in view.hidden]
+    tuning_seeds = frozenset(comparison.tuning_seeds)
+    data: list[Any] = []
+    for row in rows:
+        chosen, colour = styles[row.candidate], styles[row.candidate].colour(theme)
+        means = sorted((one.lr, one.val_loss.mean) for one in row.learning_rates if one.val_loss is not None)
+        mine = [run for run in runs if run.candidate == row.candidate]
+        compared = [run for run in mine if run.seed not in tuning_seeds]
+        if tuning_seeds:
+            tried = [run for run in mine if run.seed in tuning_seeds]
+            traces = [_tuning_line(row.title, means, colour, chosen, comparison.tuning_seeds)]
+            traces += [_seed_marks(row.title, tried, colour, "tuning seed")] if len(tuning_seeds) > 1 else []
+            mean = row.final.val_loss if row.final else None
+            traces += [_mean_line(row.title, [(row.final.lr, mean.mean)], colour, chosen)] if row.final and mean else []
+            traces += [_seed_marks(row.title, compared, colour)]
+        else:
+            traces = [_mean_line(row.title, means, colour, chosen), _seed_marks(row.title, compared, colour)]
+        data += [fade(each) for each in traces] if view.fades(row.candidate, styles) else traces
+    shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
+    edge = _rate_edge(shown)
+    data += _diverged_marks(shown, styles, theme, edge)
+    layout = layout_of(theme, x_title="learning rate", y_title="final validation loss")
+    ticks = _spaced_rates(sorted({run.lr for run in shown if run.lr <= edge}), NARROW_TICKS if narrow else WIDE_TICKS)
+    layout["xaxis"] |= {
+        "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
+    }  # fmt: skip
+    if tuning_seeds:
+        full, hollow = "filled: mean of the compared seeds", f"hollow: {_seed_words(comparison.tuning_seeds)}"
+        layout["annotations"].append(heading(f"{full}{'<br>' if narrow else '; '}{hollow}", 0.0, 1.01, theme))
+        layout["margin"] |= {"t": 44 if narrow else 30}
+    ended = any(each["x"] for each in data)
+    return figure(data if ended else [], layout, theme, empty="Finished runs will appear here.")
+
+
+def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, style: Style) -> dict[str, Any]:
+    return trace(
+        "lines+markers",
+        [lr for lr, _ in means],
+        [mean for _, mean in means],
+        name=plain(title),
+        line={"width": 2, "color": colour, "dash": style.dash},
+        marker={"size": 8, "symbol": style.symbol, "color": colour},
+        hovertemplate="%{y:.4f} at lr %{x}",
+    )
+
+
+def _tuning_line(
+    title: str, means: Sequence[tuple[float, float]], colour: str, style: Style, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """What chose the rate, so that nobody takes it for what is compared."""
+    return _mean_line(title, means, colour, style) | {
+        "line": {"width": 1.2, "color": colour, "dash": "dot"},
+        "marker": {"size": 8, "symbol": f"{style.symbol}-open", "color": colour},
+        "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(seeds)}",
+    }
+
+
+def _seed_words(seeds: Sequence[int]) -> str:
+    """`tuning seed 0, used to choose the learning rate`."""
+    numbers = ", ".join(map(str, seeds[:FEW_SEEDS])) + (" …" if len(seeds) > FEW_SEEDS else "")
+    return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}, used to choose the learning rate"
+
+
+def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = "seed") -> dict[str, Any]:
+    ended = [(run.lr, run.result.final_val_loss, run.seed) for run in runs if run.result and not _diverged(run)]
+    return trace(
+        "markers",
+        [lr for lr, _, _ in ended],
+        [value for _, value, _ in ended],
+        name=plain(title),
+        customdata=[seed for _, _, seed in ended],
+        marker={"size": 6, "symbol": "circle-open", "color": colour, "line": {"width": 1.2}},
+        opacity=0.75,
+        hovertemplate=f"%{{y:.4f}} · {noun} %{{customdata}}",
+    )
+
+
+def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
+    """Runs that have no loss to be drawn at as × along the upper edge, each kind by its outcome: none is left out."""
+    lost = [run for run in runs if _diverged(run)]
+    words = dict.fromkeys(run.state_word() for run in lost)
+    return [_crosses(word, [run for run in lost if run.state_word() == word], styles, theme, edge) for word in words]
+
+
+def _crosses(
+    word: str, lost: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float
+) -> dict[str, Any]:
+    colours = [styles[run.candidate].colour(theme) for run in lost]
+    return trace(
+        "markers+text",
+        [min(run.lr, edge) for run in lost],
+        [1.0] * len(lost),
+        name=word,
+        yaxis="y2",
+        text=_once(f"lr {formats.rate(run.lr)} → " if run.lr > edge else "" for run in lost),
+        textposition="middle left",
+        textfont={"size": 11, "color": THEMES[theme].muted},
+        customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in lost],
+        marker={"size": 9, "symbol": "x-thin", "line": {"width": 2.2, "color": colours}},
+        hovertemplate=f"{word}: %{{customdata}}<extra></extra>",
+        cliponaxis=False,
+    )
+
+
+def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
+    """Of rising rates those that stand far enough from each other on a logarithmic axis for `most` labels."""
+    chosen: list[float] = []
+    for rate in rates:
+        if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / most:
+            chosen.append(rate)
+    return chosen
+
+
+def _once(labels: Iterable[str]) -> list[str]:
+    """The labels, each only where it first stands: seeds of one rate lie on top of one another."""
+    every = list(labels)
+    return [label if every.index(label) == place else "" for place, label in enumerate(every)]
+
+
+def _rate_edge(runs: Sequence[RunRecord]) -> float:
+    """Where the learning-rate axis ends: a little beyond the largest rate that trained, or at the largest of all."""
+    largest = max((run.lr for run in runs), default=1.0)
+    trained = max((run.lr for run in runs if run.result and not _diverged(run)), default=largest)
+    return largest if largest <= FAR * trained else 2 * trained
+
+
+def _diverged(run: RunRecord) -> bool:
+    return run.result is not None and (run.result.verdict is Verdict.DIVERGED or run.result.final_val_loss is None)

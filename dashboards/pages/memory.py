@@ -1,0 +1,73 @@
+"""`/memory`: what optimizers keep of a model, on a page and as files (`/memory/figures/plan.{form}`)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+
+from dashboards.data.reader import Reader
+from dashboards.figures.memory import bars, blocks
+from dashboards.figures.registry import PLAN
+from dashboards.files.figures import FileForm, figure_answer
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from orchestrator.errors import NotFoundError
+from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Question
+from worker.catalog import presets
+
+FIRST_MODEL = "gpt2-124m"
+Model = Annotated[str, Query(max_length=64)]
+Rank = Annotated[str, Query(max_length=16)]
+Dtype = Annotated[str, Query(max_length=16)]
+
+
+def memory_pages(reader: Reader) -> APIRouter:
+    """The page and its figure."""
+    router = APIRouter(include_in_schema=False)
+    bench = reader.bench
+
+    @router.get("/memory")
+    def memory(
+        request: Request,
+        model: Model = FIRST_MODEL,
+        rank: Rank = "",
+        dtype: Dtype = "",
+    ) -> HTMLResponse:
+        try:
+            question = _question(model, rank, dtype)
+            found = bench.footprints.ask(question)
+        except (KeyError, ValueError):
+            return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
+        return page(
+            "memory.html",
+            question=question,
+            preset=presets.preset(model),
+            footprint=found,
+            failure=None if found else bench.footprints.failure(question),
+            bars=bars(found) if found else (),
+            blocks=blocks(found) if found else (),
+            models=presets.PRESETS,
+            ratios=RANK_RATIOS,
+            dtypes=STATE_DTYPES,
+            query=request.url.query and f"?{request.url.query}",
+        )
+
+    @router.get("/memory/figures/plan.{form}")
+    def plan(
+        form: FileForm, model: Model = FIRST_MODEL, rank: Rank = "", dtype: Dtype = "", theme: ThemeName = "light"
+    ) -> Response:
+        try:
+            found = bench.footprints.ask(_question(model, rank, dtype))
+        except (KeyError, ValueError):
+            raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
+        if found is None:
+            raise NotFoundError(f"{model} is still being counted with these options; ask again in some seconds")
+        drawn = PLAN.draw(found, theme)
+        return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=PLAN.title.format(model=model))
+
+    return router
+
+
+def _question(model: str, rank: str, dtype: str) -> Question:
+    """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
+    return Question.of(model, float(rank) if rank else None, dtype or None)

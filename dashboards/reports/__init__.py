@@ -1,1 +1,0 @@
-"""Documents: an experiment's report, tables for papers, BibTeX, the reproduction report."""
