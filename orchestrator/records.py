@@ -10,8 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from orchestrator.annotations import Note
 from orchestrator.jobs import OUTCOMES, AttemptOutcome, Limit, Outcome, RunStatus, outcome_of, state_word
-from orchestrator.kinds.kind import ExperimentSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Record, Result, Verdict, Whole
 from worker.spec.run import RunSpec
 
@@ -102,9 +101,9 @@ class ExperimentRecord(ExperimentSummary):
     spec: ExperimentSpec
 
     def runs_planned(self) -> int:
-        """How many runs there will be: of a sweep that goes on all of its trials, those not begun yet among them."""
-        if isinstance(self.spec, SweepSpec) and not self.counts.done():
-            return self.spec.trial_count()
+        """How many runs there will be: while a driver adds them all of them, those not begun yet among them."""
+        if self.spec.has_driver and not self.counts.done():
+            return self.spec.run_count()
         return self.counts.total
 
 

@@ -42,7 +42,7 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import TERMINAL, RunStatus, Wish
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -190,7 +190,7 @@ class Endpoints:
         return self._get("/healthz", Health)
 
     @Endpoint
-    def submit(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any], key: str | None = None) -> Submission:
+    def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> Submission:
         """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
 
         A mapping is sent as it is, so that the service names every fault in it.
@@ -199,7 +199,7 @@ class Endpoints:
         return self._ask("POST", "/v1/experiments", Submission, again=True, content=json_body(spec), headers=headers)
 
     @Endpoint
-    def validate(self, spec: ComparisonSpec | SweepSpec | Mapping[str, Any]) -> Preview:
+    def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
         """What submitting this would mean, or what is wrong with it; nothing is stored."""
         path = "/v1/experiments/validate"
         return self._ask("POST", path, Preview, again=True, content=json_body(spec), headers=JSON)

@@ -15,6 +15,7 @@ from api.openapi.links import add_links
 from api.records import Problem
 from api.routes.attempts import batch_body
 from api.routes.context import problems
+from orchestrator.kinds.registry import KINDS
 from orchestrator.specs.schema import schema
 
 FILE = Path(__file__).with_name("examples.json")
@@ -42,8 +43,10 @@ def _media_of(content: dict[str, Any], media: str) -> str:
     return media if media in content else media.partition(";")[0]
 
 
-BEGINNINGS = {"comparison": "Submitted", "sweep": "Submitted", "scaling": "SubmittedScaling"}
-"""Of the names of such parts; a scaling experiment's workload may leave out more than the others'."""
+SUBMITTED = "Submitted"
+"""The beginning of the names of such parts; behind it the kind, where one may leave out more than the others."""
+COMPARISON = "comparison"
+"""What an experiment is that names no kind."""
 DEFINITION = re.compile(r'"#/\$defs/(\w+)"')
 
 
@@ -54,14 +57,14 @@ def describe_specs(document: dict[str, Any]) -> None:
     a task by its word alone: parts that may look otherwise when they are sent are in the document a second time.
     """
     known, kinds = document["components"]["schemas"], []
-    for kind, beginning in BEGINNINGS.items():
+    for kind, spec in KINDS.items():
         wanted = schema(kind)
         parts = wanted.pop("$defs")
-        names = _names(parts, known, beginning)
+        names = _names(parts, known, SUBMITTED + (kind.capitalize() if spec.derived_fields else ""))
         known.update({names[name]: _with_references(part, names) for name, part in parts.items() if name in names})
         del wanted["$schema"]
-        if kind != "comparison":
-            wanted["required"].append("kind")  # what has none is a comparison
+        if kind != COMPARISON:
+            wanted["required"].append("kind")
         kinds.append(_with_references(wanted, names))
     content = document["paths"]["/v1/experiments"]["post"]["requestBody"]["content"]
     content["application/json"]["schema"] = {"title": "Specification", "oneOf": kinds}

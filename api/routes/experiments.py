@@ -31,7 +31,7 @@ from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.annotations import MOST_LABELS, AnnotationChange, Label
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import Wish
-from orchestrator.kinds.kind import ExperimentSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
 from orchestrator.services.submission import Proposal

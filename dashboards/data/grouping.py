@@ -12,8 +12,7 @@ from typing import Literal
 
 from dashboards.text import formats
 from optim import catalog
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
 
 MOST_GROUPS = 24
@@ -48,13 +47,13 @@ class Group:
     runs: Sequence[RunRecord]
 
 
-def groupings(spec: ComparisonSpec | SweepSpec) -> tuple[Grouping, ...]:
+def groupings(spec: ExperimentSpec) -> tuple[Grouping, ...]:
     """Everything that the runs of an experiment can be grouped by; the candidate itself is not among it."""
     found = []
     optimizers = {candidate.optimizer for candidate in spec.candidates}
     if 1 < len(optimizers) < len(spec.candidates):
         found.append(Grouping(key="optimizer", title="optimizer", value=lambda run: run.optimizer, within="optimizer"))
-    if isinstance(spec, ComparisonSpec) and len({lr for one in spec.candidates for lr in one.learning_rates}) > 1:
+    if len(spec.grid_rates()) > 1:
         found.append(
             Grouping(key="lr", title="lr", value=lambda run: formats.rate(run.lr), within="candidate", all_rates=True)
         )
@@ -64,12 +63,12 @@ def groupings(spec: ComparisonSpec | SweepSpec) -> tuple[Grouping, ...]:
     return (*found, *(_by_option(name) for name in names))
 
 
-def find_grouping(spec: ComparisonSpec | SweepSpec, key: str) -> Grouping | None:
+def find_grouping(spec: ExperimentSpec, key: str) -> Grouping | None:
     """The grouping of that key; None for the candidates, and for what this experiment does not differ in."""
     return next((each for each in groupings(spec) if each.key == key), None)
 
 
-def choices(spec: ComparisonSpec | SweepSpec) -> tuple[tuple[str, str], ...]:
+def choices(spec: ExperimentSpec) -> tuple[tuple[str, str], ...]:
     """(key, text) for the switch of the page, the candidates first."""
     return (("", "candidate"), *((each.key, each.title) for each in groupings(spec)))
 

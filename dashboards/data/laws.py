@@ -12,7 +12,6 @@ from threading import Lock
 from dashboards.palette import Style, styles
 from orchestrator.analysis.laws.records import FitReport, FormName, Prediction
 from orchestrator.analysis.laws.targets import larger_presets
-from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.bench import Bench
 
@@ -73,10 +72,7 @@ def candidate_styles(experiments: Sequence[ExperimentRecord]) -> dict[str, Style
 
 def default_targets(experiments: Sequence[ExperimentRecord]) -> tuple[str, ...]:
     """The next larger models of the catalog: what a page predicts unless it is asked for something else."""
-    models: set[str] = set()
-    for each in experiments:
-        spec = each.spec
-        models |= {size.model for size in spec.sizes} if isinstance(spec, ScalingSpec) else {spec.workload.model}
+    models = {model for each in experiments for model in each.spec.models()}
     return larger_presets(models, experiments[0].spec.workload.data.tokenizer)
 
 

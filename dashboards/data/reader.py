@@ -24,6 +24,7 @@ from orchestrator.analysis.cells import Measured, one_comparison
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.columns import Columns, columns_of, concatenate
 from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import (
     AnyExperiment,
     CandidateRow,
@@ -157,9 +158,9 @@ class Reader:
         with self._lock:
             known = self._bests.get(experiment.id)
         if known is None or known[0] < version:
-            swept = experiment.kind == "sweep"
+            is_search = experiment.spec.answer is Answer.FINDINGS
             snapshot = (
-                self._read_snapshot(experiment.id, version, brief=True) if swept else self.snapshot(experiment.id)
+                self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
             )
             rows = snapshot.comparison.rows
             baseline_bytes = next((row.optimizer_state_bytes for row in rows if row.is_baseline), None)
@@ -228,9 +229,9 @@ class Reader:
         takes seconds, as long as it does."""
         whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
         experiment, runs = whole
-        is_sweep = experiment.kind == "sweep"
-        complete = not (is_sweep and (brief or (soon and not importance.is_loaded())))
-        swept = self.bench.sweep(experiment_id, importance=complete) if is_sweep else None
+        is_search = experiment.spec.answer is Answer.FINDINGS
+        complete = not (is_search and (brief or (soon and not importance.is_loaded())))
+        swept = self.bench.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
         comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)

@@ -27,6 +27,7 @@ from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import Style, ThemeName
 from dashboards.view_state import ViewState
 from orchestrator.analysis.laws.records import FitReport
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import Comparison
 
 ComparisonFigure = Literal[
@@ -37,7 +38,7 @@ SweepFigure = Literal["objective", "parallel", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-Page = Literal["comparison", "scaling", "sweep", "profiles", "run", "compare", "memory", "study"]
+Page = Answer | Literal["profiles", "run", "compare", "memory", "study"]
 P = ParamSpec("P")
 
 
@@ -50,7 +51,7 @@ class FigureEntry(Generic[P]):
     title: str
     """What a file of it is headed with; words in braces depend on what is drawn."""
     page: Page
-    """Where it stands: the page of a kind of experiment, or another one."""
+    """Where it stands: the page of an experiment with such an answer, or another one."""
     draw: Callable[P, Figure]
     caption: str = ""
     """The sentence below it in a report; figures without one are not in reports."""
@@ -63,7 +64,7 @@ class FigureEntry(Generic[P]):
 LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
-    page="comparison",
+    page=Answer.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
     draw=lambda view: loss_by_price(*_shown(view), "memory", narrow=view.narrow),
 )
@@ -71,7 +72,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="curves",
         title="Loss curves",
-        page="comparison",
+        page=Answer.COMPARISON,
         caption="Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % "
         "of the steps; bands reach from the lowest to the highest seed.",
         draw=experiment_curves,
@@ -79,7 +80,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="learning-rates",
         title="Learning-rate sensitivity",
-        page="comparison",
+        page=Answer.COMPARISON,
         caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
         "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
         draw=lambda view: learning_rates(*_shown(view), view.snapshot.runs, narrow=view.narrow),
@@ -87,7 +88,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="memory",
         title="Optimizer state",
-        page="comparison",
+        page=Answer.COMPARISON,
         caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
         draw=lambda view: memory.state_memory(*_shown(view)),
     ),
@@ -96,36 +97,36 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="loss-hours",
         title="Loss and device-hours",
-        page="comparison",
+        page=Answer.COMPARISON,
         draw=lambda view: loss_by_price(*_shown(view), "hours", narrow=view.narrow),
     ),
     FigureEntry(
         name="breakdown",
         title="Peak memory breakdown",
-        page="comparison",
+        page=Answer.COMPARISON,
         draw=lambda view: memory.memory_breakdown(*_shown(view), view.snapshot.runs),
     ),
-    FigureEntry(name="timeline", title="Attempts over time", page="comparison", draw=experiment_attempts),
+    FigureEntry(name="timeline", title="Attempts over time", page=Answer.COMPARISON, draw=experiment_attempts),
 )
 SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="objective",
         title="Objective over trials",
-        page="sweep",
+        page=Answer.FINDINGS,
         caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
         draw=lambda view: sweep.objective(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
     ),
     FigureEntry(
         name="parallel",
         title="Hyperparameters of all trials",
-        page="sweep",
+        page=Answer.FINDINGS,
         caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
         draw=experiment_trials,
     ),
     FigureEntry(
         name="importance",
         title="Importance of hyperparameters",
-        page="sweep",
+        page=Answer.FINDINGS,
         caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
         draw=lambda view: sweep.importance(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
         needs_importance=True,
@@ -135,7 +136,7 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     FigureEntry(
         name="law",
         title="Scaling law",
-        page="scaling",
+        page=Answer.LAW,
         caption="Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; "
         "bands: its 95 % bootstrap interval. Hollow marks are predictions.",
         draw=laws.law,
@@ -143,7 +144,7 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     FigureEntry(
         name="residuals",
         title="Residuals of the law",
-        page="scaling",
+        page=Answer.LAW,
         caption="Measured mean loss at each size relative to the fitted law.",
         draw=laws.residuals,
     ),
@@ -166,7 +167,7 @@ BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
 """Those that are drawn from fitted laws."""
 
 
-def listed(page: str) -> tuple[FigureEntry[Any], ...]:
+def listed(page: Page) -> tuple[FigureEntry[Any], ...]:
     """The figures of a page, in their order."""
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 

@@ -30,6 +30,7 @@ from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import Comparison, ExperimentRecord
 from orchestrator.services.bench import Bench
 
@@ -67,18 +68,18 @@ class FigureFiles:
         `NotFoundError` for a cell that it has not."""
         if cell:
             one_comparison(experiment, (), cell)
-        return tuple(entry.name for entry in listed("comparison" if cell else experiment.kind))
+        return tuple(entry.name for entry in listed(Answer.COMPARISON if cell else experiment.spec.answer))
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
         """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
         experiment = self.bench.experiment(experiment_id)
         by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
-        if by_snapshot is not None and by_snapshot.page in _pages(experiment.kind):
+        if by_snapshot is not None and by_snapshot.page in _pages(experiment):
             snapshot = self.reader.snapshot(experiment_id, view.cell)
             drawn = ExperimentView(reader=self.reader, snapshot=snapshot, state=view, theme=theme)
             title = f"{by_snapshot.title} · {snapshot.experiment.name}"
             return Picture(name=name, title=title, figure=by_snapshot.draw(drawn))
-        if by_law is not None and by_law.page in _pages(experiment.kind):
+        if by_law is not None and by_law.page in _pages(experiment):
             report = self.laws.fit([experiment], None, default_targets([experiment]))
             figure = by_law.draw(report, candidate_styles([experiment]), theme, view.hidden)
             return Picture(name=name, title=f"{by_law.title} · {experiment.name}", figure=figure)
@@ -86,9 +87,10 @@ class FigureFiles:
         raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {known}")
 
 
-def _pages(kind: str) -> tuple[str, ...]:
-    """The pages whose figures such an experiment has: a cell of a scaling experiment is a comparison."""
-    return (kind, "comparison") if kind == "scaling" else (kind,)
+def _pages(experiment: ExperimentRecord) -> tuple[Answer, ...]:
+    """The pages whose figures an experiment has; each of its cells is a comparison."""
+    answer = experiment.spec.answer
+    return (answer, Answer.COMPARISON) if experiment.spec.cells() else (answer,)
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:

@@ -1,9 +1,9 @@
 """A report: one HTML file with method, tables, figures and provenance, which needs nothing else and lets nothing in.
 
-    experiment ─► sections of its kind (`SECTIONS`) ─► method, provenance, bibliography ─► report.html
+    experiment ─► sections of its answer (`SECTIONS`) ─► method, provenance, bibliography ─► report.html
 
 Figures are SVG images inside the file, so that it is small, prints well and runs no script: the policy in its head
-allows images from itself and one style sheet by its hash. A new kind of experiment adds its own function to `SECTIONS`.
+allows images from itself and one style sheet by its hash. A new sort of answer adds its own function to `SECTIONS`.
 """
 
 import base64
@@ -24,8 +24,7 @@ from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import Estimate, FitReport
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Value
 
@@ -88,7 +87,7 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     runs = tuple(files.bench.all_runs(experiment_id))
     found = provenance(experiment, runs, version)
     subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
-    sections = SECTIONS.get(experiment.kind, of_a_comparison)(subject)
+    sections = SECTIONS[experiment.spec.answer](subject)
     template = environment().get_template("report.html")
     style = environment().get_template("report.css").render()
     works = references(experiment, version, found.commits[0] if found.commits else None)
@@ -105,12 +104,12 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     )
 
 
-def of_a_comparison(subject: ReportSubject) -> tuple[Section, ...]:
+def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The leaderboard and its figures."""
     return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
 
 
-def of_a_scaling_experiment(subject: ReportSubject) -> tuple[Section, ...]:
+def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The laws, what they predict, and the comparison at each size."""
     try:
         targets = default_targets([subject.experiment])
@@ -131,7 +130,7 @@ def of_a_scaling_experiment(subject: ReportSubject) -> tuple[Section, ...]:
     )
 
 
-def of_a_sweep(subject: ReportSubject) -> tuple[Section, ...]:
+def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """What was found for each optimizer, and every trial."""
     found = subject.files.bench.sweep(subject.experiment.id)
     best = Table(
@@ -168,12 +167,12 @@ def of_a_sweep(subject: ReportSubject) -> tuple[Section, ...]:
     )
 
 
-SECTIONS: dict[str, Callable[[ReportSubject], tuple[Section, ...]]] = {
-    "comparison": of_a_comparison,
-    "scaling": of_a_scaling_experiment,
-    "sweep": of_a_sweep,
+SECTIONS: dict[Answer, Callable[[ReportSubject], tuple[Section, ...]]] = {
+    Answer.COMPARISON: comparison_sections,
+    Answer.LAW: law_sections,
+    Answer.FINDINGS: sweep_sections,
 }
-"""The answer of each kind of experiment. Method, runs, provenance and bibliography are the same for all."""
+"""The answer. Method, runs, provenance and bibliography are the same for all."""
 
 
 def _values(parameters: Mapping[str, Value]) -> str:
@@ -297,37 +296,20 @@ def _method(subject: ReportSubject) -> Sentences:
          + (f" to {workload.schedule.final_lr_ratio:g} of the rate." if workload.schedule.shape == "cosine" else ".")
          + " Every run uses the whole budget; only the loss after the last step is ranked."),
         ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
-        ("Tuning", _tuning(experiment)),
+        ("Tuning", spec.tuning_method()),
         ("Seeds", f"{', '.join(map(str, spec.seeds))} (n = {len(spec.seeds)})."),
-        ("Statistics", _statistics(experiment.kind)),
+        ("Statistics", _statistics(spec.answer)),
     ]  # fmt: skip
     return Sentences(lines=tuple(lines))
 
 
-def _tuning(experiment: ExperimentRecord) -> str:
-    spec = experiment.spec
-    if isinstance(spec, SweepSpec):
-        return f"{spec.algorithm}, {spec.trials_each()} trials of each optimizer, all on seed {spec.seed}."
-    grids = "; ".join(f"{each.name()}: {', '.join(map(formats.rate, each.learning_rates))}" for each in spec.candidates)
-    equal = "Grids of different sizes were allowed. " if spec.unequal_grids else "All grids had the same size. "
-    if spec.tuning:
-        seeds = ", ".join(map(str, spec.tuning.seeds))
-        how = f"Learning rates were chosen on seeds {seeds}, which are not among the compared ones. "
-        if isinstance(spec, ScalingSpec) and (origin := spec.comparison(spec.cells()[-1]).origin_of_rates()):
-            how += f"{origin} "
-        how += f"Grids were extended beyond an edge by up to {spec.tuning.extend_grid} rates. "
-    else:
-        how = "Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them. "
-    return f"{how}{equal}Grids: {grids}."
-
-
-def _statistics(kind: str) -> str:
+def _statistics(answer: Answer) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
         "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
         "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
     )
-    if kind != "scaling":
+    if answer is not Answer.LAW:
         return common
     return (
         "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "

@@ -16,7 +16,7 @@
 /static/{name}                           styles, scripts, Plotly.js
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -27,8 +27,8 @@ from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
-from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures.experiment import ExperimentView, parallel_candidate
+from dashboards.data.reader import Reader
+from dashboards.figures.experiment import ExperimentView, parallel_candidate, sweep_report
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.files.figures import FileForm, figure_answer, table_file
@@ -47,9 +47,9 @@ from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
-from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.experiment import Answer
+from orchestrator.records import ExperimentRecord
 from orchestrator.services.bench import Bench
-from orchestrator.sweeps.records import SweepReport
 
 EXPERIMENTS_SHOWN = 50
 BESTS_SHOWN = 4
@@ -90,6 +90,11 @@ class PageHandlers:
     def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
         self._laws = laws
+        self._by_answer: dict[Answer, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
+            Answer.COMPARISON: self._comparison,
+            Answer.LAW: self._law,
+            Answer.FINDINGS: self._findings,
+        }
 
     def home(self, request: Request) -> HTMLResponse:
         """Experiments, with the best mean of each candidate, and what is going on."""
@@ -114,13 +119,14 @@ class PageHandlers:
         view = ViewState.parse(request.query_params.multi_items())
         try:
             whole = self._reader.bench.experiment(experiment_id)
-            if isinstance(whole.spec, ScalingSpec) and not view.cell:
-                return self._laws.scaling(whole, request)
-            snapshot = self._reader.snapshot(experiment_id, view.cell, soon=True)
+            answer = Answer.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
+            return self._by_answer[answer](whole, view, request)
         except NotFoundError as error:
             return not_found_page(self._reader.bench, error)
-        if snapshot.sweep is not None:
-            return self._sweep(snapshot, snapshot.sweep, request.query_params)
+
+    def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+        """A leaderboard, or that of one cell."""
+        snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
         leaders = words.leaders(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
@@ -134,8 +140,14 @@ class PageHandlers:
             breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
-    def _sweep(self, snapshot: Snapshot, report: SweepReport, query: Mapping[str, str]) -> HTMLResponse:
+    def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+        """A scaling law, with the comparison of each cell."""
+        return self._laws.scaling(whole, request)
+
+    def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
+        snapshot, query = self._reader.snapshot(whole.id, soon=True), request.query_params
+        report = sweep_report(snapshot)
         order = tables.TrialOrder.parse(query.get("sort"))
         return page(
             "sweep.html",
@@ -175,9 +187,9 @@ class FigureHandlers:
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        kind = snapshot.experiment.kind
-        if (entry.page == "sweep") is not (kind == "sweep"):
-            raise NotFoundError(f"experiment {experiment_id} is a {kind} without a figure {name}")
+        shown = snapshot.experiment
+        if entry.page != shown.spec.answer:
+            raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")
         drawn = entry.draw(
             ExperimentView(
                 reader=self._reader,

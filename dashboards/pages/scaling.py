@@ -26,6 +26,7 @@ from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import ExperimentRecord
 
 MOST_EXPERIMENTS = 64
@@ -167,8 +168,9 @@ class FitPages:
 
     def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
         """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
-        found = [each for each in self._reader.bench.experiments(limit=MOST_EXPERIMENTS) if each.kind != "sweep"]
-        return page("choose.html", heading=heading, path=path, what=what, experiments=found)
+        found = self._reader.bench.experiments(limit=MOST_EXPERIMENTS)
+        measured = [each for each in found if each.spec is None or each.spec.answer is not Answer.FINDINGS]
+        return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
 
 
 class LawQuery:

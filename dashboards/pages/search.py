@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import AnyExperiment
 from orchestrator.services.bench import Bench
 
@@ -99,12 +98,10 @@ def _described(experiment: AnyExperiment) -> str:
     if spec is None:
         return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()
     names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
-    sizes = [size.model for size in spec.sizes] if isinstance(spec, ScalingSpec) else []
     parts = [
         experiment.id,
         experiment.name,
-        spec.workload.model,
-        *sizes,
+        *spec.models(),
         spec.workload.data.dataset,
         spec.workload.task.kind,
         *experiment.labels,

@@ -18,7 +18,7 @@ from dashboards.pages.form import SubmitForm
 from dashboards.render import page, visitor
 from optim import catalog
 from orchestrator.errors import NotFoundError, OrchestratorError
-from orchestrator.kinds.kind import spec_of
+from orchestrator.kinds.registry import KINDS, validate_spec
 from orchestrator.services.bench import Bench
 from orchestrator.specs.preview import Preview
 from orchestrator.specs.text import SpecTextError, brief, parse, to_yaml
@@ -109,7 +109,7 @@ def _copy(bench: Bench, experiment_id: str) -> Response:
 
 def _submit(bench: Bench, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
     """Queue it and show it. The same page sent twice makes one experiment: by its nonce and what it says."""
-    spec = spec_of(fields)
+    spec = validate_spec(fields)
     key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
     try:
         made = bench.submit(spec, key, by=who.key_id if (who := visitor()) else None)
@@ -128,6 +128,7 @@ def _page(
         status=422 if refused else 200,
         form=form,
         preview=preview,
+        kind=KINDS[preview.kind] if preview and preview.kind else None,
         trouble=trouble,
         faults=faults or {},
         others=others,

@@ -10,7 +10,6 @@ from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
 from orchestrator.jobs import CONCERNED, AttemptOutcome, Outcome, RunStatus, Wish, outcome_of, state_word
-from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -244,26 +243,23 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
     """What all runs of the experiment share, in few words; of a damaged one what is wrong."""
     if isinstance(experiment, DamagedExperiment):
         return (experiment.damaged,)
-    workload, seeds = experiment.spec.workload, len(experiment.spec.seeds)
-    if isinstance(experiment.spec, ScalingSpec):
-        return _scaling_facts(experiment.spec)
+    spec = experiment.spec
+    workload, seeds = spec.workload, len(spec.seeds)
+    common = (f"{seeds} seed{'s' if seeds != 1 else ''}", workload.task.computes_in or workload.precision)
+    if cells := spec.cells():
+        budgets = len({cell.budget for cell in cells})
+        return (
+            f"scaling law over {', '.join(spec.models())}",
+            workload.data.dataset,
+            f"{budgets} token budget{'s' if budgets != 1 else ''} a size",
+            *common,
+        )
     return (
-        workload.model,
+        *spec.models(),
         workload.data.dataset,
         f"{formats.count(workload.budget.steps)} steps",
         f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
-        f"{seeds} seed{'s' if seeds != 1 else ''}",
-        workload.task.computes_in or workload.precision,
-    )
-
-
-def _scaling_facts(spec: ScalingSpec) -> tuple[str, ...]:
-    return (
-        f"scaling law over {', '.join(size.model for size in spec.sizes)}",
-        spec.workload.data.dataset,
-        f"{len(spec.budgets)} token budget{'s' if len(spec.budgets) != 1 else ''} a size",
-        f"{len(spec.seeds)} seed{'s' if len(spec.seeds) != 1 else ''}",
-        spec.workload.precision,
+        *common,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import Standing, Trial, standing
+from orchestrator.kinds.tuning import SeedCoverage, TuningRun, seed_coverage
 from orchestrator.records import Interval, RunRecord
 from worker.records.result import Result
 
@@ -21,7 +21,7 @@ class RateSummary:
 
     lr: float
     runs: tuple[RunRecord, ...]
-    standing: Standing
+    coverage: SeedCoverage
     val_loss: Interval | None
 
     def losses(self) -> dict[int, float]:
@@ -38,7 +38,7 @@ class RateSummary:
 
     def key(self) -> tuple[int, float]:
         """Sorts the best first."""
-        return self.standing, self.val_loss.mean if self.val_loss else 0.0
+        return self.coverage, self.val_loss.mean if self.val_loss else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class CandidateSummary:
     rates: tuple[RateSummary, ...]
     """The grid, ascending; of a tuned comparison over the tuning seeds."""
     chosen: RateSummary
-    """The best rate of the grid; of standing EMPTY where no run has a finite loss."""
+    """The best rate of the grid; of coverage EMPTY where no run has a finite loss."""
     final: RateSummary | None
     """Phase 2: the seeds at the best rate. Null before, and where the grid itself has all seeds."""
     tuned: bool
@@ -59,7 +59,7 @@ class CandidateSummary:
         """The runs that are compared: those of phase 2 where there is one, and none before it begins."""
         if self.final is not None or not self.tuned:
             return self.final or self.chosen
-        return RateSummary(lr=self.chosen.lr, runs=(), standing=Standing.EMPTY, val_loss=None)
+        return RateSummary(lr=self.chosen.lr, runs=(), coverage=SeedCoverage.EMPTY, val_loss=None)
 
     def runs(self) -> tuple[RunRecord, ...]:
         """Every run of the candidate."""
@@ -72,7 +72,7 @@ class CandidateSummary:
 
     def overtaken_by(self) -> float | None:
         """The rate that leads the grid now, where runs that were retried have changed it since phase 2 began."""
-        moved = self.final is not None and self.chosen.standing is not Standing.EMPTY
+        moved = self.final is not None and self.chosen.coverage is not SeedCoverage.EMPTY
         return self.chosen.lr if moved and self.final and self.chosen.lr != self.final.lr else None
 
     def key(self) -> tuple[int, float, int, float]:
@@ -107,13 +107,13 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
 def _rate(lr: float, runs: tuple[RunRecord, ...]) -> RateSummary:
     losses = [run.result.final_val_loss for run in runs if run.result and run.result.final_val_loss is not None]
     return RateSummary(
-        lr=lr, runs=runs, standing=standing([trial(run) for run in runs]), val_loss=mean_interval(losses)
+        lr=lr, runs=runs, coverage=seed_coverage([_tuning_run(run) for run in runs]), val_loss=mean_interval(losses)
     )
 
 
-def trial(run: RunRecord) -> Trial:
+def _tuning_run(run: RunRecord) -> TuningRun:
     """What tuning knows of a run."""
-    return Trial(
+    return TuningRun(
         lr=run.lr,
         seed=run.seed,
         ended=run.status in TERMINAL,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from orchestrator.analysis.comparison import compare
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import Outcome
-from orchestrator.kinds.scaling import Cell, ScalingSpec
+from orchestrator.kinds.experiment import Cell
 from orchestrator.records import CellRecord, ExperimentRecord, Progress, RunRecord, StateCounts
 
 Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
@@ -14,38 +14,37 @@ Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
 
 
 def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[Measured, ...]:
-    """The experiment itself where it is a comparison; else the comparison of each of its cells."""
-    if not isinstance(experiment.spec, ScalingSpec):
-        return ((experiment, runs),)
-    return tuple(_projected(experiment, runs, experiment.spec, cell) for cell in experiment.spec.cells())
+    """The comparison of each of its cells; the experiment itself where it has none."""
+    cells = experiment.spec.cells()
+    return tuple(_projected(experiment, runs, cell) for cell in cells) if cells else ((experiment, runs),)
 
 
 def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> Measured:
     """The comparison of the cell that `key` names; without a key that of the largest model at its largest budget.
     Raises `NotFoundError` for a key that names none."""
-    if not isinstance(experiment.spec, ScalingSpec):
+    cells = experiment.spec.cells()
+    if not cells:
         if key:
             raise NotFoundError(f"experiment {experiment.id} is no scaling experiment and has no cell {key!r}")
         return experiment, runs
-    cells = experiment.spec.cells()
     if not key:
-        return _projected(experiment, runs, experiment.spec, cells[-1])
+        return _projected(experiment, runs, cells[-1])
     found = next((cell for cell in cells if cell.key == key), None)
     if found is None:
         known = ", ".join(cell.key for cell in cells)
         raise NotFoundError(f"experiment {experiment.id} has no cell {key!r}; it has {known}")
-    return _projected(experiment, runs, experiment.spec, found)
+    return _projected(experiment, runs, found)
 
 
 def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[CellRecord, ...]:
     """Every cell with its leaderboard, the smallest first; raises `ConflictError` for another kind of experiment."""
-    spec = experiment.spec
-    if not isinstance(spec, ScalingSpec):
+    cells = experiment.spec.cells()
+    if not cells:
         raise ConflictError(f"experiment {experiment.id} is a {experiment.kind} and has no cells")
     return tuple(
         CellRecord(
             key=cell.key,
-            model=cell.size.model,
+            model=cell.model,
             parameters=cell.parameters,
             steps=cell.steps,
             tokens=record.spec.workload.tokens(),
@@ -53,14 +52,16 @@ def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tup
             runs=record.counts.total,
             comparison=compare(record, mine),
         )
-        for cell in spec.cells()
-        for record, mine in [_projected(experiment, runs, spec, cell)]
+        for cell in cells
+        for record, mine in [_projected(experiment, runs, cell)]
     )
 
 
-def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], spec: ScalingSpec, cell: Cell) -> Measured:
+def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], cell: Cell) -> Measured:
+    spec = experiment.spec
     mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
     comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})
+    assert comparison is not None, f"{experiment.id} has cells that are no comparisons"
     judged = {run.candidate for run in mine if run.seed in spec.seeds}
     growing = experiment.counts.growing and len(judged) < len(spec.candidates)
     ended = [run.ended_at for run in mine]

@@ -17,7 +17,7 @@ from orchestrator.analysis.statistics import median, paired_difference
 from orchestrator.analysis.targets import first_reached, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.tuning import Standing
+from orchestrator.kinds.tuning import SeedCoverage
 from orchestrator.records import (
     TENSORS,
     CandidateRow,
@@ -102,7 +102,7 @@ def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tu
 def _difference(each: CandidateSummary, baseline: CandidateSummary, comparisons: int) -> Difference | None:
     """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
     compared. Without a test where one of the two had more rates: more tries find a lower minimum by chance alone."""
-    if Standing.UNSTABLE in (each.best.standing, baseline.best.standing):
+    if SeedCoverage.UNSTABLE in (each.best.coverage, baseline.best.coverage):
         return None
     mine, theirs = each.best.losses(), baseline.best.losses()
     seeds = sorted(mine.keys() & theirs.keys())
@@ -115,7 +115,7 @@ def _difference(each: CandidateSummary, baseline: CandidateSummary, comparisons:
 def _loss_and_bytes(each: CandidateSummary) -> tuple[float, float] | None:
     """What the Pareto front is drawn over; None for a candidate whose mean is one over survivors."""
     sizes = [result.optimizer_state_bytes for result in each.best.results()]
-    if each.best.val_loss is None or each.best.standing is Standing.UNSTABLE:
+    if each.best.val_loss is None or each.best.coverage is SeedCoverage.UNSTABLE:
         return None
     return each.best.val_loss.mean, float(max(sizes))
 
@@ -126,7 +126,7 @@ def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary,
     A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: every seed gets
     there in one of four to eight experiments, and on average 1.1 times sooner.
     """
-    if Standing.UNSTABLE in (best.standing, baseline.standing):
+    if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):
         return None
     mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
     seeds = [seed for seed in sorted(mine) if seed in targets and mine[seed].id in curves and theirs[seed].id in curves]
@@ -177,7 +177,7 @@ def _row(each: CandidateSummary) -> CandidateRow:
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
     results = best.results() or tuple(run.result for run in each.runs() if run.result)
     peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
-    has_loss = each.chosen.standing is not Standing.EMPTY or best.standing is not Standing.EMPTY
+    has_loss = each.chosen.coverage is not SeedCoverage.EMPTY or best.coverage is not SeedCoverage.EMPTY
     ended = [run.device_seconds / SECONDS_PER_HOUR for run in best.runs if run.result]
     return CandidateRow(
         candidate=each.candidate.name(),

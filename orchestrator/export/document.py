@@ -3,8 +3,7 @@
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
 from orchestrator.services.bench import Bench
 from orchestrator.sweeps.records import SweepReport
@@ -30,14 +29,14 @@ class ExperimentDocument(Record):
 def document(bench: Bench, experiment_id: str, bench_version: str) -> ExperimentDocument:
     """The document as of now; raises `NotFoundError`."""
     experiment, runs = bench.experiment(experiment_id), tuple(bench.all_runs(experiment_id))
-    scaling, sweep = isinstance(experiment.spec, ScalingSpec), isinstance(experiment.spec, SweepSpec)
+    answer = experiment.spec.answer
     return ExperimentDocument(
         provenance=provenance(experiment, runs, bench_version),
         experiment=experiment,
-        comparison=None if sweep else bench.compare(experiment_id),
-        sweep=bench.sweep(experiment_id) if sweep else None,
-        cells=bench.cells(experiment_id) if scaling else (),
-        fit=_fit(bench, experiment_id) if scaling else None,
+        comparison=None if answer is Answer.FINDINGS else bench.compare(experiment_id),
+        sweep=bench.sweep(experiment_id) if answer is Answer.FINDINGS else None,
+        cells=bench.cells(experiment_id) if answer is Answer.LAW else (),
+        fit=_fit(bench, experiment_id) if answer is Answer.LAW else None,
         runs=runs,
     )
 

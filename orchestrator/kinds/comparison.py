@@ -1,29 +1,29 @@
 """Comparisons: what a user asks for, and the runs that it expands into.
 
 A comparison is optimizers × learning rates × seeds over one workload; with `tuning`, optimizers × learning rates ×
-tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a pure function with a
-fixed order, so that
+tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a pure function with a fixed order, so that
 the same specification always means the same runs.
 """
 
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
-from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.names import CandidateName, Name
 from worker.spec.run import (
     CountOrZero,
     Fault,
     Flag,
-    LearningRate,
     OptimizerSpec,
     Resources,
     Rules,
     RunSpec,
-    Seed,
     Spec,
     Workload,
     is_stored,
@@ -33,10 +33,6 @@ from worker.spec.run import (
     require_known,
 )
 
-Value = TypeVar("Value", int, float)
-
-LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
-
 MAX_RUNS = 10_000
 """One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""
 
@@ -45,7 +41,7 @@ class Candidate(Spec):
     """One optimizer of a comparison, with its own learning-rate grid."""
 
     optimizer: str
-    learning_rates: Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
+    learning_rates: LearningRates
     options: dict[str, Scalar] = Field(default_factory=dict)
     warmup_steps: CountOrZero | None = omit_default(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
@@ -59,11 +55,6 @@ class Candidate(Spec):
     def _known_optimizer(cls, value: str) -> str:
         return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
-    @field_validator("learning_rates")
-    @classmethod
-    def _distinct_rates(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        return distinct("learning rate", value)
-
     @model_validator(mode="after")
     def _known_options(self) -> Self:
         if not is_stored():
@@ -74,20 +65,44 @@ class Candidate(Spec):
         """What tables, figures and colours call this candidate."""
         return self.label or self.optimizer
 
+    def planned_run(self, workload: Workload, resources: Resources, *, lr: float, seed: int) -> PlannedRun:
+        """One run of the candidate."""
+        if self.warmup_steps is not None:
+            schedule = workload.schedule.model_copy(update={"warmup_steps": self.warmup_steps})
+            workload = workload.model_copy(update={"schedule": schedule})
+        optimizer = OptimizerSpec(name=self.optimizer, lr=lr, options=self.options, rules=self.rules)
+        return PlannedRun(
+            candidate=self.name(),
+            spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
+        )
 
-class Tuning(Spec):
-    """Two phases: each candidate's grid on seeds of its own, then the best rate of each on the seeds that count."""
 
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64)] = (0,)
-    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter."""
-    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
-    """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
-    until the best one is interior; the table says who did."""
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct_seeds(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        return distinct("seed", value)
+Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
+Baseline = Annotated[
+    str | None,
+    Field(description="The candidate that the others are held against, by name. Default: the first one."),
+]
+UnequalGrids = Annotated[
+    Flag,
+    Field(
+        description="Allow candidates with different numbers of learning rates; the table then gives no verdict on "
+        "them."
+    ),
+]
+RunSeconds = Annotated[
+    LimitSeconds | None,
+    Field(
+        description="Time that one run may hold its device, over all of its attempts; then it is stopped, with a "
+        "checkpoint."
+    ),
+]
+DeadlineSeconds = Annotated[
+    LimitSeconds | None,
+    Field(
+        description="Time from the submission; what has not ended by then is stopped, with a checkpoint, or never "
+        "begun."
+    ),
+]
 
 
 class ComparisonSpec(Experiment):
@@ -98,81 +113,39 @@ class ComparisonSpec(Experiment):
     kind: Literal["comparison"] = "comparison"
     name: Name
     workload: Workload
-    candidates: Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256)]
-    baseline: str | None = None
-    """The candidate that the others are held against, by name. Default: the first one."""
+    candidates: Candidates
+    seeds: Seeds
+    baseline: Baseline = None
     tuning: Tuning | None = None
     """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
-    unequal_grids: Flag = False
-    """Allow candidates with different numbers of learning rates; the table then gives no verdict on them."""
+    unequal_grids: UnequalGrids = False
     resources: Resources = Resources()
-    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
-    """Waiting runs of higher priority start first; running ones are left alone."""
-    max_run_seconds: LimitSeconds | None = omit_default(None)
-    """Time that one run may hold its device, over all of its attempts; then it is stopped, with a checkpoint."""
-    deadline_seconds: LimitSeconds | None = omit_default(None)
-    """Time from the submission; what has not ended by then is stopped, with a checkpoint, or never begun."""
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct_seeds(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        return distinct("seed", value)
+    priority: Priority = 0
+    max_run_seconds: RunSeconds = omit_default(None)
+    deadline_seconds: DeadlineSeconds = omit_default(None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not is_stored():
-            raise_faults(type(self).__name__, self._inconsistencies())
+            faults = [
+                *candidate_faults(self.candidates, self.baseline),
+                *fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
+                *self.resources.misfits(self.workload),
+                *run_count_faults(self.run_count(), self.candidates),
+                *warmup_faults(self.candidates, self.workload),
+            ]
+            raise_faults(type(self).__name__, faults)
         return self
-
-    def _inconsistencies(self) -> list[Fault]:
-        faults: list[Fault] = []
-        names = [candidate.name() for candidate in self.candidates]
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
-                faults.append((("candidates", position, "label"), name, allowed))
-        if self.baseline is not None and self.baseline not in names:
-            faults.append((("baseline",), self.baseline, f"must be one of {', '.join(names)}"))
-        faults += self._unfair()
-        faults += self.resources.misfits(self.workload)
-        if (count := self.run_count()) > MAX_RUNS:
-            allowed = f"makes {count} runs; at most {MAX_RUNS} in one experiment"
-            faults.append((("candidates",), len(self.candidates), allowed))
-        for position, candidate in enumerate(self.candidates):
-            if (candidate.warmup_steps or 0) >= (steps := self.workload.budget.steps):
-                where = ("candidates", position, "warmup_steps")
-                faults.append((where, candidate.warmup_steps, f"must be below workload.budget.steps = {steps}"))
-        return faults
-
-    def _unfair(self) -> list[Fault]:
-        """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
-        faults: list[Fault] = []
-        most = max(len(candidate.learning_rates) for candidate in self.candidates)
-        for position, candidate in enumerate(self.candidates):
-            count = len(candidate.learning_rates)
-            if count < most and not self.unequal_grids:
-                allowed = f"has {count} of the {most} rates that others get; give all the same, or set unequal_grids"
-                faults.append((("candidates", position, "learning_rates"), list(candidate.learning_rates), allowed))
-            if self.tuning and self.tuning.extend_grid and count < 2:
-                allowed = "needs two rates for a factor that extend_grid can go on by"
-                faults.append((("candidates", position, "learning_rates"), list(candidate.learning_rates), allowed))
-        if self.tuning and (shared := sorted({*self.tuning.seeds} & {*self.seeds})):
-            allowed = (
-                f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
-            )
-            faults.append((("tuning", "seeds"), list(self.tuning.seeds), allowed))
-        return faults
 
     def run_count(self) -> int:
         """How many runs there will be; with tuning, at most."""
-        return sum(self._runs_of_candidate(candidate) for candidate in self.candidates)
+        return sum(self._run_count_of(candidate) for candidate in self.candidates)
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Seed by seed, so that early results already span every candidate: all of them, or those of phase 1 where it
         tunes first."""
         return tuple(
-            planned_run(self, candidate, lr, seed)
+            candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed)
             for seed in (self.tuning.seeds if self.tuning else self.seeds)
             for position in range(max(len(candidate.learning_rates) for candidate in self.candidates))
             for candidate in self.candidates
@@ -187,6 +160,14 @@ class ComparisonSpec(Experiment):
         """Where grids are extended: some need no rate beyond their edge."""
         return self.tuning is not None and self.tuning.extend_grid > 0
 
+    def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
+        """More of the candidate's grid, or its best rate on the seeds that count."""
+        if self.tuning is None:
+            return ()
+        candidate = self.candidate(group.candidate)
+        pairs = self.tuning.next_pairs(candidate.learning_rates, self.seeds, runs)
+        return tuple(candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed) for lr, seed in pairs)
+
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""
         return tuple(
@@ -197,47 +178,105 @@ class ComparisonSpec(Experiment):
                 searched=frozenset(),
                 has_rules=bool(candidate.rules),
                 workload=self.workload,
-                runs=self._runs_of_candidate(candidate),
+                runs=self._run_count_of(candidate),
             )
             for candidate in self.candidates
         )
 
-    def _runs_of_candidate(self, candidate: Candidate) -> int:
+    def _run_count_of(self, candidate: Candidate) -> int:
         rates = len(candidate.learning_rates)
         if self.tuning is None:
             return rates * len(self.seeds)
         return (rates + self.tuning.extend_grid) * len(self.tuning.seeds) + len(self.seeds)
 
-    def origin_of_rates(self) -> str | None:
-        """A sentence on where the rates are from, where they are not from grids of this comparison's own."""
-        return None
+    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
+        """Itself."""
+        return self
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The baseline."""
+        return (("baseline", self.baseline_name()),)
+
+    def tuning_method(self) -> str:
+        """Grids, and the seeds that chose from them."""
+        return grid_method(self.candidates, self.tuning, self.origin_of_rates(), unequal_grids=self.unequal_grids)
+
+    def grid_rates(self) -> frozenset[float]:
+        """Of all candidates."""
+        return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
 
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
 
-
-def planned_run(spec: ComparisonSpec, candidate: Candidate, lr: float, seed: int) -> PlannedRun:
-    """One run of a comparison."""
-    return PlannedRun(
-        candidate=candidate.name(),
-        spec=RunSpec(
-            workload=spec.workload if candidate.warmup_steps is None else _warmed_up(spec.workload, candidate),
-            optimizer=OptimizerSpec(name=candidate.optimizer, lr=lr, options=candidate.options, rules=candidate.rules),
-            seed=seed,
-            resources=spec.resources,
-        ),
-    )
+    def candidate(self, name: str) -> Candidate:
+        """The candidate of that name."""
+        return next(each for each in self.candidates if each.name() == name)
 
 
-def _warmed_up(workload: Workload, candidate: Candidate) -> Workload:
-    schedule = workload.schedule.model_copy(update={"warmup_steps": candidate.warmup_steps})
-    return workload.model_copy(update={"schedule": schedule})
+def candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[Fault]:
+    """Names that repeat, and a baseline that is nobody's."""
+    faults: list[Fault] = []
+    names = [candidate.name() for candidate in candidates]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
+            faults.append((("candidates", position, "label"), name, allowed))
+    if baseline is not None and baseline not in names:
+        faults.append((("baseline",), baseline, f"must be one of {', '.join(names)}"))
+    return faults
 
 
-def distinct(noun: str, values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return `values` if no one repeats; else a fault that names the repeated one."""
-    for position, value in enumerate(values):
-        if value in values[:position]:
-            raise ValueError(f"{noun} {value} is given twice; each must differ")
-    return values
+def fairness_faults(
+    candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None, *, unequal_grids: bool
+) -> list[Fault]:
+    """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
+    faults: list[Fault] = []
+    most = max(len(candidate.learning_rates) for candidate in candidates)
+    for position, candidate in enumerate(candidates):
+        where, count = ("candidates", position, "learning_rates"), len(candidate.learning_rates)
+        if count < most and not unequal_grids:
+            allowed = f"has {count} of the {most} rates that others get; give all the same, or set unequal_grids"
+            faults.append((where, list(candidate.learning_rates), allowed))
+        if tuning and tuning.extend_grid and count < 2:
+            allowed = "needs two rates for a factor that extend_grid can go on by"
+            faults.append((where, list(candidate.learning_rates), allowed))
+    if tuning and (shared := sorted({*tuning.seeds} & {*seeds})):
+        allowed = f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
+        faults.append((("tuning", "seeds"), list(tuning.seeds), allowed))
+    return faults
+
+
+def run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[Fault]:
+    """More runs than one experiment may have."""
+    if count <= MAX_RUNS:
+        return []
+    return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
+
+
+def warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[Fault]:
+    """Candidates that would warm up to their end."""
+    steps = workload.budget.steps
+    return [
+        (("candidates", position, "warmup_steps"), each.warmup_steps, f"must be below workload.budget.steps = {steps}")
+        for position, each in enumerate(candidates)
+        if (each.warmup_steps or 0) >= steps
+    ]
+
+
+def grid_method(
+    candidates: Sequence[Candidate], tuning: Tuning | None, origin_of_rates: str | None, *, unequal_grids: bool
+) -> str:
+    """How learning rates are chosen from grids, as sentences for a report."""
+    if tuning:
+        sentences = [
+            f"Learning rates were chosen on seeds {', '.join(map(str, tuning.seeds))}, which are not among the "
+            "compared ones.",
+            *([origin_of_rates] if origin_of_rates else []),
+            f"Grids were extended beyond an edge by up to {tuning.extend_grid} rates.",
+        ]
+    else:
+        sentences = ["Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them."]
+    grids = (f"{each.name()}: {', '.join(f'{lr:g}' for lr in each.learning_rates)}" for each in candidates)
+    equal = "Grids of different sizes were allowed." if unequal_grids else "All grids had the same size."
+    return " ".join([*sentences, equal, f"Grids: {'; '.join(grids)}."])

@@ -1,16 +1,30 @@
-"""What an experiment of any kind answers for itself: its runs, whether they become more, what they ask for.
+"""What an experiment of any kind answers for itself: its runs, what follows from them, what it comes to.
 
-A kind is a class beside this one, its line in `kind.py`, and its place in the lists that CONTRIBUTING.md names. Where
-this answers, ask it and not which kind it is.
+A kind is a class beside this one and its line in `registry.py`. Where this answers, ask it and not which kind it is:
+queue, pages, files, reports, REST and command line know no kind by its name.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from optim.catalog import Scalar
+from orchestrator.kinds.tuning import TuningGroup, TuningRun
+from orchestrator.names import Name
 from worker.spec.run import RunSpec, Spec, Workload
+
+
+class Answer(StrEnum):
+    """What an experiment comes to. The tables of pages, figures and reports have a row for each."""
+
+    COMPARISON = "comparison"
+    """A leaderboard."""
+    LAW = "scaling"
+    """A scaling law over cells, each with a leaderboard of its own."""
+    FINDINGS = "sweep"
+    """The best that a search found for each optimizer."""
 
 
 class PlannedRun(Spec):
@@ -41,13 +55,45 @@ class Share:
         return self.runs * self.workload.tokens()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One size at one budget of an experiment that has several: a comparison by itself."""
+
+    model: str
+    budget: int
+    """Its place among the budgets."""
+    steps: int
+    parameters: int
+
+    @property
+    def key(self) -> str:
+        """What addresses call it: `gpt2-tiny-200`."""
+        return f"{self.model}-{self.steps}"
+
+    def holds(self, model: str, steps: int) -> bool:
+        """Whether a run of that model and so many steps is one of its runs."""
+        return (self.model, self.steps) == (model, steps)
+
+
 class Experiment(Spec):
-    """What a user submits."""
+    """What a user submits. Every kind has `candidates` and `seeds`, `resources` and limits of its own as well."""
 
     title: ClassVar[str]
     """What sentences call the kind."""
     run_noun: ClassVar[str] = "run"
     """What sentences call one of its runs."""
+    answer: ClassVar[Answer] = Answer.COMPARISON
+    answer_verb: ClassVar[str] = "compare"
+    """The verb of `adapm-bench` that prints the answer."""
+    has_driver: ClassVar[bool] = False
+    """Whether a process of its own adds its runs one after another (`orchestrator/sweeps/driver.py`). Else they are
+    there from the submission on, and what follows from them is added by the transaction that ends one."""
+    derived_fields: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Paths of fields that are stored but that nobody writes: they follow from others."""
+
+    kind: str
+    name: Name
+    workload: Workload
 
     @abstractmethod
     def run_count(self) -> int:
@@ -58,17 +104,35 @@ class Experiment(Spec):
         """The runs that it begins with, in the order of the queue."""
 
     @abstractmethod
-    def grows(self) -> bool:
-        """Whether runs are added after the submission."""
-
-    @abstractmethod
     def shares(self) -> tuple[Share, ...]:
         """What it asks for: the runs of each candidate on each workload, in the order of its cells and candidates."""
 
     @abstractmethod
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """(name, value) of what only this kind has, in short: for a list of facts about the experiment."""
+
+    @abstractmethod
+    def tuning_method(self) -> str:
+        """How hyperparameters are chosen: sentences for a report."""
+
+    @abstractmethod
+    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "Experiment | None":
+        """The `ComparisonSpec` as which its runs are judged, or those of one of its cells; None where nothing can be
+        compared. `rates`: what candidates have taken over, where the cell tries none itself."""
+
+    def grows(self) -> bool:
+        """Whether runs are added after the submission."""
+        return False
+
     def may_need_less(self) -> bool:
         """Whether `run_count`, and what the runs do, are upper bounds: tuning may need fewer rates, a sweep stops
         trials early or runs out of its device-hours."""
+        return False
+
+    def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
+        """The runs that follow from the ends of runs, `runs` being all of the group so far; none where it has a
+        driver, which adds them."""
+        return ()
 
     def device_hours_budget(self) -> float | None:
         """What it gives itself: it begins nothing that would not fit any more. None: it has no such limit."""
@@ -76,4 +140,20 @@ class Experiment(Spec):
 
     def models(self) -> tuple[str, ...]:
         """What is trained, in the order of the runs."""
-        return tuple(dict.fromkeys(share.workload.model for share in self.shares()))
+        return (self.workload.model,)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every size at every budget, the smallest first; none where there is one workload."""
+        return ()
+
+    def origin_of_rates(self) -> str | None:
+        """A sentence on where learning rates are from, where some are not from grids of their own."""
+        return None
+
+    def grid_rates(self) -> frozenset[float]:
+        """The learning rates of all grids; none where rates are searched."""
+        return frozenset()
+
+    def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
+        """The hyperparameters that were searched, at their values in the run of that position."""
+        return {}

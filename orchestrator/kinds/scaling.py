@@ -3,35 +3,61 @@
     sizes × budgets = cells;   a cell × candidates × learning rates × seeds = a comparison (`comparison.py`)
 
 The workload is a template: its model and its steps are those of the first cell, and nobody writes them. All cells' runs
-belong to one experiment; which cell a run belongs to, its model and its steps say.
+belong to one experiment; which cell a run belongs to, its model and its steps say. With tuning at `each-size` every
+cell tunes as a comparison does; at `smallest-size` those of the smallest size do, and a larger size at the same budget
+takes over the rate that won there. Either way all candidates have as many trials.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning, distinct
-from orchestrator.kinds.experiment import PlannedRun, Share
+from orchestrator.kinds.comparison import (
+    Baseline,
+    Candidate,
+    Candidates,
+    ComparisonSpec,
+    DeadlineSeconds,
+    RunSeconds,
+    UnequalGrids,
+    candidate_faults,
+    fairness_faults,
+    grid_method,
+    run_count_faults,
+    warmup_faults,
+)
+from orchestrator.kinds.experiment import Answer, Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.fields import LearningRates, Priority, Seeds
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.names import Name
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 from worker.schema import WHOLE_NUMBER
-from worker.spec.run import Execution, Fault, LearningRate, Schedule, Spec, Workload, raise_faults, require_known
-
-# Tuning in scaling experiments: which sizes tune their learning rates, and how the others come by theirs. Pure.
-#
-#     each-size       every cell tunes as a comparison does (`tuning.py`)
-#     smallest-size   the smallest size's cells do; a larger size at the same budget takes over the rate that won there
-#
-# Either way all candidates have as many trials: those of their grid, in the cells that tune.
+from worker.spec.run import (
+    Execution,
+    Fault,
+    Resources,
+    Schedule,
+    Spec,
+    Workload,
+    is_stored,
+    omit_default,
+    raise_faults,
+    require_known,
+)
 
 DIGITS = 12
 """Scaled rates are rounded to so many digits, like those that extend a grid."""
 RULES = {"kept": "keep them", "inverse-width": "have them times their width's share"}
 """What a larger size does with the smallest one's rates, as a verb."""
+MICRO = "micro_batch_sequences"
+MOST_STEPS = 1_000_000_000
+"""The bound of `worker.spec.run.Count`."""
+TOKENS = 1e18
+"""More than anybody will train on; a larger number is a mistake."""
 
 
 class ScalingTuning(Tuning):
@@ -53,11 +79,11 @@ class ScalingTuning(Tuning):
         raise_faults(type(self).__name__, [(("transfer",), self.transfer, needed if smallest else idle)])
         return self
 
-    def of_a_cell(self) -> Tuning:
+    def in_cell(self) -> Tuning:
         """The tuning of a cell that tunes, as a comparison has it."""
         return Tuning(seeds=self.seeds, extend_grid=self.extend_grid)
 
-    def transferred(self, rate: float, smallest: str, model: str) -> float:
+    def transferred_rate(self, rate: float, smallest: str, model: str) -> float:
         """The rate of a larger model, from the one that won at the smallest."""
         if self.transfer != "inverse-width":
             return rate
@@ -74,16 +100,7 @@ class TransferredSpec(ComparisonSpec):
 
     def origin_of_rates(self) -> str | None:
         """Whose rates these are."""
-        return f"Learning rates were tuned at {self.rates_from} alone; larger sizes {RULES[self.rule]}, untried."
-
-
-MICRO = "micro_batch_sequences"
-MOST_STEPS = 1_000_000_000
-"""The bound of `worker.spec.run.Count`."""
-TOKENS = 1e18
-"""More than anybody will train on; a larger number is a mistake."""
-
-Rates = Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64)]
+        return _origin(self.rates_from, self.rule)
 
 
 class Size(Spec):
@@ -92,18 +109,13 @@ class Size(Spec):
     model: str
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass at this size; null: as the workload says."""
-    learning_rates: dict[str, Rates] = Field(default_factory=dict)
+    learning_rates: dict[str, LearningRates] = Field(default_factory=dict)
     """Candidate's name → its grid at this size, instead of the one that it has at the others."""
 
     @field_validator("model")
     @classmethod
     def _known_model(cls, value: str) -> str:
         return require_known("model", value, presets.names())
-
-    @field_validator("learning_rates")
-    @classmethod
-    def _distinct_rates(cls, value: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-        return {name: distinct("learning rate", rates) for name, rates in value.items()}
 
 
 class TokenBudget(Spec):
@@ -124,37 +136,30 @@ class TokenBudget(Spec):
         return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One size at one budget: a comparison by itself."""
-
-    size: Size
-    budget: int
-    """Its place among the budgets."""
-    steps: int
-    parameters: int
-
-    @property
-    def key(self) -> str:
-        """What addresses call it: `gpt2-tiny-200`."""
-        return f"{self.size.model}-{self.steps}"
-
-    def holds(self, model: str, steps: int) -> bool:
-        """Whether a run of that model and so many steps is one of its runs."""
-        return (self.size.model, self.steps) == (model, steps)
-
-
-class ScalingSpec(ComparisonSpec):
+class ScalingSpec(Experiment):
     """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
 
     title: ClassVar[str] = "scaling experiment"
-    kind: Literal["scaling"] = "scaling"  # type: ignore[assignment]  # what tells the two apart
+    answer: ClassVar[Answer] = Answer.LAW
+    derived_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("workload", "model"), ("workload", "budget", "steps"))
+
+    kind: Literal["scaling"] = "scaling"
+    name: Name
+    workload: Workload
+    candidates: Candidates
+    seeds: Seeds
+    baseline: Baseline = None
+    tuning: ScalingTuning | None = None
+    """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
+    unequal_grids: UnequalGrids = False
+    resources: Resources = Resources()
+    priority: Priority = 0
+    max_run_seconds: RunSeconds = omit_default(None)
+    deadline_seconds: DeadlineSeconds = omit_default(None)
     sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
     warmup_share: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
     """Warm-up as a share of each run's steps; null: `workload.schedule.warmup_steps` of every run."""
-    tuning: ScalingTuning | None = None
-    """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
 
     @model_validator(mode="before")
     @classmethod
@@ -165,7 +170,7 @@ class ScalingSpec(ComparisonSpec):
         template = fields["workload"]
         if not isinstance(template.get("budget", {}), dict):
             return fields
-        model, steps = _first(fields)
+        model, steps = _first_cell(fields)
         faults: list[Fault] = []
         if template.get("model", model) != model:
             faults.append((("workload", "model"), template["model"], "is said by sizes; leave it out here"))
@@ -173,10 +178,20 @@ class ScalingSpec(ComparisonSpec):
             allowed = "follows from budgets; leave it out here"
             faults.append((("workload", "budget", "steps"), template["budget"]["steps"], allowed))
         raise_faults(cls.__name__, faults)
-        return fields | {"workload": _whole(template, model, steps)}
+        return fields | {"workload": _completed(template, model, steps)}
 
-    def _inconsistencies(self) -> list[Fault]:
-        return super()._inconsistencies() or self._cell_faults()
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not is_stored():
+            faults = [
+                *candidate_faults(self.candidates, self.baseline),
+                *fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
+                *self.resources.misfits(self.workload),
+                *run_count_faults(self.run_count(), self.candidates),
+                *warmup_faults(self.candidates, self.workload),
+            ]
+            raise_faults(type(self).__name__, faults or self._cell_faults())
+        return self
 
     def _cell_faults(self) -> list[Fault]:
         """What is wrong with sizes, budgets, and the cells that they make."""
@@ -190,23 +205,23 @@ class ScalingSpec(ComparisonSpec):
                 faults.append((("sizes", position, "learning_rates", name), name, allowed))
         smallest = self.smallest()
         for position, size in enumerate(self.sizes):
-            if size.learning_rates and size is not smallest and self._transfers():
+            if size.learning_rates and size is not smallest and self._transfers_rates():
                 allowed = f"must be empty: rates are tuned at {smallest.model} alone, and taken over here"
                 faults.append((("sizes", position, "learning_rates"), sorted(size.learning_rates), allowed))
         if not self.workload.task.loss_unit:
             allowed = f"measures {self.workload.task.loss_name}, which has no scaling law in nats"
             faults.append((("workload", "task"), self.workload.task.kind, allowed))
-        return faults or self._unfit_cells()
+        return faults or self._unfit_cell_faults()
 
-    def _unfit_cells(self) -> list[Fault]:
+    def _unfit_cell_faults(self) -> list[Fault]:
         faults: list[Fault] = []
         for position, size in enumerate(self.sizes):
-            steps = [cell.steps for cell in self.cells() if cell.size is size]
+            steps = [cell.steps for cell in self.cells() if cell.model == size.model]
             for one, other in pairwise(sorted(steps)):
                 if one == other:
                     allowed = f"two budgets are {one} steps of {size.model}; each must differ"
                     faults.append((("budgets",), len(self.budgets), allowed))
-            for cell in (each for each in self.cells() if each.size is size):
+            for cell in (each for each in self.cells() if each.model == size.model):
                 if not 1 <= cell.steps <= MOST_STEPS:
                     allowed = f"is {cell.steps} steps of {size.model}; must be 1 to {MOST_STEPS:,}"
                     faults.append((("budgets",), len(self.budgets), allowed))
@@ -222,7 +237,7 @@ class ScalingSpec(ComparisonSpec):
 
     def run_count(self) -> int:
         """How many runs there will be; with tuning, at most."""
-        return len(self.budgets) * sum(self._runs_of(size) for size in self.sizes)
+        return len(self.budgets) * sum(self._run_count_of(size) for size in self.sizes)
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Seed by seed and small models first, so that early results already span the sizes: those of every cell, or of
@@ -235,17 +250,17 @@ class ScalingSpec(ComparisonSpec):
         """One a candidate and cell."""
         return tuple(share for cell in self.cells() for share in self.comparison(cell).shares())
 
-    def _runs_of(self, size: Size) -> int:
+    def _run_count_of(self, size: Size) -> int:
         """Of one size at one budget."""
         rates = sum(len(size.learning_rates.get(each.name(), each.learning_rates)) for each in self.candidates)
         if self.tuning is None:
             return rates * len(self.seeds)
         final = len(self.candidates) * len(self.seeds)
-        if self._transfers() and size is not self.smallest():
+        if self._transfers_rates() and size is not self.smallest():
             return final
         return (rates + self.tuning.extend_grid * len(self.candidates)) * len(self.tuning.seeds) + final
 
-    def _transfers(self) -> bool:
+    def _transfers_rates(self) -> bool:
         """Whether larger sizes take over the rates of the smallest."""
         return self.tuning is not None and self.tuning.at == "smallest-size"
 
@@ -256,7 +271,7 @@ class ScalingSpec(ComparisonSpec):
 
     def tries_rates(self, cell: Cell) -> bool:
         """Whether the cell has grids of its own."""
-        return not self._transfers() or cell.size is self.smallest()
+        return not self._transfers_rates() or cell.model == self.smallest().model
 
     def cells(self) -> tuple[Cell, ...]:
         """Every size at every budget, the smallest model first, each with its smallest budget first."""
@@ -266,26 +281,90 @@ class ScalingSpec(ComparisonSpec):
         for size in self.sizes:
             parameters = parameter_count(presets.preset(size.model), vocabulary)
             found += [
-                Cell(size=size, budget=place, steps=round(budget.of(parameters) / step_tokens), parameters=parameters)
+                Cell(
+                    model=size.model,
+                    budget=place,
+                    steps=round(budget.of(parameters) / step_tokens),
+                    parameters=parameters,
+                )
                 for place, budget in enumerate(self.budgets)
             ]
-        return tuple(sorted(found, key=lambda cell: (cell.parameters, cell.size.model, cell.steps)))
+        return tuple(sorted(found, key=lambda cell: (cell.parameters, cell.model, cell.steps)))
 
-    def comparison(self, cell: Cell, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
-        """The comparison at one size and budget. `rates`: what candidates have taken over, where the cell tries none
-        itself."""
+    def models(self) -> tuple[str, ...]:
+        """The smallest first."""
+        return tuple(dict.fromkeys(cell.model for cell in self.cells()))
+
+    def grows(self) -> bool:
+        """Where it tunes first: the winners' runs are added then."""
+        return self.tuning is not None
+
+    def may_need_less(self) -> bool:
+        """Where grids are extended: some need no rate beyond their edge."""
+        return self.tuning is not None and self.tuning.extend_grid > 0
+
+    def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
+        """What follows in the group's own cell, and in the larger cells of the same budget where these take over the
+        rates of the smallest."""
+        cell = next(each for each in self.cells() if each.holds(group.model, group.steps))
+        found = self.comparison(cell).follow_up_runs(group, runs)
+        return (*found, *self._runs_that_take_over(cell, found))
+
+    def _runs_that_take_over(self, smallest: Cell, found: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
+        """The same winners at the larger sizes; nothing while the grid goes on, and where each size is tuned."""
+        larger = [each for each in self.cells() if each.budget == smallest.budget and not self.tries_rates(each)]
+        winners = [run for run in found if run.spec.seed in self.seeds]
+        for cell in larger:
+            assert self.tuning is not None  # or every cell would have grids of its own
+            comparison = self.comparison(cell)
+            for run in winners:
+                yield comparison.candidate(run.candidate).planned_run(
+                    comparison.workload,
+                    comparison.resources,
+                    lr=self.tuning.transferred_rate(run.spec.optimizer.lr, smallest.model, cell.model),
+                    seed=run.spec.seed,
+                )
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The baseline."""
+        return (("baseline", self.baseline_name()),)
+
+    def tuning_method(self) -> str:
+        """Grids, the seeds that chose from them, and at which size."""
+        return grid_method(self.candidates, self.tuning, self.origin_of_rates(), unequal_grids=self.unequal_grids)
+
+    def origin_of_rates(self) -> str | None:
+        """Whose rates the larger sizes have."""
+        if self.tuning is None or self.tuning.transfer is None or len(self.sizes) == 1:
+            return None
+        return _origin(self.smallest().model, self.tuning.transfer)
+
+    def grid_rates(self) -> frozenset[float]:
+        """Of all candidates, and of sizes with grids of their own."""
+        own = (rates for size in self.sizes for rates in size.learning_rates.values())
+        return frozenset(lr for rates in (*own, *(each.learning_rates for each in self.candidates)) for lr in rates)
+
+    def baseline_name(self) -> str:
+        """The candidate that the others are held against."""
+        return self.baseline or self.candidates[0].name()
+
+    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
+        """The comparison at one size and budget; without a cell at the largest ones. `rates`: what candidates have
+        taken over, where the cell tries none itself."""
+        cell = cell or self.cells()[-1]
         own, execution = self.workload, self.workload.execution
-        if cell.size.micro_batch_sequences is not None:
-            execution = Execution.model_validate(execution.model_dump() | {MICRO: cell.size.micro_batch_sequences})
+        size = next(each for each in self.sizes if each.model == cell.model)
+        if size.micro_batch_sequences is not None:
+            execution = Execution.model_validate(execution.model_dump() | {MICRO: size.micro_batch_sequences})
         schedule = own.schedule
         if self.warmup_share is not None:
             warmup = min(round(self.warmup_share * cell.steps), cell.steps - 1)
             schedule = Schedule.model_validate(schedule.model_dump() | {"warmup_steps": warmup})
-        fields = own.model_dump(mode="json") | {"model": cell.size.model, "schedule": schedule.model_dump()}
+        fields = own.model_dump(mode="json") | {"model": cell.model, "schedule": schedule.model_dump()}
         fields |= {"budget": own.budget.model_dump() | {"steps": cell.steps}, "execution": execution.model_dump()}
         workload = Workload.model_validate(fields)
         common: dict[str, Any] = {
-            "name": f"{self.name[:60]} · {cell.size.model} · {workload.tokens():,} tokens",
+            "name": f"{self.name[:60]} · {cell.model} · {workload.tokens():,} tokens",
             "workload": workload,
             "seeds": self.seeds,
             "baseline": self.baseline,
@@ -294,37 +373,43 @@ class ScalingSpec(ComparisonSpec):
             "priority": self.priority,
         }
         if self.tuning is None or self.tries_rates(cell):
-            candidates = tuple(self._at(cell.size, each) for each in self.candidates)
-            tuning = self.tuning and self.tuning.of_a_cell()
-            return ComparisonSpec(**common, candidates=candidates, tuning=tuning)
-        candidates = tuple(_at_one_rate(each, (rates or {}).get(each.name())) for each in self.candidates)
-        tuned = {"rates_from": self.smallest().model, "rule": self.tuning.transfer}
-        return TransferredSpec(**common, **tuned, candidates=candidates)
-
-    def _at(self, size: Size, candidate: Candidate) -> Candidate:
-        rates = size.learning_rates.get(candidate.name())
-        return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
-
-
-def _at_one_rate(candidate: Candidate, rate: float | None) -> Candidate:
-    """At the rate that was taken over; before there is one, at the first one that may win."""
-    return candidate.model_copy(update={"learning_rates": (rate or candidate.learning_rates[0],)})
+            candidates = tuple(_with_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
+            return ComparisonSpec(**common, candidates=candidates, tuning=self.tuning and self.tuning.in_cell())
+        taken_over = rates or {}
+        return TransferredSpec(
+            **common,
+            # Before there is a rate that was taken over, the first one that may win stands for it.
+            candidates=tuple(
+                _with_grid(each, (taken_over.get(each.name(), each.learning_rates[0]),)) for each in self.candidates
+            ),
+            rates_from=self.smallest().model,
+            rule=self.tuning.transfer,
+        )
 
 
-def _whole(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
+def _with_grid(candidate: Candidate, rates: tuple[float, ...] | None) -> Candidate:
+    """The candidate with another grid, where there is another."""
+    return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
+
+
+def _origin(smallest: str, rule: str) -> str:
+    return f"Learning rates were tuned at {smallest} alone; larger sizes {RULES[rule]}, untried."
+
+
+def _completed(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
     """A template of a workload with its model and its steps."""
     return {**template, "model": model, "budget": {**template.get("budget", {}), "steps": steps}}
 
 
-def _first(fields: Mapping[str, Any]) -> tuple[str, int]:
-    """Model and steps of the first cell; where the fields are faulty, what lets their own faults be told."""
+def _first_cell(fields: Mapping[str, Any]) -> tuple[str, int]:
+    """Its model and steps; where the fields are faulty, what lets their own faults be told."""
     model, steps = presets.names()[0], MOST_STEPS
     try:
         sizes = [Size.model_validate(each) for each in fields["sizes"]]
         model = sizes[0].model
         budgets = [TokenBudget.model_validate(each) for each in fields["budgets"]]
         template = fields["workload"]
-        workload = Workload.model_validate(_whole(template, model, MOST_STEPS))
+        workload = Workload.model_validate(_completed(template, model, MOST_STEPS))
         vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer)
         parameters = parameter_count(presets.preset(model), vocabulary)
         steps = round(budgets[0].of(parameters) / (workload.tokens() / MOST_STEPS))

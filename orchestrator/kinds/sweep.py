@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
-from orchestrator.kinds.comparison import LimitSeconds
-from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Answer, Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.fields import LimitSeconds, Priority
 from orchestrator.kinds.search_spaces import (
     Choice,
     Domain,
@@ -33,6 +33,7 @@ from worker.spec.run import (
     LearningRate,
     Resources,
     Rules,
+    RunSpec,
     Seed,
     Spec,
     Workload,
@@ -171,6 +172,12 @@ class SearchedCandidate(Spec):
         ranges = self.ranges()
         return all(contains(ranges[name], value) for name, value in self.defaults(workload).items())
 
+    def parameters_of(self, run: RunSpec) -> dict[str, Scalar]:
+        """The hyperparameters that a trial's run has."""
+        known = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
+        known |= values_of(self.ranges(), run.optimizer.rules)
+        return {name: known[name] for name in self.ranges()}
+
     def grid_size(self) -> int:
         """How many points a grid over the space has."""
         return math.prod(len(grid(domain)) for domain in self.ranges().values())
@@ -201,6 +208,10 @@ class SweepSpec(Experiment):
 
     title: ClassVar[str] = "sweep"
     run_noun: ClassVar[str] = "trial"
+    answer: ClassVar[Answer] = Answer.FINDINGS
+    answer_verb: ClassVar[str] = "sweep show"
+    has_driver: ClassVar[bool] = True
+
     kind: Literal["sweep"] = "sweep"
     name: Name
     workload: Workload
@@ -218,8 +229,7 @@ class SweepSpec(Experiment):
     seed: Seed = 0
     """Of the search, and of every trial: initial weights and data order are the same for all of them."""
     resources: Resources = Resources()
-    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
-    """Waiting runs of higher priority start first; running ones are left alone."""
+    priority: Priority = 0
     max_run_seconds: LimitSeconds | None = omit_default(None)
     """Time that one trial may hold its device, over all of its attempts."""
     deadline_seconds: LimitSeconds | None = omit_default(None)
@@ -343,6 +353,21 @@ class SweepSpec(Experiment):
     def candidate_of(self, number: int) -> SearchedCandidate:
         """Whose trial that is."""
         return self.candidates[number % len(self.candidates)]
+
+    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> None:
+        """None: its trials have one seed and say nothing of chance."""
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The algorithm and its trials."""
+        return (("sweep", f"{self.algorithm}, {self.trial_count()} trials, {self.trials_each()} of each optimizer"),)
+
+    def tuning_method(self) -> str:
+        """The algorithm, its trials and their seed."""
+        return f"{self.algorithm}, {self.trials_each()} trials of each optimizer, all on seed {self.seed}."
+
+    def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
+        """Those of the trial of that number."""
+        return self.candidate_of(position).parameters_of(run)
 
 
 def _written_out(entry: OptimizerEntry, name: object, domain: object) -> object:

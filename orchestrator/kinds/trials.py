@@ -11,12 +11,12 @@ from itertools import islice, product
 from random import Random
 
 from optim.catalog.records import Scalar
-from orchestrator.kinds.block_rules import is_rule, rules_of, values_of
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, planned_run
+from orchestrator.kinds.block_rules import is_rule, rules_of
+from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.search_spaces import draw, grid
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
-from worker.spec.run import RunSpec, Workload
+from worker.spec.run import Workload
 
 Parameters = dict[str, Scalar]
 """Hyperparameter → value, in the order of the space."""
@@ -62,12 +62,8 @@ def grid_points(candidate: SearchedCandidate) -> Iterator[Parameters]:
 def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) -> PlannedRun:
     """The run of that trial at these hyperparameters."""
     searched = spec.candidate_of(number)
-    workload = trial_workload(spec)
     candidate = as_candidate(searched, parameters)
-    one = ComparisonSpec(
-        name=spec.name, workload=workload, candidates=(candidate,), seeds=(spec.seed,), resources=spec.resources
-    )
-    return planned_run(one, candidate, candidate.learning_rates[0], spec.seed)
+    return candidate.planned_run(trial_workload(spec), spec.resources, lr=candidate.learning_rates[0], seed=spec.seed)
 
 
 def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:
@@ -86,13 +82,6 @@ def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) 
         warmup_steps=warmup,
         label=searched.label,
     )
-
-
-def parameters_of(searched: SearchedCandidate, run: RunSpec) -> Parameters:
-    """The hyperparameters that a trial's run has."""
-    known: Parameters = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
-    known |= values_of(searched.ranges(), run.optimizer.rules)
-    return {name: known[name] for name in searched.ranges()}
 
 
 def admits_another(spec: SweepSpec, spent: Spending) -> bool:

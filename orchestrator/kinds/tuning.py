@@ -1,4 +1,4 @@
-"""Tuning in two phases: which learning rate wins a candidate's grid, and which runs follow from that. Pure functions.
+"""Tuning in two phases: which learning rate wins a candidate's grid, and which runs follow from that. Pure.
 
     phase 1: the grid × the tuning seeds ─► all ended ─► best rate at an edge? one more rate beyond it, and again
                                                       └► interior, or enough rates: phase 2, the best rate × the seeds
@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from statistics import fmean
+from typing import Annotated
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from pydantic import Field
+
+from orchestrator.kinds.fields import TuningSeeds
 from worker.records.result import Verdict
+from worker.spec.run import Spec
 
 LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`; a grid is not extended beyond it."""
@@ -21,7 +25,7 @@ DIGITS = 12
 """Rates that a grid is extended by are rounded to so many digits, so that 0.004 × 2 is 0.008 in every table."""
 
 
-class Standing(IntEnum):
+class SeedCoverage(IntEnum):
     """How much a mean over seeds may say; lower ranks first, whatever the mean is."""
 
     COMPLETE = 0
@@ -34,8 +38,17 @@ class Standing(IntEnum):
     """No seed has a finite loss."""
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class TuningGroup:
+    """Whose runs are tuned together: a candidate's at one size and budget."""
+
+    candidate: str
+    model: str
+    steps: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class TuningRun:
     """What tuning knows of one run."""
 
     lr: float
@@ -47,25 +60,52 @@ class Trial:
     """Final validation loss, where it is finite."""
 
 
-def standing(trials: Sequence[Trial]) -> Standing:
-    """The standing of one rate's runs: a mean over the seeds that survived is not a result."""
-    losses = sum(trial.loss is not None for trial in trials)
+class Tuning(Spec):
+    """Two phases: each candidate's grid on seeds of its own, then the best rate of each on the seeds that count."""
+
+    seeds: TuningSeeds = (0,)
+    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter."""
+    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
+    """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
+    until the best one is interior; the table says who did."""
+
+    def next_pairs(
+        self, planned_rates: Sequence[float], seeds: Sequence[int], runs: Sequence[TuningRun]
+    ) -> tuple[tuple[float, int], ...]:
+        """The (learning rate, seed) pairs that a candidate runs next, from all of its runs so far; empty while some
+        have not ended, without any loss, and when the seeds of phase 2 are there."""
+        if not all(run.ended for run in runs) or any(run.seed in seeds for run in runs):
+            return ()
+        best = best_rate(runs)
+        if best is None:
+            return ()
+        grid = sorted({run.lr for run in runs})
+        if len(grid) - len(planned_rates) < self.extend_grid:
+            rate = rate_beyond_edge(grid, best)
+            if rate is not None:
+                return tuple((rate, seed) for seed in self.seeds)
+        return tuple((best, seed) for seed in seeds)
+
+
+def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:
+    """That of one rate's runs: a mean over the seeds that survived is not a result."""
+    losses = sum(run.loss is not None for run in runs)
     if not losses:
-        return Standing.EMPTY
-    if any(trial.verdict not in (None, Verdict.CONVERGED) for trial in trials):
-        return Standing.UNSTABLE
-    return Standing.COMPLETE if losses == len(trials) else Standing.PARTIAL
+        return SeedCoverage.EMPTY
+    if any(run.verdict not in (None, Verdict.CONVERGED) for run in runs):
+        return SeedCoverage.UNSTABLE
+    return SeedCoverage.COMPLETE if losses == len(runs) else SeedCoverage.PARTIAL
 
 
-def winner(trials: Iterable[Trial]) -> float | None:
-    """The rate with the lowest mean loss among those of the best standing; None where no run has a loss."""
-    by_rate: dict[float, list[Trial]] = {}
-    for trial in trials:
-        by_rate.setdefault(trial.lr, []).append(trial)
+def best_rate(runs: Iterable[TuningRun]) -> float | None:
+    """The rate with the lowest mean loss among those of the best coverage; None where no run has a loss."""
+    by_rate: dict[float, list[TuningRun]] = {}
+    for run in runs:
+        by_rate.setdefault(run.lr, []).append(run)
     ranked = sorted(
-        (standing(each), fmean(trial.loss for trial in each if trial.loss is not None), lr)
+        (seed_coverage(each), fmean(run.loss for run in each if run.loss is not None), lr)
         for lr, each in by_rate.items()
-        if standing(each) is not Standing.EMPTY
+        if seed_coverage(each) is not SeedCoverage.EMPTY
     )
     return ranked[0][2] if ranked else None
 
@@ -80,20 +120,3 @@ def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
     rate = best * (grid[-1] / grid[-2] if best == grid[-1] else grid[0] / grid[1])
     rate = float(f"{rate:.{DIGITS}g}")
     return rate if 0 < rate <= LARGEST_RATE and rate not in grid else None
-
-
-def follow_up(spec: ComparisonSpec, candidate: Candidate, trials: Sequence[Trial]) -> tuple[tuple[float, int], ...]:
-    """The (learning rate, seed) pairs to run next, from all runs of the candidate so far; empty while some have not
-    ended, without any loss, and when the seeds of phase 2 are there."""
-    tuning = spec.tuning
-    if tuning is None or not all(trial.ended for trial in trials) or any(trial.seed in spec.seeds for trial in trials):
-        return ()
-    best = winner(trials)
-    if best is None:
-        return ()
-    grid = sorted({trial.lr for trial in trials})
-    if len(grid) - len(candidate.learning_rates) < tuning.extend_grid:
-        rate = rate_beyond_edge(grid, best)
-        if rate is not None:
-            return tuple((rate, seed) for seed in tuning.seeds)
-    return tuple((best, seed) for seed in spec.seeds)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
-from orchestrator.kinds import kind
+from orchestrator.kinds import registry
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.submission import SubmissionVerbs
 from orchestrator.store import annotations, reads
@@ -86,7 +86,7 @@ class CurationVerbs(SubmissionVerbs):
         source = self.experiment(experiment_id)
         fields = source.spec.model_dump(mode="json") | ({} if name is None else {"name": name})
         try:
-            spec = kind.read_spec(json.dumps(fields))
+            spec = registry.read_spec(json.dumps(fields))
         except ValidationError as error:
             fault = error.errors(include_url=False, include_context=False)[0]
             place = ".".join(map(str, fault["loc"]))

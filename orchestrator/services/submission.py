@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import MissingDataError
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.settings import Remote
 from orchestrator.store.queue.queue import Queue
@@ -25,7 +24,7 @@ Made = TypeVar("Made")
 class Proposal:
     """An experiment that somebody wants."""
 
-    spec: ComparisonSpec | SweepSpec
+    spec: ExperimentSpec
     key: str | None = None
     """Its idempotency key."""
     by: str | None = None
@@ -46,7 +45,7 @@ class SubmissionVerbs(ABC):
 
     def submit(
         self,
-        spec: ComparisonSpec | SweepSpec,
+        spec: ExperimentSpec,
         key: str | None = None,
         *,
         by: str | None = None,
@@ -67,12 +66,12 @@ class SubmissionVerbs(ABC):
             stored = iter(self._queue.submit([each for each in ready if isinstance(each, Submittal)]))
             return [self._answer(next(stored)) if isinstance(each, Submittal) else each for each in ready]
 
-    def is_quick(self, spec: ComparisonSpec | SweepSpec) -> bool:
+    def is_quick(self, spec: ExperimentSpec) -> bool:
         """Whether others may wait for its submission: it plans few runs, and asks no remote storage for its data."""
-        few = isinstance(spec, SweepSpec) or (spec.kind == "comparison" and spec.run_count() <= LARGE_RUNS)
+        few = spec.has_driver or (not spec.cells() and spec.run_count() <= LARGE_RUNS)
         return few and self._remote.dataset_url is None
 
-    def missing(self, spec: ComparisonSpec | SweepSpec) -> list[str]:
+    def missing(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for each thing that only a person can bring and that is not there."""
         return missing(spec.workload, self._datasets_folder, self._remote.dataset_url)
 

@@ -16,18 +16,11 @@ from pydantic import BaseModel, ValidationError
 
 from optim import catalog
 from optim.nearest import nearest
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import KINDS
 from orchestrator.specs.faults import Fault, validation_faults
 from worker.catalog import presets
 from worker.spec.run import RunSpec
 
-KINDS: Final[Mapping[str, type[BaseModel]]] = {
-    "comparison": ComparisonSpec,
-    "scaling": ScalingSpec,
-    "sweep": SweepSpec,
-}
 MOST_ROUNDS = 16
 """Validations of the copy: every round mends at least one field or gives up on the object around it."""
 MANY = 1_000_000_000

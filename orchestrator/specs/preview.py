@@ -1,9 +1,8 @@
 """A preview: what a specification of any kind would mean if it were submitted; nothing is stored.
 
-    whatever was sent ─► `kinds.spec_of` ─► faults, or its shares (`estimates.py`) ─► runs, tokens, hours, memory
+    whatever was sent ─► `validate_spec` ─► faults, or its shares (`estimates.py`) ─► runs, tokens, hours, memory
 
-Hours and memory are estimates (`estimates.py`): by the pace of runs that were measured here, by
-footprints that were
+Hours and memory are estimates (`estimates.py`): by the pace of runs that were measured here, by footprints that were
 counted before.
 """
 
@@ -12,9 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.kind import ExperimentSpec, spec_of
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec, validate_spec
 from orchestrator.specs import estimates
 from orchestrator.specs.estimates import CandidateMemory, CostEstimate, RunsOfModel
 from orchestrator.specs.faults import Fault, faults
@@ -67,7 +64,7 @@ class Preview(Record):
 def preview(
     fields: Any,
     *,
-    missing: Callable[[ComparisonSpec | SweepSpec], Sequence[str]],
+    missing: Callable[[ExperimentSpec], Sequence[str]],
     measured: RunsOfModel,
     footprints: Footprints,
 ) -> Preview:
@@ -75,7 +72,7 @@ def preview(
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
         return Preview(faults=(Fault(pointer="/optimizer", allowed=ONE_RUN),))
     try:
-        spec = spec_of(fields)
+        spec = validate_spec(fields)
     except ValidationError as error:
         return Preview(faults=with_hidden_faults(faults(error.errors(include_url=False), ExperimentSpec), fields))
     parts, budget = spec.shares(), spec.device_hours_budget()

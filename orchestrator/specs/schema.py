@@ -9,20 +9,16 @@ from typing import Any, Final
 from pydantic.json_schema import GenerateJsonSchema
 
 from optim import catalog
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.comparison import Candidate
+from orchestrator.kinds.registry import KINDS
+from orchestrator.kinds.scaling import Size
+from orchestrator.kinds.sweep import SearchedCandidate
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.spec.run import RunSpec, Spec
+from worker.spec.run import DataSpec, OptimizerSpec, RunSpec, Spec, Workload
 from worker.spec.task import LINEAR_MODEL
 
-SPECS: Final[dict[str, type[Spec]]] = {
-    "comparison": ComparisonSpec,
-    "sweep": SweepSpec,
-    "scaling": ScalingSpec,
-    "run": RunSpec,
-}
+SPECS: Final[dict[str, type[Spec]]] = {**KINDS, "run": RunSpec}
 """Kind → what a file of that kind holds."""
 
 
@@ -31,7 +27,9 @@ def schema(kind: str) -> dict[str, Any]:
     found = SPECS[kind].model_json_schema()
     parts: dict[str, Any] = found.get("$defs", {})
     _name(parts)
-    _loosen(parts, scaling=kind == "scaling")
+    _loosen(parts)
+    for path in KINDS[kind].derived_fields if kind in KINDS else ():
+        _leave_out(path, found, parts)
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
         **found,
@@ -47,17 +45,17 @@ def _name(parts: dict[str, Any]) -> None:
     datasets = {"anyOf": [{"enum": _plain(data_catalog.dataset_names())}, _pattern("own/")]}
     tokenizers = {"anyOf": [{"enum": _plain(data_catalog.tokenizer_names())}, _pattern("own/", "bpe-[0-9]")]}
     for part, field, names in (
-        ("Workload", "model", models),
-        ("Size", "model", {"enum": list(presets.names())}),
-        ("DataSpec", "dataset", datasets),
-        ("DataSpec", "tokenizer", tokenizers),
-        ("Candidate", "optimizer", optimizers),
-        ("Searched", "optimizer", optimizers),
-        ("OptimizerSpec", "name", optimizers),
+        (Workload, "model", models),
+        (Size, "model", {"enum": list(presets.names())}),
+        (DataSpec, "dataset", datasets),
+        (DataSpec, "tokenizer", tokenizers),
+        (Candidate, "optimizer", optimizers),
+        (SearchedCandidate, "optimizer", optimizers),
+        (OptimizerSpec, "name", optimizers),
     ):
-        if part in parts:
-            parts[part]["properties"][field].update(names)
-            parts[part]["properties"][field].pop("type", None)
+        if (found := parts.get(part.__name__)) is not None:
+            found["properties"][field].update(names)
+            found["properties"][field].pop("type", None)
 
 
 def _plain(names: tuple[str, ...]) -> list[str]:
@@ -69,15 +67,24 @@ def _pattern(*beginnings: str) -> dict[str, str]:
     return {"type": "string", "pattern": f"^({'|'.join(beginnings)})"}
 
 
-def _loosen(parts: dict[str, Any], *, scaling: bool) -> None:
-    """Take back what is demanded of a specification only after defaults of its task or its sizes were filled in."""
-    optional = {"Workload": {"model", "budget"} if scaling else {"model"}, "Searched": {"space"}}
-    if scaling:
-        optional["Budget"] = {"steps"}
-    for part, fields in optional.items():
-        if part in parts:
-            required = [field for field in parts[part].get("required", ()) if field not in fields]
-            parts[part]["required"] = required
+def _leave_out(path: tuple[str, ...], part: dict[str, Any], parts: dict[str, Any]) -> None:
+    """Take back that a field is demanded which follows from others, and what holds nothing else that is; the part of
+    the specification that it is in stays demanded."""
+    way = []
+    for name in path[:-1]:
+        part = parts[part["properties"][name]["$ref"].rpartition("/")[2]]
+        way.append(part)
+    for part, name in zip(reversed(way), reversed(path), strict=False):
+        part["required"] = [field for field in part["required"] if field != name]
+        if part["required"]:
+            return
+
+
+def _loosen(parts: dict[str, Any]) -> None:
+    """Take back what is demanded of a specification only after defaults of its task were filled in."""
+    for part, optional in ((Workload, "model"), (SearchedCandidate, "space")):
+        if (found := parts.get(part.__name__)) is not None:
+            found["required"] = [field for field in found.get("required", ()) if field != optional]
     task = parts["Workload"]["properties"]["task"]
     arms = [task.pop(name) for name in ("oneOf", "anyOf", "$ref") if name in task]
     task.pop("discriminator", None)

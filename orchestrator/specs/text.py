@@ -13,9 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from worker.spec.run import Workload, as_stored
 
 MAX_CHARACTERS = 1_000_000
@@ -222,15 +220,24 @@ def _noun(value: object) -> str:
 KIND = "kind"
 
 
-def brief(spec: ComparisonSpec | SweepSpec) -> dict[str, Any]:
+def brief(spec: ExperimentSpec) -> dict[str, Any]:
     """The fields of a specification, as short as they can be."""
     fields = _fields(spec, None)
-    if isinstance(spec, ScalingSpec):  # its sizes and budgets say both
-        workload = fields["workload"]
-        del workload["model"], workload["budget"]["steps"]
-        if not workload["budget"]:
-            del workload["budget"]
+    for path in spec.derived_fields:
+        _leave_out(path, fields)
     return fields
+
+
+def _leave_out(path: tuple[str, ...], fields: dict[str, Any]) -> None:
+    """Take a field out, and what then holds nothing; the part of the specification that it is in stays."""
+    way = []
+    for name in path[:-1]:
+        fields = fields[name]
+        way.append(fields)
+    for holder, name in zip(reversed(way), reversed(path), strict=False):
+        del holder[name]
+        if holder:
+            return
 
 
 def _fields(one: BaseModel, usual: BaseModel | None) -> dict[str, Any]:

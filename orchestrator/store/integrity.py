@@ -19,9 +19,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from orchestrator.errors import DamagedError
-from orchestrator.kinds import kind
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds import registry
+from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
 from worker.spec.run import RunSpec, Spec, Workload, as_stored
 
@@ -86,12 +85,12 @@ def result(content: object, expected: int | None) -> Result:
     return _read(lambda: _result(_intact_text(content, expected)))
 
 
-def experiment_spec(content: object, spec_hash: str) -> ComparisonSpec | SweepSpec:
+def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
     """An experiment's specification, whose hash is its checksum."""
     text = _intact_text(content, None)
     if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
         raise DamagedError("is not what was written (its SHA-256 is another)")
-    return _read(lambda: kind.stored_spec(text))
+    return _read(lambda: registry.read_stored_spec(text))
 
 
 def chunk(content: object, expected: int | None) -> bytes:

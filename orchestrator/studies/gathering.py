@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import parameters_of
+from orchestrator.kinds.experiment import Answer
 from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, Scale
 from orchestrator.studies.study import Part, Study
@@ -57,7 +56,7 @@ def round_figures(value: float) -> float:
 
 def _part(study: Study, part: Part, experiment_id: str, runs: Sequence[RunRecord], source: Source) -> PartEvidence:
     answer: Comparison | SweepReport
-    if isinstance(part.spec, SweepSpec):
+    if part.spec.answer is Answer.FINDINGS:
         answer = source.sweep(experiment_id)
         candidates = tuple(_best_trial(each) for each in answer.findings)
     else:
@@ -77,7 +76,6 @@ def _run(study: Study, part: Part, run: RunRecord, source: Source) -> RunOutcome
     result = run.result
     if result is None:
         return RunOutcome(candidate=run.candidate, lr=run.lr, seed=run.seed, ended=run.status.value)
-    searched = part.spec.candidate_of(run.position) if isinstance(part.spec, SweepSpec) else None
     observed = study.extract(result) if study.extract else {}
     if study.observe and run.status in TERMINAL:
         observed = observed | study.observe(source.observations(run.id))
@@ -91,7 +89,7 @@ def _run(study: Study, part: Part, run: RunRecord, source: Source) -> RunOutcome
         tokens=result.tokens,
         spec_hash=result.spec_hash[:16],
         observed={name: round_figures(value) for name, value in observed.items()},
-        hyperparameters=parameters_of(searched, run.spec) if searched and run.spec else {},
+        hyperparameters=part.spec.searched_parameters(run.position, run.spec) if run.spec else {},
     )
 
 

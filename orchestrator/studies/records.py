@@ -1,6 +1,6 @@
 """What the service tells about studies: frozen records that the api, the client and the pages share."""
 
-from orchestrator.kinds.kind import ExperimentSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import Answer, Finding
 from worker.records.result import Record

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from optim import catalog
 from optim.catalog import Scalar
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.study import Part, Plan
 from worker.spec.probes import Probes

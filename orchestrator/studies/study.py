@@ -8,8 +8,7 @@ A study has no training code of its own. A new one is a `Study` in a module of `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Judgement
 from worker.catalog import presets
@@ -29,7 +28,7 @@ GENERATION_FACTOR = 8.0
 """A step of `rlhf` by one of `sft` on as many tokens: two answers are generated token by token and scored; measured."""
 
 
-def device_seconds(spec: ComparisonSpec | SweepSpec) -> float:
+def device_seconds(spec: ExperimentSpec) -> float:
     """What an experiment costs, roughly, before it is run: of all runs, one after another.
 
         run = start + steps × (6 × parameters × tokens a step) / rate        weights by the preset's shape
@@ -62,7 +61,7 @@ class Part:
     """One experiment of a study."""
 
     name: str
-    spec: ComparisonSpec | SweepSpec
+    spec: ExperimentSpec
 
     def key(self) -> str:
         """Its idempotency key: by content, so that studies share experiments and a re-run finds what there is."""

@@ -19,11 +19,12 @@ import structlog
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Parameters, admits_another, parameters_of, trial_run
+from orchestrator.kinds.trials import Parameters, admits_another, trial_run
 from orchestrator.records import RunFilter
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue import trials
+from orchestrator.sweeps.report import sweep_spec
 from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
 
 log = structlog.get_logger(__name__)
@@ -101,11 +102,8 @@ class SweepDriver:
             experiment = reads.experiment(connection, self._sweep_id)
             where = RunFilter(experiment_id=self._sweep_id)
             found = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
-        spec = experiment.spec
-        assert isinstance(spec, SweepSpec)
-        return spec, {
-            run.position: parameters_of(spec.candidate_of(run.position), run.spec) for run in found if run.spec
-        }
+        spec = sweep_spec(experiment)
+        return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in found if run.spec}
 
     def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
         planned = trial_run(spec, number, wanted)
@@ -114,7 +112,7 @@ class SweepDriver:
             return None
         with self._database.reading() as connection:
             run = reads.run(connection, run_id)
-        return run.id, parameters_of(spec.candidate_of(number), run.spec or planned.spec)
+        return run.id, spec.searched_parameters(number, run.spec or planned.spec)
 
     def _may_begin(self, spec: SweepSpec) -> bool:
         return admits_another(spec, retry_while_away(lambda: trials.spending(self._database, self._sweep_id)))

@@ -14,7 +14,7 @@ from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.search_spaces import Choice, share_of
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
-from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, parameters_of, trial_workload
+from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.records import (
     TENSORS,
     CandidateRow,
@@ -47,9 +47,9 @@ def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
 
 
 def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
-    """The specification of an experiment that is a comparison. Raises `ConflictError` for a sweep."""
-    if isinstance(experiment.spec, ComparisonSpec):
-        return experiment.spec
+    """The comparison as which an experiment is judged. Raises `ConflictError` for a sweep."""
+    if (spec := experiment.spec.comparison()) is not None:
+        return spec
     raise ConflictError(
         f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
         f"`adapm-bench sweep show {experiment.id}` tells what was found, `adapm-bench sweep compare {experiment.id}` "
@@ -143,7 +143,7 @@ def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
         number=run.position,
         run_id=run.id,
         candidate=run.candidate,
-        parameters=parameters_of(spec.candidate_of(run.position), run.spec) if run.spec else {},
+        parameters=spec.searched_parameters(run.position, run.spec) if run.spec else {},
         status=run.status,
         verdict=result.verdict if result else None,
         steps=result.steps if result else run.step,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from orchestrator.errors import DamagedError
 from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.jobs import RunStatus, Wish
-from orchestrator.kinds.comparison import Tuning
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import DamagedExperiment
 from orchestrator.store import integrity
 from orchestrator.store.admin import maintenance

@@ -9,8 +9,9 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus, Wish
-from orchestrator.kinds.comparison import ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.scaling import ScalingSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import RunRecord
 from orchestrator.services.bench import Bench
 from orchestrator.store.queue.queue import Queue

@@ -134,7 +134,7 @@ def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
 
 
 def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> None:
-    from orchestrator.kinds.comparison import Tuning
+    from orchestrator.kinds.tuning import Tuning
 
     spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
     experiment = store.bench.submit(spec).experiment
@@ -145,7 +145,7 @@ def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> Non
 
 
 def test_what_follows_from_a_retry_beyond_the_deadline_has_none(store: Store) -> None:
-    from orchestrator.kinds.comparison import Tuning
+    from orchestrator.kinds.tuning import Tuning
 
     spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
     experiment = store.bench.submit(spec).experiment

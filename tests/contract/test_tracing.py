@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import Lease
-from orchestrator.kinds.comparison import Tuning
 from orchestrator.kinds.trials import planned_parameters, trial_run
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.capacity import Node, NodeId

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.analysis.comparison import ValidationCurve, compare
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec, planned_run
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result
@@ -42,13 +43,13 @@ def run_record(planned: PlannedRun, position: int, outcome: Outcome, experiment:
 
 
 def experiment_record(
-    spec: ComparisonSpec, runs: int, experiment: str = "e", *, growing: bool = False
+    spec: ExperimentSpec, runs: int, experiment: str = "e", *, growing: bool = False
 ) -> ExperimentRecord:
     """An experiment whose runs have all ended."""
     return ExperimentRecord(
         id=experiment,
         name=spec.name,
-        kind="comparison",
+        kind=spec.kind,
         spec=spec,
         spec_hash=spec.content_hash(),
         created_at=0.0,
@@ -60,7 +61,11 @@ def experiment_record(
 
 def second_phase(spec: ComparisonSpec, best: float) -> tuple[PlannedRun, ...]:
     """The runs of phase 2 of a tuned comparison in which every candidate's best rate is the same."""
-    return tuple(planned_run(spec, each, best, seed) for each in spec.candidates for seed in spec.seeds)
+    return tuple(
+        each.planned_run(spec.workload, spec.resources, lr=best, seed=seed)
+        for each in spec.candidates
+        for seed in spec.seeds
+    )
 
 
 def records(

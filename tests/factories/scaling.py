@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.kinds.kind import planned_runs
+from orchestrator.kinds.registry import planned_runs
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.factories.comparison import Outcome, experiment_record, run_record
@@ -51,4 +51,4 @@ def scaling_records(
         )
         for place, each in enumerate(planned_runs(spec))
     )
-    return experiment_record(spec, len(runs)).model_copy(update={"kind": "scaling"}), runs
+    return experiment_record(spec, len(runs)), runs

@@ -17,7 +17,8 @@ from pathlib import Path
 import psycopg
 
 from orchestrator.jobs import Lease
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.queue import Queue

@@ -3,7 +3,7 @@
 from typing import Any
 
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.kind import read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from worker.schema import canonical_json

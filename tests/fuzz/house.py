@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from orchestrator.errors import LeaseLostError
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.kinds.kind import read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.bench import Bench
 from orchestrator.store.queue import trials

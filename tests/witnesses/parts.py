@@ -250,7 +250,7 @@ def _runs_of(fields: dict[str, Any]) -> dict[str, Any]:
     """A specification's hash and those of the runs that it begins with."""
     if "optimizer" in fields:
         return {"run": product.RunSpec.model_validate(fields).content_hash()}
-    spec = product.spec_of(fields)
+    spec = product.validate_spec(fields)
     runs = [f"{each.candidate} {each.spec.content_hash()}" for each in product.planned_runs(spec)]
     every = hashlib.sha256("\n".join(runs).encode()).hexdigest()
     return {"hash": spec.content_hash(), "run_count": spec.run_count(), "all": every, "runs": runs[:MOST_RUNS]}

@@ -23,7 +23,7 @@ from optim.adapm import devices
 from optim.build import build
 from optim.catalog import entries
 from orchestrator.jobs import LeasePolicy
-from orchestrator.kinds.kind import planned_runs, spec_of
+from orchestrator.kinds.registry import planned_runs, validate_spec
 from orchestrator.services.bench import Bench
 from orchestrator.settings import Settings
 from orchestrator.specs.text import TextForm, parse
@@ -49,9 +49,9 @@ __all__ = [
     "fixed_clock",
     "opened",
     "planned_runs",
-    "spec_of",
     "tiny_gpt2",
     "unpacked",
+    "validate_spec",
 ]  # fmt: skip
 
 COUNTER = "orchestrator.specs.footprints.code_digest"

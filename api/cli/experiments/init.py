@@ -5,16 +5,30 @@ schema of specifications, which makes editors complete and check them.
 import json as json_text
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from api.cli.console import Json, print_json, refuse
 from api.cli.service import environment_settings
+from orchestrator.specs.schema import SPECS
 from orchestrator.specs.schema import schema as schema_of
 
+
+def _require_kind(name: str) -> str:
+    if name not in SPECS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, SPECS))}.")
+    return name
+
+
 Kind = Annotated[
-    Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="What it is to be.", metavar="KIND")
+    str,
+    typer.Argument(
+        help=f"Of which kind: {', '.join(SPECS)}.",
+        metavar="KIND",
+        callback=_require_kind,
+        autocompletion=lambda: list(SPECS),
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -26,7 +40,7 @@ STDOUT = "-"
 
 
 def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
-    """Write a commented specification to begin with: comparison, sweep, scaling or run. It needs no service."""
+    """Write a commented specification to begin with. It needs no service."""
     text = example(kind)
     path = out or Path(f"{kind}.yaml")
     if str(path) == STDOUT:
@@ -55,13 +69,8 @@ def example(kind: str) -> str:
     return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
 
 
-SchemaKind = Annotated[
-    Literal["comparison", "sweep", "scaling", "run"], typer.Argument(help="Of which kind.", metavar="KIND")
-]
-
-
-def schema(kind: SchemaKind = "comparison", json: Json = False) -> None:
-    """Print the JSON schema of a specification, for editors: comparison, sweep, scaling or run. It needs no service."""
+def schema(kind: Kind = "comparison", json: Json = False) -> None:
+    """Print the JSON schema of a specification, for editors. It needs no service."""
     del json  # it is JSON in any case
     environment_settings()  # checks own optimizers: the schema names them, too
     print(json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False))

@@ -15,6 +15,7 @@ from api.cli.experiments.specs import SpecFile, SpecText, read_spec
 from api.cli.service import environment_settings
 from dashboards.text import costs, formats
 from orchestrator.jobs import RunStatus, state_word
+from orchestrator.kinds.registry import KINDS
 from orchestrator.settings import Settings
 from orchestrator.specs.faults import count_faults, validation_faults
 from orchestrator.specs.hidden_faults import with_hidden_faults
@@ -37,7 +38,7 @@ TERMINAL_SECONDS = 0.2
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
     """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
     text = read_spec(file)
-    if "candidates" in text.fields or text.fields.get("kind") in ("comparison", "scaling", "sweep"):
+    if "candidates" in text.fields or text.fields.get("kind") in KINDS:
         kind = plain(str(text.fields.get("kind", "comparison")))
         refuse(f"{plain(text.source)} is a {kind}, of many runs; queue it: adapm-bench submit {plain(str(file))}")
     spec = _validate(text)

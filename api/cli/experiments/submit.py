@@ -14,7 +14,7 @@ from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
 from api.processes.data_folder import read_note
 from dashboards.text import formats
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import KINDS
 from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
@@ -55,8 +55,7 @@ def print_submission(submission: Submission, url: str) -> None:
 
 def _size(experiment: ExperimentRecord) -> str:
     """How many runs there will be."""
-    spec = experiment.spec
-    return f"{spec.trial_count()} trials" if isinstance(spec, SweepSpec) else f"{experiment.counts.total} runs"
+    return f"{experiment.runs_planned()} {experiment.spec.run_noun}s"
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
@@ -93,10 +92,9 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
 
 def _print(found: Preview) -> None:
     bound = "at most " if found.growing else ""
-    noun = "trials" if found.kind == "sweep" else "runs"
-    runs = noun.removesuffix("s") if found.runs == 1 else noun
-    kind = "scaling experiment" if found.kind == "scaling" else found.kind
-    print(f"valid: {plain(found.name or '')}, a {kind} of {bound}{formats.count(found.runs)} {runs}")
+    kind = KINDS[found.kind or ""]  # there are no faults
+    runs = kind.run_noun if found.runs == 1 else f"{kind.run_noun}s"
+    print(f"valid: {plain(found.name or '')}, a {kind.title} of {bound}{formats.count(found.runs)} {runs}")
     print(f"models:       {', '.join(found.models)}")
     print(f"steps:        {bound}{formats.count(found.steps)}")
     print(f"{found.batch_unit + ':':<14}{bound}{formats.compact(found.tokens)}")

@@ -44,8 +44,7 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
             complain(f"{run.id} {run.state_word()}: {run.reason or 'no reason was given'}")
         if len(unhappy) > MOST_NAMED:
             complain(f"and {len(unhappy) - MOST_NAMED} more; adapm-bench ls --experiment {experiment.id} lists all")
-        verb = "sweep show" if experiment.kind == "sweep" else "compare"
-        print(f"ended; next: adapm-bench {verb} {experiment.id}")
+        print(f"ended; next: adapm-bench {experiment.spec.answer_verb} {experiment.id}")
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         raise typer.Exit(FAILED)
 

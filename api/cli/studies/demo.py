@@ -17,7 +17,8 @@ from api.cli.tables.comparison import comparison_table, loss_memory_chart
 from api.processes.data_folder import read_note
 from dashboards.text import formats
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 

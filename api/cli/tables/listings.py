@@ -11,8 +11,6 @@ from api.cli.console import plain, text_table
 from dashboards.text import costs, formats, words
 from dashboards.text.answers import outcome, value_text
 from orchestrator.jobs import Outcome
-from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -104,21 +102,14 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
         ("time left", formats.duration(experiment.progress.seconds_left)),
-        *_kind_facts(experiment),
-        ("model", _models(experiment)),
+        *experiment.spec.facts(),
+        ("found", f"adapm-bench {experiment.spec.answer_verb} {experiment.id}"),
+        ("model", ", ".join(experiment.spec.models())),
         ("data", experiment.spec.workload.data.dataset),
         ("budget", _budget(experiment)),
         *_annotation_facts(experiment),
     )
     return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
-
-
-def _kind_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
-    spec = experiment.spec
-    if isinstance(spec, SweepSpec):
-        planned = f"{spec.trial_count()} trials, {spec.trials_each()} of each optimizer"
-        return (("sweep", f"{spec.algorithm}, {planned}"), ("found", f"adapm-bench sweep show {experiment.id}"))
-    return (("baseline", spec.baseline_name()),)
 
 
 def _annotation_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
@@ -131,15 +122,10 @@ def _annotation_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ..
     )
 
 
-def _models(experiment: ExperimentRecord) -> str:
-    spec = experiment.spec
-    return ", ".join(size.model for size in spec.sizes) if isinstance(spec, ScalingSpec) else spec.workload.model
-
-
 def _budget(experiment: ExperimentRecord) -> str:
     spec = experiment.spec
-    if isinstance(spec, ScalingSpec):
-        return f"cells: {', '.join(cell.key for cell in spec.cells())}"
+    if cells := spec.cells():
+        return f"cells: {', '.join(cell.key for cell in cells)}"
     return f"{formats.count(spec.workload.tokens())} tokens a run"
 
 

@@ -6,7 +6,6 @@ from orchestrator.analysis.laws.model import MAX_EXPONENT, Form
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import p_text, signed
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
 
 FAIR_SPAN = 10.0
@@ -164,8 +163,7 @@ def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:
 
 def _about_rates(experiments: Sequence[ExperimentRecord]) -> list[str]:
     """What a law that is fitted at rates from elsewhere does not say."""
-    specs = [each.spec for each in experiments if isinstance(each.spec, ComparisonSpec)]
-    origins = dict.fromkeys(origin for spec in specs if (origin := spec.origin_of_rates()) is not None)
+    origins = dict.fromkeys(origin for each in experiments if (origin := each.spec.origin_of_rates()) is not None)
     return [f"{origin} An optimizer whose best rate moves with size is at a disadvantage." for origin in origins]
 
 

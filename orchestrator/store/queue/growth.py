@@ -1,6 +1,6 @@
 """Growth: the runs that a tuned experiment gets while it goes, each once, in the transaction that ends a run.
 
-    a run ends ─► its experiment's row is locked ─► what follows from its runs (`kinds/follow_up.py`) is queued
+    a run ends ─► its experiment's row is locked ─► what its kind says that follows is queued
 
 Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
 then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
@@ -16,14 +16,13 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DamagedError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.follow_up import Place, follow_up_runs
-from orchestrator.kinds.tuning import Trial
+from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.store import integrity
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
-from orchestrator.store.queue.trials import reopen_sweep
+from orchestrator.store.queue.trials import HAS_DRIVER, reopen_sweep
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
@@ -35,21 +34,21 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 
     Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
     """
-    for row in _lock_experiments(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~IS_SWEEP):
+    for row in _lock_experiments(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~HAS_DRIVER):
         _add_follow_ups(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & IS_SWEEP):
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & HAS_DRIVER):
         with suppress(DamagedError):
             reopen_sweep(connection, row, now)
-    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & ~IS_SWEEP):
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & ~HAS_DRIVER):
         try:
-            spec = _comparison_spec(row)
+            spec = integrity.experiment_spec(row.spec, row.spec_hash)
         except DamagedError:
             continue
-        if spec.tuning and _may_still_grow(connection, row.number, spec):
+        if spec.grows() and _may_still_grow(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
@@ -71,10 +70,8 @@ def apply_to_later_runs(connection: Connection, experiment_id: str, wish: Wish, 
         count_change(connection)
 
 
-IS_SWEEP = experiments.c.kind == "sweep"
-"""Its trials are added by its driver (`trials.py`), not by the transaction that ends a run."""
-PLACE = (runs.c.candidate, runs.c.model, runs.c.steps_total)
-"""Whose runs are tuned together, as `Place` has it."""
+GROUP = (runs.c.candidate, runs.c.model, runs.c.steps_total)
+"""Whose runs are tuned together, as `TuningGroup` has it."""
 EFFECTS: dict[Wish, dict[str, object]] = {
     Wish.CANCEL: {"growing": False, "paused": False},
     Wish.PAUSE: {"paused": experiments.c.growing},
@@ -98,13 +95,13 @@ def _lock_experiments(
 
 def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     try:
-        spec = _comparison_spec(row)
+        spec = integrity.experiment_spec(row.spec, row.spec_hash)
     except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
         return
-    trials = _trials_by_place(connection, row.number, ended)
+    groups = _tuning_groups(connection, row.number, ended)
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
-        planned = [run for place in trials for run in follow_up_runs(spec, place, trials[place])]
+        planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
     if planned:
         last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
         insert_runs(
@@ -124,7 +121,7 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
 
 
 def _limits_of_follow_ups(
-    connection: Connection, spec: ComparisonSpec, submitted_at: float, ended: Collection[RunId], now: float
+    connection: Connection, spec: ExperimentSpec, submitted_at: float, ended: Collection[RunId], now: float
 ) -> RunLimits:
     """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from these."""
     limits = run_limits(spec, submitted_at)
@@ -136,37 +133,33 @@ def _limits_of_follow_ups(
     return {**limits, "deadline_at": None}
 
 
-def _trials_by_place(connection: Connection, number: int, ended: Collection[RunId]) -> dict[Place, list[Trial]]:
-    """All runs of the places of these runs, as of now: asked after the lock, so that no end is missed."""
-    concerned = sa.select(*PLACE).where(runs.c.id.in_(ended))
+def _tuning_groups(connection: Connection, number: int, ended: Collection[RunId]) -> dict[TuningGroup, list[TuningRun]]:
+    """All runs of the groups of these runs, as of now: asked after the lock, so that no end is missed."""
+    concerned = sa.select(*GROUP).where(runs.c.id.in_(ended))
     query = (
-        sa.select(*PLACE, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
+        sa.select(*GROUP, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
         .select_from(runs.outerjoin(results, results.c.run_id == runs.c.id))
-        .where(runs.c.experiment_number == number, sa.tuple_(*PLACE).in_(concerned))
+        .where(runs.c.experiment_number == number, sa.tuple_(*GROUP).in_(concerned))
         .order_by(runs.c.position)
     )
-    found: dict[Place, list[Trial]] = {}
+    found: dict[TuningGroup, list[TuningRun]] = {}
     for row in connection.execute(query):
         verdict = None if row.verdict is None else Verdict(row.verdict)
-        trial = Trial(lr=row.lr, seed=row.seed, ended=row.status in TERMINAL, verdict=verdict, loss=row.final_val_loss)
-        found.setdefault(Place(candidate=row.candidate, model=row.model, steps=row.steps_total), []).append(trial)
+        run = TuningRun(
+            lr=row.lr, seed=row.seed, ended=row.status in TERMINAL, verdict=verdict, loss=row.final_val_loss
+        )
+        group = TuningGroup(candidate=row.candidate, model=row.model, steps=row.steps_total)
+        found.setdefault(group, []).append(run)
     return found
 
 
-def _may_still_grow(connection: Connection, number: int, spec: ComparisonSpec) -> bool:
-    """Whether anything can follow by itself: a run of phase 1 has not ended, and its place has no phase 2 yet.
+def _may_still_grow(connection: Connection, number: int, spec: ExperimentSpec) -> bool:
+    """Whether anything can follow by itself: a run of phase 1 has not ended, and its group has no phase 2 yet.
 
-    A place whose runs have all ended gets more only in the transaction that ended the last of them.
+    A group whose runs have all ended gets more only in the transaction that ended the last of them.
     """
     mine, in_phase_two = runs.c.experiment_number == number, runs.c.seed.in_(spec.seeds)
     waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
-    done = sa.select(*PLACE).where(mine, in_phase_two)
-    query = sa.select(runs.c.id).where(waiting, sa.tuple_(*PLACE).not_in(done)).limit(1)
+    done = sa.select(*GROUP).where(mine, in_phase_two)
+    query = sa.select(runs.c.id).where(waiting, sa.tuple_(*GROUP).not_in(done)).limit(1)
     return connection.execute(query).first() is not None
-
-
-def _comparison_spec(row: sa.Row[Any]) -> ComparisonSpec:
-    """The specification of an experiment that is no sweep."""
-    spec = integrity.experiment_spec(row.spec, row.spec_hash)
-    assert isinstance(spec, ComparisonSpec)
-    return spec

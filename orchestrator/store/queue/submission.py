@@ -19,10 +19,8 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError
 from orchestrator.jobs import ExperimentId, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.kind import planned_runs
-from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.registry import ExperimentSpec, planned_runs
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id
@@ -52,7 +50,7 @@ class RunLimits(TypedDict):
     deadline_at: float | None
 
 
-def run_limits(spec: ComparisonSpec | SweepSpec, submitted_at: float) -> RunLimits:
+def run_limits(spec: ExperimentSpec, submitted_at: float) -> RunLimits:
     """What limits the runs of an experiment that was submitted then, those that it gets later too."""
     deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
     return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
@@ -62,7 +60,7 @@ def run_limits(spec: ComparisonSpec | SweepSpec, submitted_at: float) -> RunLimi
 class Submittal:
     """One call: what is to be stored, made ready before any lock is taken."""
 
-    spec: ComparisonSpec | SweepSpec
+    spec: ExperimentSpec
     key: str | None
     spec_json: str
     spec_hash: str
@@ -75,7 +73,7 @@ class Submittal:
     @classmethod
     def of(
         cls,
-        spec: ComparisonSpec | SweepSpec,
+        spec: ExperimentSpec,
         key: str | None,
         *,
         by: str | None = None,

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.registry import KINDS
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity
@@ -24,6 +25,9 @@ from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_ids
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
+
+HAS_DRIVER = experiments.c.kind.in_([name for name, kind in KINDS.items() if kind.has_driver])
+"""Its runs are added here, not by the transaction that ends one (`growth.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ class TrialState:
 
 def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
     """The sweeps that may still get trials, paused ones last, the oldest first."""
-    query = sa.select(experiments.c.id).where(experiments.c.kind == "sweep", experiments.c.growing)
+    query = sa.select(experiments.c.id).where(HAS_DRIVER, experiments.c.growing)
     with database.reading() as connection:
         return tuple(
             ExperimentId(id)
@@ -153,5 +157,5 @@ def reopen_sweep(connection: Connection, row: sa.Row[Any], now: float) -> None:
     if (deadline_at := run_limits(spec, row.created_at)["deadline_at"]) is not None and deadline_at <= now:
         return
     count = sa.select(sa.func.count()).select_from(runs).where(runs.c.experiment_number == row.number)
-    if isinstance(spec, SweepSpec) and connection.execute(count).scalar_one() < spec.trial_count():
+    if connection.execute(count).scalar_one() < spec.run_count():
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))

@@ -5,7 +5,8 @@ At the tiny scale on generated chats with a tiny GPT-2, at the paper's on UltraF
 
 from dataclasses import dataclass
 
-from orchestrator.kinds.comparison import Candidate, Tuning
+from orchestrator.kinds.comparison import Candidate
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (

@@ -87,6 +87,12 @@ def test_the_schema_takes_every_example(path: Path):
     assert faults(kind, fields) == []
 
 
+def test_the_schema_takes_a_search_without_a_space_and_knows_its_optimizers():
+    searched = {"kind": "sweep", "name": "a search", "workload": {"model": "gpt2-tiny", "budget": {"steps": 9}}}
+    assert faults("sweep", searched | {"candidates": [{"optimizer": "adamw"}]}) == []
+    assert faults("sweep", searched | {"candidates": [{"optimizer": "adamv"}]}) == ["candidates/0/optimizer"]
+
+
 def test_the_schema_takes_what_users_write_and_not_their_slips():
     fields = parse((DOCS / "example.yaml").read_text(), "example.yaml")
     workload = fields["workload"] | {"task": "sft", "data": {"dataset": "own/mine", "tokenizer": "bpe-512"}}

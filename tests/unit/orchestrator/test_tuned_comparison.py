@@ -5,7 +5,8 @@ import json
 import pytest
 
 from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs
-from orchestrator.kinds.comparison import ComparisonSpec, Tuning, planned_run
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion
 from tests.factories.comparison import Outcome, falling, records, second_phase
 from tests.factories.stores import comparison_spec, result
@@ -68,7 +69,7 @@ def test_before_the_first_seed_has_ended_the_rate_is_known_and_no_loss() -> None
 
 def test_a_grid_that_followed_its_edge_is_stated_and_does_not_forbid_a_verdict() -> None:
     of = spec(extend_grid=1)
-    added = planned_run(of, of.candidates[1], 8e-3, 0)
+    added = of.candidates[1].planned_run(of.workload, of.resources, lr=8e-3, seed=0)
 
     def outcome(name: str, lr: float, seed: int) -> Outcome:
         return bowl(name, lr / 2 if name == "adapm" else lr, seed)

@@ -10,6 +10,7 @@ from dashboards.files.vector import FigureError
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import Wish
+from orchestrator.kinds.experiment import Answer
 from tests.browser.playing import DEMO
 
 
@@ -30,7 +31,7 @@ def test_a_retried_run_is_read_anew(bench, player):
 
 def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(bench):
     experiment, files = bench.submit(DEMO).experiment, FigureFiles(bench)
-    assert files.names(experiment) == tuple(entry.name for entry in listed("comparison"))
+    assert files.names(experiment) == tuple(entry.name for entry in listed(Answer.COMPARISON))
     for entry in COMPARISON_FIGURES:
         assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")
 

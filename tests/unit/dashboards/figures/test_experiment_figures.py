@@ -16,7 +16,7 @@ from dashboards.figures.run import run_series
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
-from orchestrator.kinds.comparison import Tuning
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Interval
 from tests.factories.comparison import made_comparison
 from worker.records.result import Verdict

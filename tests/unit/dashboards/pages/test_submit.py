@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.kinds.kind import spec_of
+from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.text import parse
 from tests.browser.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
@@ -107,13 +107,13 @@ def example(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
 def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, bench, name):
-    made = bench.submit(spec_of(parse(example(name), name))).experiment
+    made = bench.submit(validate_spec(parse(example(name), name))).experiment
     page = client.get(f"/new?from={made.id}").text
     assert '<span class="chip good">valid</span>' in page
     found = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
     assert found
     text = html.unescape(found[1])
-    assert spec_of(parse(text, "the copy")) == made.spec
+    assert validate_spec(parse(text, "the copy")) == made.spec
     answer = client.post("/new", data={"yaml": text, "action": "submit", "nonce": "abc"}, follow_redirects=False)
     assert answer.status_code == 303
     assert bench.experiments()[0].spec == made.spec
@@ -123,7 +123,7 @@ def test_a_copy_keeps_its_task(client, bench):
     run = parse(example("example-regression.yaml"), "it")
     candidates = [{"optimizer": "asgd", "learning_rates": [0.1]}]
     fields = {"name": "theory", "workload": run["workload"], "candidates": candidates, "seeds": [1]}
-    made = bench.submit(spec_of(fields)).experiment
+    made = bench.submit(validate_spec(fields)).experiment
     page = client.get(f"/new?from={made.id}").text
     assert "kind: regression" in page
     assert "<dt>Samples</dt>" in page

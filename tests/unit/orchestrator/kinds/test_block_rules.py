@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from optim.plan.rules import rule_of
 from orchestrator.kinds.block_rules import SUGGESTED, rules_of, values_of
-from orchestrator.kinds.kind import ExperimentSpec, read_spec
+from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.kinds.search_spaces import Choice
-from orchestrator.kinds.trials import as_candidate, parameters_of, planned_parameters, trial_run
+from orchestrator.kinds.trials import as_candidate, planned_parameters, trial_run
 from orchestrator.specs.faults import faults
 from tests.factories.sweep import sweep_fields, sweep_spec
 from worker.schema import canonical_json
@@ -65,7 +65,7 @@ def test_a_trials_rules_stand_in_its_run_behind_the_fixed_ones() -> None:
     told = {QUERY: "rank:8", MLP: "full,per:neuron"}
     run = trial_run(spec, 1, told).spec
     assert run.optimizer.rules == ("*.wte.weight=full", "*.mlp.*.weight=full,per:neuron", "*:query=rank:8")
-    assert parameters_of(searched, run) == told
+    assert searched.parameters_of(run) == told
     assert as_candidate(searched, told).options == {}
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec
+from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec, TokenBudget
 from orchestrator.specs.faults import faults
 from orchestrator.specs.text import TextForm, parse
@@ -22,7 +22,7 @@ def refused(**changes: Any) -> dict[str, str]:
 
 def test_sizes_times_budgets_are_cells_with_their_own_steps() -> None:
     spec = scaling_spec(budgets=[{"tokens": 10_240}, {"tokens_per_parameter": 0.5}])
-    found = [(cell.size.model, cell.parameters, cell.steps) for cell in spec.cells()]
+    found = [(cell.model, cell.parameters, cell.steps) for cell in spec.cells()]
     assert found == [
         ("gpt2-nano", 81_216, 40),
         ("gpt2-nano", 81_216, 159),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.kind import ExperimentSpec, planned_runs, read_spec
+from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
 from orchestrator.kinds.search_spaces import LogUniform, Uniform, contains
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import (
@@ -16,7 +16,6 @@ from orchestrator.kinds.trials import (
     admits_another,
     candidates_without_defaults,
     grid_points,
-    parameters_of,
     planned_parameters,
     trial_run,
 )
@@ -119,7 +118,7 @@ def test_a_trial_is_what_its_run_says(number: int, seed: int):
     assert all(contains(domain, parameters[name]) for name, domain in searched.ranges().items())
     run = trial_run(spec, number, parameters)
     assert (run.candidate, run.spec.seed) == (searched.name(), seed)
-    assert parameters_of(searched, run.spec) == parameters
+    assert searched.parameters_of(run.spec) == parameters
 
 
 def test_the_first_trial_of_each_optimizer_is_the_catalogs_default():

@@ -5,8 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Tuning
-from orchestrator.kinds.tuning import Standing, Trial, follow_up, rate_beyond_edge, standing, winner
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import (
+    SeedCoverage,
+    Tuning,
+    TuningRun,
+    best_rate,
+    rate_beyond_edge,
+    seed_coverage,
+)
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
@@ -17,12 +24,13 @@ def spec(extend_grid: int = 0, seeds: tuple[int, ...] = (0,)) -> ComparisonSpec:
     return comparison_spec(learning_rates=GRID, seeds=(1, 2, 3), tuning=Tuning(seeds=seeds, extend_grid=extend_grid))
 
 
-def ended(lr: float, loss: float | None, seed: int = 0, verdict: Verdict | None = Verdict.CONVERGED) -> Trial:
-    return Trial(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss)
+def ended(lr: float, loss: float | None, seed: int = 0, verdict: Verdict | None = Verdict.CONVERGED) -> TuningRun:
+    return TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss)
 
 
-def follow(of: ComparisonSpec, *trials: Trial) -> tuple[tuple[float, int], ...]:
-    return follow_up(of, of.candidates[0], trials)
+def follow(of: ComparisonSpec, *trials: TuningRun) -> tuple[tuple[float, int], ...]:
+    assert of.tuning is not None
+    return of.tuning.next_pairs(of.candidates[0].learning_rates, of.seeds, trials)
 
 
 def test_the_lowest_mean_wins_and_the_winner_runs_every_seed() -> None:
@@ -31,13 +39,13 @@ def test_the_lowest_mean_wins_and_the_winner_runs_every_seed() -> None:
 
 
 def test_nothing_follows_before_every_run_of_the_candidate_has_ended() -> None:
-    waiting = Trial(lr=4e-3, seed=0, ended=False, verdict=None, loss=None)
+    waiting = TuningRun(lr=4e-3, seed=0, ended=False, verdict=None, loss=None)
     assert follow(spec(), ended(1e-3, 2.5), ended(2e-3, 2.3), waiting) == ()
 
 
 def test_phase_two_is_submitted_once() -> None:
     trials = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, 2.4)]
-    second = [Trial(lr=lr, seed=seed, ended=False, verdict=None, loss=None) for lr, seed in follow(spec(), *trials)]
+    second = [TuningRun(lr=lr, seed=seed, ended=False, verdict=None, loss=None) for lr, seed in follow(spec(), *trials)]
     assert follow(spec(), *trials, *second) == ()
 
 
@@ -45,8 +53,8 @@ def test_a_rate_that_diverged_on_one_tuning_seed_does_not_win() -> None:
     of = spec(seeds=(0, 9))
     steady = [ended(lr, 2.5, seed) for lr in (1e-3, 2e-3) for seed in (0, 9)]
     shaky = [ended(4e-3, 1.0), ended(4e-3, None, 9, Verdict.DIVERGED)]
-    assert standing(shaky) is Standing.UNSTABLE
-    assert winner([*steady, *shaky]) == 1e-3
+    assert seed_coverage(shaky) is SeedCoverage.UNSTABLE
+    assert best_rate([*steady, *shaky]) == 1e-3
     assert follow(of, *steady, *shaky)[0][0] == 1e-3
 
 
@@ -86,7 +94,7 @@ def test_every_course_ends_within_its_budget(extend: int, losses: list[float | N
     """Whatever the losses are, the runs stay within `run_count()`."""
     of = spec(extend, tuple(range(100, 100 + tuning_seeds)))
     pending = [(run.spec.optimizer.lr, run.spec.seed) for run in of.first_runs()]
-    trials: list[Trial] = []
+    trials: list[TuningRun] = []
     while pending:
         for lr, seed in pending:
             loss = losses[len(trials) % len(losses)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.kinds.kind import spec_of
+from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.text import brief, parse, to_yaml
 from tests.browser.playing import DEMO
 
@@ -31,12 +31,12 @@ def as_experiment(run: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def through_yaml(spec: Any) -> Any:
-    return spec_of(parse(to_yaml(brief(spec)), "the text"))
+    return validate_spec(parse(to_yaml(brief(spec)), "the text"))
 
 
 def test_the_examples_of_every_kind_come_back_equal():
     for name in EXPERIMENTS:
-        spec = spec_of(fields_in(name))
+        spec = validate_spec(fields_in(name))
         assert through_yaml(spec) == spec
         assert brief(spec)["kind"] == spec.kind
 
@@ -44,13 +44,13 @@ def test_the_examples_of_every_kind_come_back_equal():
 @pytest.mark.parametrize("kind", ["comparison", "sweep"])
 @pytest.mark.parametrize("name", RUNS)
 def test_every_task_comes_back_equal(name: str, kind: str):
-    spec = spec_of(as_experiment(fields_in(name), kind))
+    spec = validate_spec(as_experiment(fields_in(name), kind))
     assert through_yaml(spec) == spec
     assert through_yaml(spec).workload.task.kind == spec.workload.task.kind
 
 
 def test_what_holds_anyway_is_left_out():
-    workload = brief(spec_of(as_experiment(fields_in("example-regression.yaml"), "comparison")))["workload"]
+    workload = brief(validate_spec(as_experiment(fields_in("example-regression.yaml"), "comparison")))["workload"]
     assert workload == {
         "task": {"kind": "regression", "b": 1.2},
         "model": "linear",
@@ -63,11 +63,11 @@ def test_a_value_that_is_usual_elsewhere_stays_where_its_task_has_another():
     """Gradients are clipped at 1 by default, but not in a regression."""
     fields = as_experiment(fields_in("example-regression.yaml"), "comparison")
     fields["workload"]["clip_grad_norm"] = 1.0
-    assert brief(spec_of(fields))["workload"]["clip_grad_norm"] == 1.0
+    assert brief(validate_spec(fields))["workload"]["clip_grad_norm"] == 1.0
 
 
 def test_a_scaling_experiment_leaves_model_and_steps_to_its_sizes():
-    workload = brief(spec_of(fields_in("example-scaling.yaml")))["workload"]
+    workload = brief(validate_spec(fields_in("example-scaling.yaml")))["workload"]
     assert "model" not in workload
     assert "steps" not in workload.get("budget", {})
 
@@ -96,6 +96,6 @@ def test_any_values_come_back_equal(name: str, workload: dict[str, Any], whole: 
     fields = fields_in(name)
     if name in RUNS:
         fields = as_experiment(fields, "sweep" if sweep else "comparison")
-    spec = spec_of(fields | whole | {"workload": fields["workload"] | workload})
+    spec = validate_spec(fields | whole | {"workload": fields["workload"] | workload})
     assert through_yaml(spec) == spec
     assert through_yaml(spec).content_hash() == spec.content_hash()

@@ -8,7 +8,7 @@ import pytest
 from optim import catalog
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.kind import read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer
 from orchestrator.studies.registry import all_studies, names, study

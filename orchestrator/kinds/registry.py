@@ -1,9 +1,11 @@
 """The kinds of experiments, told apart by `kind`: what `POST /v1/experiments` takes and the database keeps.
 
-An experiment without a `kind` is a comparison, as every one was before there were others.
+A new kind is one more line in `ExperimentSpec`. An experiment without a `kind` is a comparison, as every one was before
+there were others.
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
@@ -15,7 +17,7 @@ from worker.spec.run import as_stored
 
 
 def kind(value: Any) -> Any:
-    """The kind of a specification, of its JSON or of whatever was sent instead."""
+    """The kind of a specification, of its JSON or of whatever was sent instead. Faults call it by this name."""
     return value.get("kind", "comparison") if isinstance(value, dict) else getattr(value, "kind", "comparison")
 
 
@@ -27,20 +29,25 @@ ExperimentSpec = Annotated[
 ]
 """What a user may submit."""
 
-_SPECS: TypeAdapter[ComparisonSpec | SweepSpec] = TypeAdapter(ExperimentSpec)
+KINDS: Final[Mapping[str, type[Experiment]]] = {
+    spec.model_fields["kind"].default: spec for spec, _ in map(get_args, get_args(get_args(ExperimentSpec)[0]))
+}
+"""Kind → its class."""
+
+_SPECS: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 
 
-def read_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
+def read_spec(text: str | bytes) -> ExperimentSpec:
     """A specification from its JSON, as the kind that it is."""
     return _SPECS.validate_json(text)
 
 
-def spec_of(fields: Any) -> ComparisonSpec | SweepSpec:
+def validate_spec(fields: Any) -> ExperimentSpec:
     """A specification from its fields, as the kind that it is; raises `ValidationError` with all faults."""
     return _SPECS.validate_python(fields)
 
 
-def stored_spec(text: str | bytes) -> ComparisonSpec | SweepSpec:
+def read_stored_spec(text: str | bytes) -> ExperimentSpec:
     """A stored specification; one that would be refused today, as it stands."""
     try:
         return read_spec(text)

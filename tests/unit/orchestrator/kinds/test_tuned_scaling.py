@@ -7,10 +7,9 @@ import pytest
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.follow_up import Place, follow_up_runs
-from orchestrator.kinds.kind import planned_runs, read_spec
+from orchestrator.kinds.registry import planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.kinds.tuning import Trial
+from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.scaling import scaling_spec
@@ -36,19 +35,19 @@ def told(run: PlannedRun) -> tuple[str, str, int, float, int]:
 def grown(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
     """All runs of the experiment, when each has ended with its loss."""
     found = list(planned_runs(spec))
-    for place in sorted(
-        {Place(candidate=name, model=model, steps=steps) for name, model, steps, *_ in map(told, found)}
+    for group in sorted(
+        {TuningGroup(candidate=name, model=model, steps=steps) for name, model, steps, *_ in map(told, found)}
     ):
-        trials: list[Trial] = []
+        trials: list[TuningRun] = []
         while True:
-            mine = [run for run in found if told(run)[:3] == (place.candidate, place.model, place.steps)]
+            mine = [run for run in found if told(run)[:3] == (group.candidate, group.model, group.steps)]
             trials = [
-                Trial(
+                TuningRun(
                     lr=run.spec.optimizer.lr, seed=run.spec.seed, ended=True, verdict=Verdict.CONVERGED, loss=loss(run)
                 )
                 for run in mine
             ]
-            more = follow_up_runs(spec, place, trials)
+            more = spec.follow_up_runs(group, trials)
             if not more:
                 break
             found += more
@@ -57,7 +56,7 @@ def grown(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
 
 def measured(spec: ScalingSpec) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(grown(spec)))
-    return experiment_record(spec, len(runs)).model_copy(update={"kind": "scaling"}), runs
+    return experiment_record(spec, len(runs)), runs
 
 
 def test_each_size_tunes_by_itself() -> None:
@@ -98,21 +97,21 @@ def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
 
 def test_a_grid_is_extended_before_anything_is_taken_over() -> None:
     spec = scaling_spec(tuning={**SMALLEST, "extend_grid": 1})
-    place = Place(candidate="adapm", model="gpt2-nano", steps=40)
+    group = TuningGroup(candidate="adapm", model="gpt2-nano", steps=40)
     rates = [
-        Trial(lr=lr, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=value)
+        TuningRun(lr=lr, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=value)
         for lr, value in ((0.004, 3.1), (0.008, 3.0))
     ]
-    (more,) = follow_up_runs(spec, place, rates)
+    (more,) = spec.follow_up_runs(group, rates)
     assert told(more) == ("adapm", "gpt2-nano", 40, 0.016, 0)
-    rates.append(Trial(lr=0.016, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=3.2))
-    assert {told(run)[1] for run in follow_up_runs(spec, place, rates)} == {"gpt2-nano", "gpt2-micro", "gpt2-tiny"}
+    rates.append(TuningRun(lr=0.016, seed=0, ended=True, verdict=Verdict.CONVERGED, loss=3.2))
+    assert {told(run)[1] for run in spec.follow_up_runs(group, rates)} == {"gpt2-nano", "gpt2-micro", "gpt2-tiny"}
 
 
 def test_a_candidate_that_never_learned_is_taken_over_nowhere() -> None:
-    place = Place(candidate="adapm", model="gpt2-nano", steps=40)
-    lost = [Trial(lr=lr, seed=0, ended=True, verdict=Verdict.DIVERGED, loss=None) for lr in (0.004, 0.008)]
-    assert follow_up_runs(scaling_spec(tuning=SMALLEST), place, lost) == ()
+    group = TuningGroup(candidate="adapm", model="gpt2-nano", steps=40)
+    lost = [TuningRun(lr=lr, seed=0, ended=True, verdict=Verdict.DIVERGED, loss=None) for lr in (0.004, 0.008)]
+    assert scaling_spec(tuning=SMALLEST).follow_up_runs(group, lost) == ()
 
 
 @pytest.mark.parametrize("tuning", [EACH, SMALLEST])
@@ -135,7 +134,7 @@ def test_laws_and_cells_say_how_rates_were_chosen(tuning: dict[str, Any]) -> Non
 def test_a_cell_that_waits_for_the_smallest_size_is_not_complete() -> None:
     spec = scaling_spec(tuning=SMALLEST)
     runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(planned_runs(spec)))
-    experiment = experiment_record(spec, len(runs), growing=True).model_copy(update={"kind": "scaling"})
+    experiment = experiment_record(spec, len(runs), growing=True)
     waiting = cell_records(experiment, runs)[-1].comparison
     assert not waiting.complete
     assert {row.verdict for row in waiting.rows} == {"No run has ended yet."}
