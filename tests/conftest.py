@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from hypothesis import settings
 from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
+from worker.footprint.process import Answer, FootprintQuestion, answer
 
 # Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
 os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")
@@ -33,6 +34,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _footprints_counted_here() -> Iterator[None]:
+    """What is counted for pages and predictions in a process that loads torch, five seconds, is counted in this one.
+
+    `tests/unit/worker/footprint/test_process.py` shows that the process gives the same answers.
+    """
+
+    def count(questions: Sequence[FootprintQuestion]) -> list[Answer]:
+        return [answer(each) for each in questions]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("orchestrator.specs.footprints", "worker.footprint.process"):
+            patch.setattr(f"{module}.count_footprints", count)
+        yield
+
+
 @pytest.fixture(scope="module", params=["cpu", "accelerator"])
 def branch(request: pytest.FixtureRequest) -> Iterator[str]:
     """The ways that optimizers take on a CPU, and then those that they take on an accelerator, on the CPU."""
@@ -50,6 +67,12 @@ def postgresql() -> Iterator[PostgresqlServer]:
         pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
     with postgresql_server(programs) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def embedded_ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of each Ray that this process embeds: Ray reads once where its token lies."""
+    return tmp_path_factory.mktemp("ray")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """What becomes of an attempt whose machine is lost, or Ray on it: on a real cluster of two nodes, and an embedded Ray.
 
-Each scene in a process of its own: one has Ray's token, the other has not.
+Each scene in a process of its own (`test_warm_actors.py`): one has Ray's token, the other has not.
 """
 
 import os
@@ -53,9 +53,9 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
         cluster.shutdown()
 
 
-def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, tmp_path: Path) -> None:
+def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ray_folder: Path) -> None:
     """Either Ray says that its node has died, or the runner that it must start anew, and then all are interrupted."""
-    start_embedded_ray(tmp_path, 1)
+    start_embedded_ray(embedded_ray_folder, 1)
     import ray  # it reads its settings when it is imported
 
     try:
@@ -80,4 +80,4 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, tmp_path: P
         (end,) = ended
         assert (end.run_id, end.interrupted) == ("r1", True)
     finally:
-        stop_embedded_ray(tmp_path)
+        stop_embedded_ray(embedded_ray_folder)

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,7 +22,9 @@ from optim.baselines.adam_mini import AdamMini
 from optim.baselines.shampoo import Shampoo
 from optim.build import build
 from optim.errors import ShardedParametersError
+from tests.factories.process_group import exit_codes, started
 from worker.checks.tiny_models import batch, tiny_gpt2, train
+from worker.distributed.process_group import ProcessGroup
 
 STEPS = 4
 LR = 3e-3
@@ -71,10 +72,10 @@ def tensors(model: nn.Module, optimizer: AdaPM) -> dict[str, Tensor]:
     return {**weights, **{f"{index} {key}": value for index, kept in state.items() for key, value in kept.items()}}
 
 
-def one_rank(rank: int, folder: str) -> None:
+def one_rank(group: ProcessGroup, folder: Path) -> None:
     """What each process does: its half of every batch."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    rank = group.rank
     assert communication_is_seen()
     found: list[Any] = []
     for cls in CLASSES:
@@ -82,9 +83,8 @@ def one_rank(rank: int, folder: str) -> None:
         optimizer = cls.for_model(model, lr=LR, refresh_interval=3)
         steps(model, optimizer, slice(4 * rank, 4 * rank + 4))
         found.append(tensors(model.module, optimizer))
-    torch.save(found, f"{folder}/{rank}.pt")
-    torch.save({"fsdp1": fsdp1(), "fsdp2": fsdp2()}, f"{folder}/sharded-{rank}.pt")
-    dist.destroy_process_group()
+    torch.save(found, folder / f"{rank}.pt")
+    torch.save({"fsdp1": fsdp1(), "fsdp2": fsdp2()}, folder / f"sharded-{rank}.pt")
 
 
 def refusals(model: nn.Module) -> dict[str, str]:
@@ -153,7 +153,7 @@ def fsdp2() -> dict[str, Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks left there."""
     made: Path = tmp_path_factory.mktemp("ranks")
-    spawn(one_rank, (str(made),), nprocs=2)
+    assert exit_codes(started(one_rank, made / "group", made)) == [0, 0]
     return made
 
 

@@ -18,14 +18,13 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def here(embedded_ray_folder: Path) -> Iterator[Node]:
     """The node of an embedded Ray."""
-    folder = tmp_path_factory.mktemp("ray")
-    start_embedded_ray(folder, 2)
+    start_embedded_ray(embedded_ray_folder, 2)
     import ray  # it reads its settings when it is imported
 
     yield Node(id=NodeId(ray.nodes()[0]["NodeID"]), cpus=2, gpus=0)
-    stop_embedded_ray(folder)
+    stop_embedded_ray(embedded_ray_folder)
 
 
 @pytest.fixture

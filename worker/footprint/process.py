@@ -1,7 +1,7 @@
 """Footprints for processes that load no torch: counted by `count.py` in a process of its own, which
 is short.
 
-counted([Asked(model, optimizers, options), …]) ─► python -m worker.footprint.process ─► a Footprint or a fault each
+count_footprints([FootprintQuestion(…), …]) ─► python -m worker.footprint.process ─► a Footprint or a fault each
 """
 
 import atexit
@@ -64,10 +64,11 @@ def count_footprints(questions: Sequence[FootprintQuestion]) -> list[Answer]:
 def main() -> None:
     """Count what standard input asks for; the last line of standard output has the answers."""
     wanted = [FootprintQuestion.model_validate(each) for each in json.load(sys.stdin)]
-    print(json.dumps([_answer(each).model_dump(mode="json") for each in wanted]))
+    print(json.dumps([answer(each).model_dump(mode="json") for each in wanted]))
 
 
-def _answer(wanted: FootprintQuestion) -> Answer:
+def answer(wanted: FootprintQuestion) -> Answer:
+    """Count it in this process, which loads torch."""
     from worker.footprint.count import footprint
 
     try:

@@ -12,7 +12,7 @@ from worker.footprint.cache import Key, Need, Needs, Wanted
 from worker.footprint.count import footprint
 
 
-def test_another_process_counts_what_the_footprint_counts() -> None:
+def test_what_training_needs_is_what_the_footprint_counts() -> None:
     """Options count, an optimizer is counted once, and one that cannot be counted does not lose the others."""
     bad = ("gpt2-tiny", Wanted.of("no-optimizer", {}))
     tiny = ("gpt2-tiny", Wanted.of("adapm", {"rank_ratio": 0.2}))

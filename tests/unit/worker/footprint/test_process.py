@@ -1,0 +1,20 @@
+"""Footprints counted in a process of their own are those that this one counts; one that fails loses no other."""
+
+from worker.footprint import process
+from worker.footprint.process import FootprintQuestion, answer
+
+count_footprints = process.count_footprints
+"""The real one, taken before `tests/conftest.py` replaces it."""
+
+
+def test_a_process_answers_each_question() -> None:
+    """In the order of the questions, with options, and with the fault of the one that cannot be counted."""
+    questions = [
+        FootprintQuestion(model="gpt2-nano", optimizers=("adamw",)),
+        FootprintQuestion(model="gpt2-nothing"),
+        FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), options={"rank_ratio": 0.5}),
+    ]
+    found = count_footprints(questions)
+    assert found == [answer(each) for each in questions]
+    assert [each.footprint is None for each in found] == [False, True, False]
+    assert "gpt2-nothing" in (found[1].fault or "")
