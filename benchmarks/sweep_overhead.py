@@ -114,7 +114,9 @@ def finish_all(bench: Bench, queue: Queue, stop: threading.Event) -> None:
             bench.hello(lease.run_id, lease.attempt, lease.token)
             loss = 2.0 + abs(lease.spec.optimizer.lr - 0.01)
             point = Point(step=10, tokens=10, val_loss=loss)
-            bench.append_points(lease.run_id, lease.attempt, lease.token, PointsBatch.of(sequence=0, points=(point,)))
+            bench.append_points(
+                lease.run_id, lease.attempt, lease.token, PointsBatch.from_points(sequence=0, points=(point,))
+            )
             bench.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
 
 

@@ -198,7 +198,7 @@ async def stream(
             first = False
             if version != seen:
                 seen = version
-                record = await pulse.told(known.id, version, bench.any_experiment)
+                record = await pulse.announcement(known.id, version, bench.any_experiment)
                 yield _changed(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself

@@ -14,7 +14,7 @@ from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.settings import Remote
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, Submitted
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 from worker.reporting import tracing
 
 Made = TypeVar("Made")
@@ -73,7 +73,7 @@ class SubmissionVerbs(ABC):
 
     def missing(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for each thing that only a person can bring and that is not there."""
-        return missing(spec.workload, self._datasets_folder, self._remote.dataset_url)
+        return missing_data(spec.workload, self._datasets_folder, self._remote.dataset_url)
 
     def _submittal(self, proposal: Proposal, spans: ExitStack) -> Submittal:
         if found := self.missing(proposal.spec):

@@ -16,7 +16,7 @@ from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.study import Part, Plan
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 
 STEPS = {Scale.TINY: 150, Scale.PAPER: 50_000}

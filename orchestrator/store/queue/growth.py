@@ -26,7 +26,7 @@ from orchestrator.store.queue.trials import HAS_DRIVER, reopen_sweep
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
-from worker.spec.run import as_stored
+from worker.schema import as_stored
 
 
 def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:

@@ -27,7 +27,7 @@ from orchestrator.studies.findings import (
 from orchestrator.studies.scales import GPT2
 from orchestrator.studies.study import Numbers, Part, Plan, Study
 from worker.records.result import Observation
-from worker.spec.probes import ProbeName, Probes
+from worker.spec.parts import ProbeName, Probes
 
 ROLES: Mapping[str, str] = {
     "embedding": "*.wte.weight",
