@@ -17,7 +17,7 @@ LIGHT = (
     "optim.catalog",
     "worker.spec.run",
     "worker.records.protocol",
-    "orchestrator.services.bench",
+    "orchestrator.services.composition",
     "api.client.client",
     "api.cli",
     "api.app",

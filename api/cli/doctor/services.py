@@ -147,8 +147,7 @@ def _first_sentence(error: Exception) -> str:
 
 def storage(settings: Settings) -> Iterator[Check]:
     """Each remote folder of the settings, with this process's keys."""
-    remote = settings.remote()
-    urls = {"checkpoints": remote.checkpoint_url, "datasets": remote.dataset_url}
+    urls = {"checkpoints": settings.checkpoint_url, "datasets": settings.dataset_url}
     if not any(urls.values()):
         yield passes("storage", "checkpoints and datasets stay in the data folder")
     for what, url in urls.items():
